@@ -103,7 +103,7 @@ class Crystal:
             project: A project's name, or a folder and all below it.
             session: A session's id, or the beginning of it.
             role: ``user``, ``assistant``, ``thinking``, ``tool``, ``subagent``, ``summary`` ...; several with commas.
-            agent: Only this agent of crystal's.
+            agent: Only this agent, by its id.
             device: Only this machine.
             branch: Only this git branch.
             source: ``conversation``, ``file`` or ``memory``.
@@ -209,7 +209,7 @@ class Crystal:
         return tally
 
     def verify(self, *, repair: bool = False) -> Proof:
-        """Prove that every byte is kept, private or left out by a named rule; with ``repair``, also repair."""
+        """Prove that every byte is captured, private, or skipped by a named rule; with ``repair``, also repair."""
         from crystal.app.integrity import prove, repair_all
 
         proof = prove(self._machine, lambda _: None)

@@ -28,17 +28,17 @@ except ModuleNotFoundError as error:  # installed without the extra
 def _parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="crystal-relay",
-        description="A dead drop for sealed blobs. Configured by CRYSTAL_RELAY_*; crystal-relay check shows how.",
+        description="Stores sealed blobs for crystal. Configured by CRYSTAL_RELAY_*; crystal-relay check shows how.",
     )
     top.add_argument("--config", type=Path, help="TOML file (or CRYSTAL_RELAY_CONFIG)")
     top.add_argument("--data-dir", help="where everything is kept")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
 
-    one = verbs.add_parser("serve", help="serve until a signal comes")
+    one = verbs.add_parser("serve", help="serve until stopped")
     one.set_defaults(run=lambda settings, _: serve(settings))
     one.add_argument("--listen", help="host:port")
     one.add_argument("--metrics-listen", help="host:port, or off")
-    one.add_argument("--behind-proxy", action="store_true", help="plain HTTP is meant: something in front speaks TLS")
+    one.add_argument("--behind-proxy", action="store_true", help="allow plain HTTP: a proxy in front speaks TLS")
 
     token = verbs.add_parser("token", help="make, list and revoke tokens")
     tokens = token.add_subparsers(dest="token_verb", required=True, metavar="COMMAND")
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     one.set_defaults(run=lambda settings, given: commands.make_token(settings, given, wall_clock()))
     one.add_argument("--label", required=True, help="for whom, e.g. home")
     one.add_argument("--scope", action="append", required=True, dest="scopes", help="home, pair, write:<prefix>, ...")
-    one.add_argument("--account", default="default", help="whose (default: default)")
+    one.add_argument("--account", default="default", help="the account (default: default)")
     one.add_argument("--create", action="store_true", help="make the relay's folder and database if there is none")
     one.add_argument("--json", action="store_true", dest="as_json")
     one = tokens.add_parser("list", help="list tokens")

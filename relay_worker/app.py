@@ -131,7 +131,7 @@ class RelayApp:
             raise
         except Exception:  # a bug: the client gets status 500, the log gets the traceback
             if not started:
-                refusal = Refusal("internal", "the relay has a bug; its log tells more under this request id")
+                refusal = Refusal("internal", "the relay has a bug; its log has details under this request id")
                 await _send_problem(refusal, scope, noting)
             raise
         finally:

@@ -103,7 +103,7 @@ class Slots:
             with anyio.fail_after(self._patience):
                 await self._free.acquire()
         except TimeoutError as error:
-            raise Refusal("unavailable", "too many large bodies at once", retry_after=5) from error
+            raise Refusal("unavailable", "too many simultaneous large bodies", retry_after=5) from error
         try:
             yield
         finally:

@@ -43,8 +43,8 @@ def refuse_plain_http(settings: Settings) -> None:
     host, _ = host_and_port(settings.listen, "listen")
     if settings.tls_cert is None and not settings.behind_proxy and not is_loopback(host):
         raise CannotServe(
-            f"{settings.listen} is not loopback, and would be plain HTTP",
-            hint="set CRYSTAL_RELAY_TLS_CERT and _TLS_KEY, or, if something in front of it speaks TLS, --behind-proxy",
+            f"{settings.listen} is not loopback, and would serve plain HTTP",
+            hint="set CRYSTAL_RELAY_TLS_CERT and _TLS_KEY, or, if a proxy in front of it speaks TLS, --behind-proxy",
             exit_code=2,
         )
 
@@ -63,7 +63,7 @@ def refuse_bad_certificate(settings: Settings) -> None:
                 pass
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key, _no_pass_phrase)
     except ssl.SSLError as error:
-        problem = f"{settings.tls_cert} and {settings.tls_key} are no certificate with its key ({error.reason})"
+        problem = f"{settings.tls_cert} and {settings.tls_key} are not a certificate and its key ({error.reason})"
         raise CannotServe(problem, hint="give both as PEM, the certificate's own first", exit_code=2) from error
     except OSError as error:
         problem = f"{error.filename} cannot be read: {error.strerror}"

@@ -125,5 +125,5 @@ class _DeviceLink:
 
             self._link = device_link(self._machine)
         if self._link is None:
-            raise NotConfigured("this machine has no home any more", hint="run: crystal relay join")
+            raise NotConfigured("this machine no longer has a home", hint="run: crystal relay join")
         return self._link

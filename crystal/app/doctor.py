@@ -47,7 +47,7 @@ SLOW_HOOK_MS = 500.0
 BRIEF_SECONDS = 0.1
 """How long the database is read without ``deep``: enough for every page of a small one."""
 LONG_UNHEARD_MS = 7 * 86_400_000
-LEAVE_REFUSED = "nothing; only if you keep transcripts there, see capture.transcript_folders in the settings"
+LEAVE_REFUSED = "nothing, unless you keep transcripts there: see capture.transcript_folders in the settings"
 HOOK_REASONS = ("settings", "hooks disabled", "no hook", "program gone")
 
 
@@ -158,7 +158,7 @@ def _keys(config: Config) -> Iterator[Check]:
         if key is None:
             variable = variables_of(provider)[1]
             fix = f"set {variable}, or write {variable}=... into {config.places.data_dir / '.env'}"
-            yield Check("API key", "warning", f"there is none for {provider}", fix)
+            yield Check("API key", "warning", f"no key for {provider}", fix)
         else:
             yield Check("API key", "ok", f"for {provider} from {key.source}")
 
@@ -175,7 +175,7 @@ def _client(config: Config) -> Iterator[Check]:
         if not folder.is_dir() and read_record(config.places.ldm_home):
             yield Check("hooks", "note", f"no session is kept: {folder} is not there", "crystal init")
         elif facts.plugin and not facts.commands and not judged:
-            yield Check("hooks", "ok", f"those of the plugin, which is on in {facts.path}")
+            yield Check("hooks", "ok", f"installed by the plugin, which is on in {facts.path}")
         elif not judged and missing:
             yield Check("hooks", "failure", f"{facts.path}: no hook for {', '.join(missing)}", "crystal init")
         elif not judged:
@@ -184,7 +184,7 @@ def _client(config: Config) -> Iterator[Check]:
 
 
 def _asking(config: Config) -> Iterator[Check]:
-    """Check which agents can ask this memory, and that the commands they would start exist."""
+    """Check which agents can use this memory, and that the commands they would start exist."""
     known = known_clients(os.environ, Path.home(), config.places)
     plugin = any(read_facts(folder / "settings.json").plugin for folder in config.places.claude_dirs)
     asking = ["Claude Code (plugin)"] if plugin else []
@@ -195,13 +195,13 @@ def _asking(config: Config) -> Iterator[Check]:
             yield Check("agents", "warning", facts.problem.message, facts.problem.hint)
         elif facts.entry is not None and shutil.which(facts.entry["command"]) is None:
             command = facts.entry["command"]
-            yield Check("agents", "failure", f"{client.title} would start {command}, which is gone", fix)
+            yield Check("agents", "failure", f"{client.title} starts {command}, which is gone", fix)
         elif facts.entry is not None:
             asking.append(client.title)
         elif facts.present and not (plugin and name == "claude-code"):
-            yield Check("agents", "note", f"{client.title} is here and does not ask this memory", fix)
+            yield Check("agents", "note", f"{client.title} is installed and does not use this memory", fix)
     if asking:
-        yield Check("agents", "ok", f"{', '.join(asking)} can ask this memory")
+        yield Check("agents", "ok", f"{', '.join(asking)} can use this memory")
 
 
 def _cleanup(facts: SettingsFacts) -> Iterator[Check]:
@@ -221,11 +221,11 @@ def _folders(config: Config) -> Iterator[Check]:
     folder = next(parent for parent in (places.data_dir, *places.data_dir.parents) if parent.exists())
     free = shutil.disk_usage(folder).free
     if free < NO_SPACE:
-        yield Check("disk", "failure", "nothing is kept: no space is left where the memory lives", "free some space")
+        yield Check("disk", "failure", "nothing is kept: no space is left on the memory's disk", "free some space")
     elif free < LITTLE_SPACE:
-        yield Check("disk", "warning", f"{free >> 20} MB are free where the memory lives", "free some space")
+        yield Check("disk", "warning", f"{free >> 20} MB are free on the memory's disk", "free some space")
     else:
-        yield Check("disk", "ok", f"{free / 1e9:.0f} GB are free where the memory lives")
+        yield Check("disk", "ok", f"{free / 1e9:.0f} GB are free on the memory's disk")
 
 
 def _memory(machine: Machine, *, deep: bool) -> Iterator[Check]:
@@ -246,7 +246,7 @@ def _memory(machine: Machine, *, deep: bool) -> Iterator[Check]:
     for problem in found["problems"]:
         if problem["room"] in known:
             continue  # the same, seen just now
-        fix = LEAVE_REFUSED if problem["room"] == REFUSED else "crystal sync tries again"
+        fix = LEAVE_REFUSED if problem["room"] == REFUSED else "crystal sync"
         yield Check(problem["room"], "warning", problem["message"], fix)
 
 
@@ -256,7 +256,7 @@ def _index(store: Store, name: str) -> Check:
         reason = why_unusable(store, folder_of(store.path))
     if reason is None:
         return Check(name, "ok", "searches use it")
-    return Check(name, "note", f"searches do without it: {reason}", "crystal sync makes it")
+    return Check(name, "note", f"search does not use it: {reason}", "crystal sync")
 
 
 def _relay(machine: Machine, standing: dict[str, Any] | None) -> Iterator[Check]:
@@ -288,7 +288,7 @@ def _store(store: Store, *, deep: bool) -> Check:
         return Check("memory", "failure", f"{store.path}: {look.fault}", "crystal verify --repair")
     if look.is_whole:
         return Check("memory", "ok", f"{store.path} is sound")
-    words = f"{store.path} opens; it is too large to read every page now"
+    words = f"{store.path} opens; it is too large to check every page now"
     return Check("memory", "ok", f"{words} (all of it: crystal doctor --deep)")
 
 
@@ -340,4 +340,4 @@ def _embedding(machine: Machine, waiting: int) -> Check:
     if waiting:
         words = "1 chunk waits for its vector" if waiting == 1 else f"{waiting:,} chunks wait for their vectors"
         return Check("embedding", "note", f"{words} ({chosen.provider})", "crystal sync")
-    return Check("embedding", "ok", f"{chosen.provider}; nothing waits")
+    return Check("embedding", "ok", f"{chosen.provider}; all vectors are made")

@@ -108,7 +108,7 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
         done.append(f"{tally.bytes_captured:,} bytes captured")
     if any(fault.kind == "index" for fault in proof.faults):
         drop(machine.store, folder_of(machine.store.path))
-        done.append("the search index is made anew")
+        done.append("search index made again")
     enrich(machine, budget_seconds=600)
     return done
 
@@ -119,7 +119,7 @@ def take_files(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> lis
     for path in (Path(fault.what) for fault in faults if fault.transcript is None):
         taken = Taken()
         Rebuild(capture, ldm_home, project_finder(capture.store)).take_archive(path, taken)
-        done.append(f"{path.name}: {taken.turns} turns taken in from the archive")
+        done.append(f"{path.name}: {taken.turns} turns read from the archive")
     return done
 
 
@@ -131,7 +131,7 @@ def take_tails(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> lis
         if state.id in wanted and any(tail_faults(capture.store, state, ldm_home)):
             taken = Taken()
             Rebuild(capture, ldm_home, project_finder(capture.store)).take_tail(state, taken)
-            done.append(f"{state.archive}: {taken.turns} turns taken in from the archive")
+            done.append(f"{state.archive}: {taken.turns} turns read from the archive")
     return done
 
 

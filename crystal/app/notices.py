@@ -33,7 +33,7 @@ def refresh_notice(machine: Machine) -> None:
 def notice_line(state: CaptureState) -> str | None:
     """Return the sentence that each session begins with; None while turns are kept."""
     if state.condition is Condition.PAUSED:
-        return f"paused since {clock_words(state.since)}: nothing that is said is kept; resume with: crystal --on"
+        return f"paused since {clock_words(state.since)}: nothing is captured; resume with: crystal --on"
     reason = next((one for one in state.reasons if one.code in LASTING), None)
     return None if reason is None else f"NOT capturing: {reason.message}; fix: {reason.fix}"
 

@@ -73,7 +73,7 @@ def rename_project(store: Store, wanted: str, name: str) -> ProjectChange:
     other = next((one for one in projects.known_projects(store) if _same_name(one.name, name)), None)
     if other is not None and other.rows != found.rows:
         hint = f"to make them one: crystal projects join {_quoted(wanted)} {_quoted(name)}"
-        raise UsageProblem(f"there is a project {name!r} already", hint=hint)
+        raise UsageProblem(f"a project {name!r} already exists", hint=hint)
     with store.transaction():
         projects.rename(store, found.rows, name)
     return _change(store, found.rows[0])
@@ -129,7 +129,7 @@ def mark_folder(folder: str) -> tuple[Path, bool]:
             file.write(f"{os.urandom(16).hex()}\n# This folder is known by the line above, wherever it is moved.\n")
     except FileExistsError as error:
         raise UsageProblem(
-            f"{path} exists and holds no id", hint=f"remove it, then: crystal projects mark {folder}"
+            f"{path} exists, but has no id", hint=f"remove it, then: crystal projects mark {folder}"
         ) from error
     except OSError as error:
         raise UsageProblem(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from error

@@ -134,17 +134,17 @@ def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: 
 def _what_is_missing(config: Config, found: Salvage, has_record: bool, left_out: int) -> list[str]:
     missing = []
     if not found.is_whole("memories", "memory_history"):
-        missing.append("memories that stood only in the old database, if there were any")
+        missing.append("memories that were only in the old database, if any")
     if not has_record and not found.is_whole("private_marks", "private_lines"):
-        missing.append("when capture was off, and which lines were private")
+        missing.append("the record of when capture was off, and which lines were private")
     if left_out:
         missing.append(
-            f"{left_out:,} bytes of transcripts stay out, because they may have been private;"
+            f"{left_out:,} bytes of transcripts were left out, because they may have been private;"
             " to import them: crystal backfill --privacy-lost"
         )
     if config.role != "standalone" and not found.is_whole("relay_peers"):
         step = "crystal relay join" if config.role == "device" else "crystal relay pair"
-        missing.append(f"the other machines of this home; connect them anew: {step}")
+        missing.append(f"the connections to other machines; pair again: {step}")
     return missing
 
 

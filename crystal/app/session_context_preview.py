@@ -34,7 +34,7 @@ def preview(machine: Machine, folder: str) -> Preview:
         found = tellable(machine, mirror)
         here = next((one for one in found.folders() if one.cwd == folder), None)
         told = found.told(here)
-    notes = [] if here else ["no session was captured in this folder yet: only what holds everywhere is told here"]
+    notes = [] if here else ["no session was captured in this folder yet: the context has only what applies everywhere"]
     refusals = []
     if not config.context_enabled:
         refusals.append("context is off; to switch it on: crystal config set context.enabled true")
@@ -46,7 +46,7 @@ def preview(machine: Machine, folder: str) -> Preview:
     if policy.is_private_folder(folder):
         refusals.append("the folder is private")
     elif here is None and folder.startswith(beginnings):
-        refusals.append("the folder is not known, and begins as private ones do")
+        refusals.append("crystal does not know the folder, and it may be private")
     return Preview(folder, here.name if here else None, config.context_tokens, told, tuple(refusals), tuple(notes))
 
 

@@ -41,7 +41,7 @@ def _remember(capture: Capture, note: Note, remember: Remember) -> None:
         if note.asked is not None and note.asked.words is None:
             raise UsageProblem(
                 f"a prompt asked to remember {note.asked.length:,} characters, a memory has at most 8,000",
-                hint="remember the gist of it",
+                hint="shorten it",
             )
         remember(note)
     except UsageProblem as error:

@@ -294,7 +294,7 @@ def _open_checked_twice(path: Path, folders: Folders) -> int:
     try:
         _check_regular(path, os.fstat(descriptor))
         if not os.path.samestat(os.fstat(descriptor), check_status(real, folders)):
-            raise TranscriptRefused(f"{path} was replaced while it was opened", hint="it is tried again")
+            raise TranscriptRefused(f"{path} was replaced while it was opened", hint="crystal tries again")
     except BaseException:
         os.close(descriptor)
         raise
@@ -308,7 +308,7 @@ def _check_name(path: Path, folders: Folders) -> None:
 
 
 def _allow(folder: str) -> str:
-    return f"nothing is to be done; only if you keep transcripts in {folder}, add it to capture.transcript_folders"
+    return f"nothing to do; if you keep transcripts in {folder}, add it to capture.transcript_folders"
 
 
 def _check_regular(path: Path, status: os.stat_result) -> os.stat_result:

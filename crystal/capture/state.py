@@ -129,7 +129,7 @@ def describe(state: CaptureState, now: int) -> str:
     """Say in one line how capture stands, and the next step where there is one."""
     if state.condition is Condition.PAUSED:
         since = "" if state.since is None else f" since {clock(state.since, now)} ({ago(state.since, now)})"
-        return f"paused{since}: nothing that is said is kept (resume: crystal --on)"
+        return f"paused{since}: nothing is captured (resume: crystal --on)"
     if state.reasons:
         first = state.reasons[0]
         more = len({one.fix for one in state.reasons} - {first.fix})
@@ -166,12 +166,12 @@ def _store_reasons(facts: CaptureFacts) -> Iterator[Reason]:
 def _hook_reasons(facts: CaptureFacts) -> Iterator[Reason]:
     for hooks in facts.hooks:
         if hooks.problem is not None:
-            yield Reason("settings", hooks.problem, f"mend {hooks.settings}")
+            yield Reason("settings", hooks.problem, f"correct {hooks.settings}")
         elif hooks.disabled_by is not None:
             fix = "set disableAllHooks to false in it"
             yield Reason("hooks disabled", f"{hooks.disabled_by} switches all hooks off (disableAllHooks)", fix)
         elif hooks.managed_only is not None:
-            message = f"{hooks.managed_only} allows managed hooks alone (allowManagedHooksOnly)"
+            message = f"{hooks.managed_only} allows only managed hooks (allowManagedHooksOnly)"
             yield Reason("hooks disabled", message, "ask who manages this machine")
         elif not hooks.has_hook and not hooks.plugins:
             yield Reason("no hook", f"no hook in {hooks.settings}", "crystal init")
@@ -207,4 +207,4 @@ def _remarks(facts: CaptureFacts) -> Iterator[Reason]:
             message = f"the hook runs twice: by {hooks.settings} and by the plugin {hooks.plugins[0]}"
             yield Reason("twice", message, f"claude plugin uninstall {hooks.plugins[0]}")
     if not facts.hooks:
-        yield Reason(NO_CLIENT, "Claude Code is not on this machine", "crystal init when it is")
+        yield Reason(NO_CLIENT, "Claude Code is not on this machine", "install Claude Code, then: crystal init")

@@ -40,8 +40,8 @@ class Cleaner:
         except CrystalError:
             raise
         except Exception as error:  # whatever it is: what could not be cleaned is neither stored nor sent
-            hint = "nothing of it was stored; it is read again at the next sync"
-            raise RedactionFailed(f"secrets could not be taken out ({type(error).__name__})", hint=hint) from error
+            hint = "nothing of it was stored; the next sync tries again"
+            raise RedactionFailed(f"secrets could not be removed ({type(error).__name__})", hint=hint) from error
 
     def hash(self, data: bytes) -> bytes:
         """Return a keyed hash: without the key it confirms no guess about the text."""

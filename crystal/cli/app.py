@@ -24,30 +24,30 @@ from crystal.errors import CrystalError, Unavailable, UsageProblem
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("setup", "Set crystal up on this machine."),
     "search": ("search", "Find what was said."),
-    "show": ("show", "Read a conversation, or a hit with what stands around it."),
-    "sessions": ("sessions", "List conversations, newest first."),
+    "show": ("show", "Read a session, or a hit with the turns around it."),
+    "sessions": ("sessions", "List sessions, newest first."),
     "projects": ("projects", "List projects; rename, join, split or mark them."),
     "mcp": ("mcp", "Serve the memory to an agent over standard input and output."),
     "remember": ("remember", "Remember a fact, a preference, an event, an opinion or a skill."),
-    "memories": ("memories", "List what was remembered; edit, hide, bring back, see what it was before."),
-    "get": ("remember", "Print what a key, or a memory's id, stands for."),
+    "memories": ("memories", "List memories; edit, hide or restore them, show former versions."),
+    "get": ("remember", "Print a memory by its key or its id."),
     "forget": ("forget", "Forget for good: messages, memories, sessions, projects."),
-    "context": ("context", "Show what a session that begins here would be told, and why."),
-    "status": ("status", "Show what is kept, what waits, how fast it is and what it cost."),
-    "doctor": ("doctor", "Check the set-up and say how to mend it."),
-    "sync": ("capture", "Capture what no hook told of, then embed and summarize what is due."),
+    "context": ("context", "Show the context that a new session here would get, and why."),
+    "status": ("status", "Show what is stored, what waits, how fast the hook is and what models cost."),
+    "doctor": ("doctor", "Check the installation and say how to fix it."),
+    "sync": ("capture", "Capture what the hooks missed, then make vectors and summaries."),
     "backfill": ("capture", "Import past sessions, newest first."),
-    "verify": ("verify", "Prove that every byte is kept, private or left out by a named rule."),
-    "secrets": ("secrets", "Look for secrets in the agents' own transcripts, and say where they stand."),
+    "verify": ("verify", "Prove that every byte is captured, private, or skipped by a named rule."),
+    "secrets": ("secrets", "Look for secrets in Claude Code's transcripts, and say where they are."),
     "restore": ("verify", "Write an archived session back to where claude --resume finds it."),
     "models": ("models", "Choose the model that turns text into vectors; install one."),
     "config": ("config", "Show or change the settings."),
-    "relay": ("relay", "Several machines, one memory: pair, send, fetch, look."),
+    "relay": ("relay", "Share one memory among machines: pair, send, fetch, check."),
     "devices": ("devices", "List the machines of this home; rename, revoke, rotate."),
     "promote": ("roles", "Make this machine the home of the others."),
-    "demote": ("roles", "Give up being home, or leave it."),
+    "demote": ("roles", "Hand home over to a device, or leave home."),
     "completion": ("completion", "Print a script that lets your shell complete commands."),
-    "uninstall": ("setup", "Take out what init put in."),
+    "uninstall": ("setup", "Remove what init added."),
 }
 """Every command in the order of the help page: the file of this folder that has it, and what it does in a line."""
 
@@ -127,8 +127,8 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def root(
     ctx: typer.Context,
-    on: Annotated[bool, typer.Option("--on", help="Capture again, from here on.")] = False,
-    off: Annotated[bool, typer.Option("--off", help="Capture nothing that is said from now on.")] = False,
+    on: Annotated[bool, typer.Option("--on", help="Resume capture.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Pause capture: nothing is captured until --on.")] = False,
     status: Annotated[bool, typer.Option("--status", help="Say whether capture is on.")] = False,
     session: Annotated[
         str | None, typer.Option("--session", help="With --on and --off: only this session.", metavar="ID")
@@ -233,4 +233,4 @@ def _end_unheard(error: OSError) -> NoReturn:
     if isinstance(error, BrokenPipeError):  # the reader (head, less) has seen enough
         sys.exit(0)
     words = f"standard output: {(error.strerror or str(error)).lower()}"
-    sys.exit(report(Unavailable(words, hint="nothing else failed; run it again")))
+    sys.exit(report(Unavailable(words, hint="nothing else failed; run the command again")))

@@ -22,9 +22,9 @@ SYNC_SECONDS = 600.0
 
 def sync(
     install_timer: Annotated[bool, typer.Option("--install-timer", help="Sweep every 15 minutes from now on.")] = False,
-    remove_timer: Annotated[bool, typer.Option("--remove-timer", help="Take the timer out again.")] = False,
+    remove_timer: Annotated[bool, typer.Option("--remove-timer", help="Remove the timer.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With a timer option: only say what would be done.")
+        bool, typer.Option("--dry-run", help="With a timer option: only show what would be done.")
     ] = False,
     summaries: Annotated[
         bool, typer.Option("--summaries", help="Let the model rewrite the summaries that were made without it.")
@@ -41,7 +41,7 @@ def sync(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Capture what no hook told of, then embed and summarize what is due. Ctrl-C is safe: the rest follows."""
+    """Capture what the hooks missed, then make vectors and summaries. Ctrl-C is safe: the rest follows."""
     from crystal.app.background import write_summaries_again
     from crystal.app.capture import run_capture
     from crystal.app.context import open_machine
@@ -76,24 +76,24 @@ def backfill(
         list[Path] | None,
         typer.Argument(help="Transcripts, or folders of them; all of Claude Code's if none is given."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be imported.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be imported.")] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="At most so many transcripts, newest first.")
+        int | None, typer.Option("--limit", min=1, help="Import at most N transcripts, newest first.")
     ] = None,
     since: Annotated[
         str | None, typer.Option("--since", help="Only transcripts changed since: 7d, 2026-11-01 ...")
     ] = None,
     privacy_lost: Annotated[
         bool,
-        typer.Option("--privacy-lost", help="Also what a repair left out because it may have been private."),
+        typer.Option("--privacy-lost", help="Also import what a repair left out as perhaps private."),
     ] = False,
     embed: Annotated[bool, typer.Option("--embed/--no-embed", help="Make the vectors too, after the import.")] = True,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until vectors and summaries are made too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Import past sessions, newest first. Stop it at any time; the next run goes on where it stood.
+    """Import past sessions, newest first. You can stop it at any time; the next run continues there.
 
-    It ends when all of it can be found by its words; vectors and summaries follow in the background.
+    It ends when keywords find everything; vectors and summaries follow in the background.
     """
     from crystal.app.context import now_ms, open_machine
     from crystal.app.import_past import plan_import

@@ -50,7 +50,7 @@ def show(context: typer.Context, *, as_json: AsJson = False) -> None:
 
 @commands.command("get")
 def get(context: typer.Context, key: Key, *, as_json: AsJson = False) -> None:
-    """Print the value of one setting, nothing else; a list one item a line."""
+    """Print only the value of one setting; a list as one item per line."""
     from crystal.app.context import this_home
     from crystal.config.kinds import shown
     from crystal.config.load import load_config
@@ -106,15 +106,15 @@ def _say_what_goes(days: int) -> None:
         print("crystal: note: this machine is a device: set it on the home machine", file=sys.stderr)
         return
     counts = f"{count_words(found.messages, 'message')} of {count_words(found.sessions, 'session')}"
-    print(f"{counts} would go now; memories stay")
-    print("it begins in a day, for good and on every machine")
-    print(f"look: crystal forget --before {days}d --keep-memories --dry-run")
-    print("take it back: crystal config unset retention.days")
+    print(f"{counts} would be forgotten now; memories stay")
+    print("deletion begins in a day, for good and on every machine")
+    print(f"to see them: crystal forget --before {days}d --keep-memories --dry-run")
+    print("to undo it: crystal config unset retention.days")
 
 
 @commands.command("unset")
 def unset(key: Key) -> None:
-    """Take one setting out of the settings file, so that its default holds again."""
+    """Remove one setting from the settings file; its default applies again."""
     from crystal.app.context import default_paths
     from crystal.app.session_context import settings_changed
     from crystal.config.edit import unset_value
@@ -163,7 +163,7 @@ def _keys(config: Config, env: Mapping[str, str]) -> tuple[list[dict[str, Any]],
     from crystal.credentials.api_keys import find_written_key, key_for
     from crystal.errors import CrystalError
 
-    notes = [f"{name} is not a variable of crystal; did you mean {near}?" for name, near in unknown_variables(env)]
+    notes = [f"{name} is not a crystal variable; did you mean {near}?" for name, near in unknown_variables(env)]
     notes += _ignored_in_env_file(config)
     keys: list[dict[str, Any]] = []
     for provider in filter(needs_key, EMBEDDING_PROVIDERS):

@@ -26,8 +26,8 @@ def confirm(question: str, *, yes: bool, consequence: str) -> None:
         return
     if not sys.stdin.isatty():
         raise UsageProblem(
-            f"crystal asks first, and here is no terminal to ask on: {consequence}",
-            hint="to agree, repeat it with --yes",
+            f"crystal must ask first, but there is no terminal: {consequence}",
+            hint="to agree, run it again with --yes",
         )
     say(consequence, stream=sys.stderr)
     typer.confirm(question, abort=True, err=True)

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def context(
-    log: Annotated[bool, typer.Option("--log", help="Show what was told when, the latest first.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="Show which context sessions got, newest first.")] = False,
     limit: Annotated[str, typer.Option("-n", "--limit", help="With --log: how many at most.", metavar="N")] = "20",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what a session that begins in this folder would be told, and why."""
+    """Show the context that a new session in this folder would get, and why."""
     from crystal.app.context import open_reader
     from crystal.app.mirror import mirror_notes
     from crystal.app.session_context_preview import preview, told_log
@@ -57,12 +57,12 @@ def _print_log(told: list[Injection], now: int, *, as_json: bool) -> None:
         print(json.dumps({"schema": 1, "told": [{**asdict(one), "at": iso(one.at)} for one in told]}))
         return
     if not told:
-        render.say("crystal: nothing was told yet", stream=sys.stderr)
+        render.say("crystal: no session got a context yet", stream=sys.stderr)
         return
     for one in told:
         head = render.harmless(f"{clock(one.at, now)}  {one.session_id[:8]}  {one.source}")
         render.say(
-            f"{head}  {len(one.chosen)} of {one.candidates} told, {one.omitted} memories omitted, {one.tokens} tokens",
+            f"{head}  {len(one.chosen)} of {one.candidates} given, {one.omitted} memories omitted, {one.tokens} tokens",
             *(f"    {render.harmless(ident)}" for ident in one.chosen),
         )
 
@@ -92,12 +92,12 @@ def _as_json(shown: Preview, notes: tuple[str, ...]) -> dict[str, Any]:
 def _lines(shown: Preview) -> list[str]:
     """Return the text that a session would be given, then each candidate with its reason."""
     told = shown.told
-    lines = [f"nothing is told here: {reason}" for reason in shown.refusals]
+    lines = [f"no context here: {reason}" for reason in shown.refusals]
     if not told.body:
-        return lines or ["nothing is told here: there are no memories and no sessions"]
+        return lines or ["no context here: there are no memories and no sessions"]
     would = "would be" if shown.refusals else "is"
     lines += [
-        f"A session that begins here {would} told ({told.tokens} of {shown.budget} tokens):",
+        f"A new session here {would} given ({told.tokens} of {shown.budget} tokens):",
         "",
         _text(shown),
         "",

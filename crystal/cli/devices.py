@@ -39,9 +39,7 @@ def devices(context: typer.Context, *, as_json: AsJson = False) -> None:
         print(json.dumps({"schema": 1, "role": role, "devices": found_json}, default=bytes.hex))
         return
     if not found:
-        say(
-            "no devices yet; let one join with: crystal relay pair" if role == "home" else "this machine has no devices"
-        )
+        say("no devices yet; add one: crystal relay pair" if role == "home" else "this machine has no devices")
     width = max((cells(one_line(one.peer.name)) for one in found), default=0)
     for one in found:
         heard = "never heard" if one.peer.heard_at is None else f"heard {ago(one.peer.heard_at, now)}"
@@ -58,7 +56,7 @@ def _remarks(one: DeviceStatus) -> list[str]:
     if peer.revoked_at is None and peer.generation > peer.accepted_from:
         words.append("new keys are on their way")
     if peer.forked_at is not None:
-        words.append("two copies of it write")
+        words.append("two copies of it are sending")
     words += [f"{one.missing:,} missing"] if one.missing and peer.revoked_at is None else []
     words += [f"{count_words(one.aside, 'blob')} set aside"] if one.aside else []
     return words
@@ -80,7 +78,7 @@ def rename(
     old: Annotated[str, typer.Argument(help="A device, by name.", metavar="OLD", show_default=False)],
     new: Annotated[str, typer.Argument(help="Its new name.", metavar="NEW", show_default=False)],
 ) -> None:
-    """Give a device another name, also in everything that it said."""
+    """Rename a device, also in everything captured on it."""
     from crystal.app.context import open_kept_machine
     from crystal.app.sync import devices as wired
 
@@ -91,28 +89,28 @@ def rename(
 
 @commands.command("revoke")
 def revoke(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
-    """Take nothing more of a device: it was lost, stolen or given away. No other device changes."""
+    """Accept nothing more from a device that was lost, stolen or given away. Other devices are not affected."""
     from crystal.app.context import open_kept_machine
     from crystal.app.sync import devices as wired
     from crystal.sync.mirror import roll_key
 
     with open_kept_machine() as machine:
         shown = one_line(wired.find_device(machine, name).name)
-        consequence = f"home takes nothing more of {shown}, and it gets nothing more until it is paired again"
+        consequence = f"home accepts nothing more from {shown}, and sends it nothing, until it is paired again"
         confirm(f"revoke {shown}?", yes=yes, consequence=consequence)
         peer, problem = wired.revoke(machine, name, roll_key=roll_key)
-    say(f"{shown} is revoked: what it seals from now on is refused")
+    say(f"{shown} is revoked: home refuses what it sends from now on")
     if peer.vouches:
         say(f"crystal: warning: {one_line(peer.name)} was home before and may still have the root", stream=sys.stderr)
-        note("who has the root can be any machine: docs/reference/keys.md")
+        note("whoever has the root can pose as any machine: docs/reference/keys.md")
     if problem is not None:
-        say(f"crystal: warning: the relay could not be told: {one_line(problem)}", stream=sys.stderr)
-        note("until it is, the relay still lets it in; every poll tries again: crystal relay poll")
+        say(f"crystal: warning: the relay does not know yet: {one_line(problem)}", stream=sys.stderr)
+        note("until then the relay still lets it in; every poll tries again: crystal relay poll")
 
 
 @commands.command("rotate")
 def rotate(name: Name) -> None:
-    """Give a device new keys; they reach it with its next sync, and the old ones end then."""
+    """Give a device new keys; it gets them at its next sync, and the old ones end then."""
     from crystal.app.context import open_kept_machine
     from crystal.app.sync import devices as wired
 

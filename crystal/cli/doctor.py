@@ -19,7 +19,7 @@ def doctor(
     deep: Annotated[bool, typer.Option("--deep", help="Also read every page of a large database.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Check the set-up and say how to mend it. Exit code 0: nothing fails. 1: something does."""
+    """Check the installation and say how to fix it. Exit code 0: nothing fails. 1: something does."""
     from crystal.app.context import open_reader, this_config
     from crystal.app.doctor import examine
 

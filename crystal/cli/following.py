@@ -38,7 +38,7 @@ def import_with_bar(machine: Machine, past: Sequence[Past]) -> Tally:
         with progress_bar("importing", sum(one.todo for one in past)) as advance:
             return import_sessions(machine, past, advance)
     except KeyboardInterrupt:
-        typer.echo("crystal: stopped; what is imported stays, go on with: crystal backfill", err=True)
+        typer.echo("crystal: stopped; what is imported stays; to continue: crystal backfill", err=True)
         raise typer.Exit(130) from None
 
 
@@ -57,7 +57,7 @@ def follow_up(machine: Machine, *, say: bool = True) -> list[str]:
         return enrich(machine, budget_seconds=SOON_SECONDS)
     start_worker(machine.places)
     if say:
-        typer.echo(f"crystal: {waiting} get vectors in the background; how far: crystal status", err=True)
+        typer.echo(f"crystal: {waiting} get vectors in the background; see: crystal status", err=True)
     return []
 
 
@@ -89,7 +89,7 @@ def enrich_here(machine: Machine, *, seconds: float | None = None, show: bool = 
     except KeyboardInterrupt:
         start_worker(machine.places)
         with contextlib.suppress(OSError):  # the terminal may be gone
-            words = "crystal: stopped; the rest follows in the background, how far: crystal status"
+            words = "crystal: stopped; the rest follows in the background; see: crystal status"
             typer.echo(words, err=True)
         raise typer.Exit(130) from None
 
@@ -106,7 +106,7 @@ def _leave_the_rest(machine: Machine, *, say: bool) -> None:
         if read_progress(machine.places.data_dir) is None:
             start_worker(machine.places)
         if say:
-            typer.echo("crystal: the rest follows in the background; how far: crystal status", err=True)
+            typer.echo("crystal: the rest follows in the background; see: crystal status", err=True)
 
 
 def _await_others(machine: Machine, report: Callable[[Progress], None]) -> None:

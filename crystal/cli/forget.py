@@ -40,12 +40,12 @@ REASONS = {
 def forget(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(help="Memories (mem-...), numbers of hits, ids of lines.", metavar="TARGET"),
+        typer.Argument(help="Memories (mem-...), hits (h17), ids of lines.", metavar="TARGET"),
     ] = None,
     *,
     query: Annotated[
         str | None,
-        typer.Option("--query", help='What has all these words; "quoted ones" as they stand.', metavar="WORDS"),
+        typer.Option("--query", help='Everything with all these words; "quoted words" as a phrase.', metavar="WORDS"),
     ] = None,
     session: Annotated[
         str | None, typer.Option("--session", help="A whole session: its id, or the beginning of it.", metavar="ID")
@@ -54,18 +54,16 @@ def forget(
         str | None, typer.Option("--project", help="A whole project: its name, or a folder.", metavar="PROJECT")
     ] = None,
     before: Annotated[
-        str | None, typer.Option("--before", help="What is older than this: 2026-05-01, 90d.", metavar="TIME")
+        str | None, typer.Option("--before", help="Everything older than this: 2026-05-01, 90d.", metavar="TIME")
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The memory with this key.", metavar="KEY")] = None,
-    keep_memories: Annotated[
-        bool, typer.Option("--keep-memories", help="Leave what somebody asked to remember.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    keep_memories: Annotated[bool, typer.Option("--keep-memories", help="Keep memories.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be forgotten.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    prove: Annotated[bool, typer.Option("--prove", help="Look for it in every file afterwards.")] = False,
+    prove: Annotated[bool, typer.Option("--prove", help="Then search every file for what may be left.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Forget for good: messages, memories, sessions, projects. What goes is shown before; nothing brings it back.
+    """Forget for good: messages, memories, sessions, projects. Shows first what goes; cannot be undone.
 
     Several options narrow each other. To hide a memory and bring it back later: crystal memories deprecate.
 
@@ -91,8 +89,8 @@ def forget(
         if not yes:
             if not sys.stdin.isatty():
                 raise UsageProblem(
-                    "crystal asks before it forgets, and here is no terminal to ask on",
-                    hint="look with --dry-run, then repeat it with --yes",
+                    "crystal asks before it forgets, but there is no terminal",
+                    hint="look with --dry-run, then run it again with --yes",
                 )
             _preview(plan, machine.now(), sys.stderr if as_json else sys.stdout)
             typer.confirm("forget all of it for good?", abort=True, err=True)
@@ -107,9 +105,9 @@ def forget(
         from crystal.forgetting.prove.prove import NotProved
 
         raise NotProved(
-            f"{proof.files} files were looked at: something is left in {len(proof.traces)} places,"
+            f"{proof.files} files were searched: something is left in {len(proof.traces)} places,"
             f" {len(proof.unread)} could not be read",
-            hint="they are listed above; crystal sync goes on with what is left",
+            hint="they are listed above; to clean the rest: crystal sync",
         )
 
 
@@ -157,15 +155,15 @@ def _show(
 
 
 def _say_nothing_found(plan: ForgetPlan) -> None:
-    say("crystal: nothing was found, nothing is forgotten", stream=sys.stderr)
+    say("crystal: nothing was found, nothing was forgotten", stream=sys.stderr)
     if plan.suggestions:
         from crystal.model.capture import hit_name
 
         look = look_of(sys.stdout)
-        say("no text has all these words; the nearest by search are:")
+        say("no text has all these words; the closest hits are:")
         for hit in plan.suggestions:
             say(clipped(f"  {hit_name(hit.id):>8}  {speaker(hit.role, hit.tool)}: {one_line(hit.text)}", look.width))
-        say("crystal: hint: name what you mean by its number: crystal forget NUMBER", stream=sys.stderr)
+        say("crystal: hint: to forget one of them: crystal forget NUMBER", stream=sys.stderr)
 
 
 # ---------------------------------------------------------------------------------------------------------- preview
@@ -183,17 +181,17 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
         if counts[kind]
     ]
     words = [word.replace("memorys", "memories") for word in words]
-    yield f"to be forgotten: {', '.join(words) or 'nothing that is shown, but whatever comes of it'}{_when(plan, now)}"
+    yield f"will be forgotten: {', '.join(words) or 'nothing visible, only data derived from it'}{_when(plan, now)}"
     asked = [item for item in plan.items if item.because in ("asked", "session", "project", "before")]
     others = [item for item in plan.items if item not in asked]
     yield from _listed(asked, now, width)
     if others:
-        yield "what says the same goes too:"
+        yield "the same text elsewhere will go too:"
         yield from _listed(others, now, width)
     if len(plan.devices) > 1 or plan.items:
-        yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'nobody knows where'}"
+        yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'an unknown machine'}"
     if plan.still_held:
-        yield "not touched: Claude Code's own files still have it; delete them there if you want:"
+        yield "not deleted: Claude Code's own files still have it; delete them yourself if you want:"
         yield from (f"  {one_line(str(path))}" for path in plan.still_held[:SHOWN])
         if len(plan.still_held) > SHOWN:
             yield f"  and {len(plan.still_held) - SHOWN} more"
@@ -231,10 +229,10 @@ def _outcome(done: Forgotten) -> Iterator[str]:
     if done.is_done:
         yield "forgotten: nothing of it is left on this machine"
     else:
-        yield "forgotten: it is not found any more; some files are still to be cleaned, crystal sync goes on with it:"
+        yield "forgotten: nothing finds it any more; to clean the remaining files: crystal sync"
         yield from (f"  {one_line(why)}" for why in done.pending)
     if done.machines:
-        yield f"other machines forget it when they hear of it: {', '.join(map(one_line, done.machines))}"
+        yield f"other machines forget it when they next sync: {', '.join(map(one_line, done.machines))}"
 
 
 def _proof_words(proof: ForgetProof, named: Collection[str]) -> Iterator[str]:
@@ -242,13 +240,13 @@ def _proof_words(proof: ForgetProof, named: Collection[str]) -> Iterator[str]:
 
     looked = f"{count_words(proof.files, 'file')}, {size_words(proof.bytes)}"
     if proof.proved:
-        yield f"proved: looked at every byte of {looked}; nothing of it is there"
+        yield f"proved: searched every byte of {looked}; nothing of it is left"
     else:
-        yield f"not proved: looked at {looked}"
+        yield f"not proved: searched {looked}"
     yield from (f"  found: {one_line(trace.file)} at byte {trace.offset} ({trace.kind})" for trace in proof.traces)
     yield from (f"  not read: {one_line(one.file)}: {one_line(one.why)}" for one in proof.unread)
     if proof.by_rows_only:
-        yield f"  {proof.by_rows_only} of {proof.texts} texts have no words of their own: their rows are gone"
+        yield f"  {proof.by_rows_only} of {proof.texts} texts have no words to search for; their rows are gone"
     yield from (f"  Claude Code's own file has it: {one_line(path)}" for path in proof.transcripts if path not in named)
 
 

@@ -42,7 +42,7 @@ def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> s
     is_place = wanted.startswith("@")
     if not (word.isascii() and word.isdecimal() and len(word) < 5):
         if is_place:
-            raise UsageProblem(f"{wanted!r} names no place", hint="the second hit of the last search: crystal show @2")
+            raise UsageProblem(f"{wanted!r} is not a hit", hint="the second hit of the last search: crystal show @2")
         return wanted
     found = _read(data_dir).get(_terminal())
     hits = found or []

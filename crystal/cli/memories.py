@@ -40,13 +40,13 @@ def memories(
         typer.Option(help="Only of this project: its name, or a folder and all below it.", metavar="PROJECT"),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(help="Only the one with this key; 'a*' for keys that begin so.", metavar="KEY")
+        str | None, typer.Option(help="Only the one with this key; 'a*' for keys that begin with a.", metavar="KEY")
     ] = None,
     status: Annotated[str, typer.Option(help="active, deprecated or all.", metavar="STATUS")] = "active",
     limit: Annotated[str, typer.Option("-n", "--limit", help="How many at most.", metavar="N")] = "50",
     as_json: AsJson = False,
 ) -> None:
-    """List what was remembered, the latest first. Look for what it says with: crystal search --source memory."""
+    """List memories, newest first. To search in them: crystal search --source memory."""
     if context.invoked_subcommand is not None:
         return
     from crystal.app.context import open_reader
@@ -86,14 +86,14 @@ def edit(
         typer.Argument(help="The new text; - reads it from standard input.", metavar="TEXT", show_default=False),
     ] = None,
     category: Category = None,
-    key: Annotated[str | None, typer.Option(help="Its key from now on; '' takes the key away.", metavar="KEY")] = None,
+    key: Annotated[str | None, typer.Option(help="Its new key; '' removes the key.", metavar="KEY")] = None,
     project: Annotated[
         str | None,
-        typer.Option(help="Where it holds from now on, a name or a folder; '' is everywhere.", metavar="PROJECT"),
+        typer.Option(help="Its new project, a name or a folder; '' for everywhere.", metavar="PROJECT"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a memory's text, category, key or project; what it was before is kept."""
+    """Change a memory's text, category, key or project; the former version is kept."""
     from crystal.app.background import embed_soon
     from crystal.app.context import open_machine
     from crystal.app.memory_changes import edit as change
@@ -109,7 +109,7 @@ def edit(
 
 @commands.command()
 def history(memory: Ident, as_json: AsJson = False) -> None:
-    """Show what a memory says, and what it said before, the latest first."""
+    """Show a memory and its former versions, newest first."""
     from crystal.app.context import open_reader
 
     with open_reader() as machine:
@@ -118,7 +118,7 @@ def history(memory: Ident, as_json: AsJson = False) -> None:
 
 @commands.command()
 def deprecate(memory: Idents, as_json: AsJson = False) -> None:
-    """Hide memories: they are kept, and neither listed nor found. To be rid of them for good: crystal forget."""
+    """Hide memories: crystal keeps them, but neither lists nor finds them. To delete them for good: crystal forget."""
     from crystal.app.context import open_machine
     from crystal.app.memory_changes import deprecate as hide
 
@@ -129,7 +129,7 @@ def deprecate(memory: Idents, as_json: AsJson = False) -> None:
 
 @commands.command()
 def restore(memory: Idents, as_json: AsJson = False) -> None:
-    """Bring back memories that were deprecated."""
+    """Show hidden memories again."""
     from crystal.app.background import embed_soon
     from crystal.app.context import open_machine
     from crystal.app.memory_changes import revive

@@ -79,24 +79,24 @@ def install(
     model: Annotated[
         str, typer.Argument(help="A name from the list, a folder, or OWNER/MODEL of the hub.", metavar="MODEL")
     ],
-    name: Annotated[str | None, typer.Option("--name", help="The name that it gets here.", metavar="NAME")] = None,
-    float32: Annotated[bool, typer.Option("--float32", help="Keep whole numbers instead of 8-bit ones.")] = False,
+    name: Annotated[str | None, typer.Option("--name", help="Its name on this machine.", metavar="NAME")] = None,
+    float32: Annotated[bool, typer.Option("--float32", help="Keep 32-bit weights instead of 8-bit ones.")] = False,
     sha256: Annotated[
         str | None,
         typer.Option("--sha256", help="With OWNER/MODEL: the hash that its weights must have.", metavar="HEX"),
     ] = None,
     pooling: Annotated[
         str | None,
-        typer.Option("--pooling", help="mean, cls or lasttoken, where its files do not tell.", metavar="HOW"),
+        typer.Option("--pooling", help="mean, cls or lasttoken, if its files do not say.", metavar="HOW"),
     ] = None,
     query_prefix: Annotated[
-        str | None, typer.Option("--query-prefix", help="What it wants before a question.", metavar="TEXT")
+        str | None, typer.Option("--query-prefix", help="Text that it expects before a question.", metavar="TEXT")
     ] = None,
     document_prefix: Annotated[
-        str | None, typer.Option("--document-prefix", help="What it wants before what is searched.", metavar="TEXT")
+        str | None, typer.Option("--document-prefix", help="Text that it expects before a passage.", metavar="TEXT")
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", help="Look at so many tokens of a text.", metavar="N", min=8, max=8192)
+        int | None, typer.Option("--max-tokens", help="Read at most N tokens of a text.", metavar="N", min=8, max=8192)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -154,7 +154,7 @@ def _check(pooling: str | None, sha256: str | None, model: str, place: Path | No
         raise UsageProblem(f"--sha256 is {sha256[:80]!r}, which is not a SHA-256", hint="64 hexadecimal digits")
     if place is not None or (model in KNOWN and KNOWN[model].sha256):
         hint = "leave it out"
-        raise UsageProblem("--sha256 goes with a model of the hub whose hash crystal does not know", hint=hint)
+        raise UsageProblem("--sha256 is only for a hub model whose hash crystal does not know", hint=hint)
 
 
 def _install(model: str, place: Path | None, options: InstallOptions, sha256: str | None) -> Manifest:
@@ -184,7 +184,7 @@ def _json_manifest(found: Manifest) -> dict[str, Any]:
 def remove(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="An installed model.", metavar="NAME")],
-    force: Annotated[bool, typer.Option("--force", help="Also when it is in use; then keywords answer.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Even if in use; search then uses keywords alone.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete an installed model. Its vectors stay in the memory until another model's replace them."""
@@ -204,7 +204,7 @@ def remove(
         return
     say(f"{one_line(name)} is removed")
     if why is not None:
-        note("it was in use; until another one is chosen, keywords answer: crystal models use embedded")
+        note("it was in use; search uses keywords alone until: crystal models use embedded")
 
 
 commands.command("use")(use)

@@ -29,13 +29,13 @@ def use(
     evaluate: Annotated[
         bool, typer.Option("--eval", help="First show on your own memory what would change; then ask.")
     ] = False,
-    now: Annotated[bool, typer.Option("--now", help="Make all vectors at once, with progress.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Make all vectors now, and show progress.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
     questions: Annotated[
-        int, typer.Option("--questions", help="With --eval: ask so many at most.", min=10, max=5000, metavar="N")
+        int, typer.Option("--questions", help="With --eval: ask at most N questions.", min=10, max=5000, metavar="N")
     ] = 100,
     turns: Annotated[
-        int, typer.Option("--turns", help="With --eval: among so many turns at most.", min=10, max=50_000, metavar="N")
+        int, typer.Option("--turns", help="With --eval: search at most N turns.", min=10, max=50_000, metavar="N")
     ] = 500,
     seconds: Annotated[
         float,
@@ -45,7 +45,7 @@ def use(
 ) -> None:
     """Choose the model. Its vectors are made in the background; the present ones serve until they are complete.
 
-    With --eval moments of your memory are hidden and searched for, by keywords, the present model and the new one.
+    With --eval, crystal tests how well keywords, the present model and the new one find turns of your memory.
     Nothing leaves this machine unless the model is on the network, and then it asks first.
     """
     from crystal.app.models import choose, target_of
@@ -153,7 +153,7 @@ def _after(target: Target, *, now: bool) -> dict[str, Any]:
             report = fill_now(machine, advance, seconds=FILL_SECONDS)
             serving = serving_generation(machine.store)
         if report is None:
-            problem = "another process makes vectors just now; it goes on, or run: crystal sync"
+            problem = "another process is making vectors; it continues"
         else:
             waiting, done, problem = report.left, report.embedded + report.reused, report.problem
     name = None if serving is None else f"{serving.provider} {serving.model}"
@@ -166,7 +166,7 @@ def _say_next(target: Target, report: dict[str, Any]) -> None:
         return
     say(f"{one_line(target.name)} is chosen")
     if report["waiting"]:
-        say(f"{count_words(report['waiting'], 'chunk')} get new vectors in the background, or at once by: crystal sync")
+        say(f"{count_words(report['waiting'], 'chunk')} get new vectors in the background, or now with: crystal sync")
         say(f"{one_line(report['serving'] or 'keywords')} serves until they are complete")
     elif report["embedded"]:
         say(f"{count_words(report['embedded'], 'chunk')} embedded; it serves now")
@@ -176,8 +176,8 @@ def _say_next(target: Target, report: dict[str, Any]) -> None:
 
 
 def _print_trial(trial: Trial) -> None:
-    cut = " (all that the time sufficed for)" if trial.is_cut else ""
-    say(f"{trial.questions} moments of your memory, hidden and searched for among {trial.turns} turns{cut}:")
+    cut = " (as many as the time allowed)" if trial.is_cut else ""
+    say(f"{trial.questions} questions from your memory, searched for among {trial.turns} turns{cut}:")
     rows = [("", "first", "in first 5", "MRR"), ("keywords alone", *_cells(trial.keywords))]
     for label, score in (("present", trial.present), ("new", trial.new)):
         rows += _rows_of(label, score) if score else []
@@ -187,7 +187,7 @@ def _print_trial(trial: Trial) -> None:
     if trial.present is None:
         note(f"the present model was left out: {one_line(trial.why_no_present or '')}")
     else:
-        say(f"with the new model {trial.better} are at a better place, {trial.worse} at a worse one: {trial.verdict}")
+        say(f"with the new model {trial.better} rank higher, {trial.worse} lower: {trial.verdict}")
     speeds = [f"{one.name} {one.chunks_a_second:,.0f}" for one in (trial.present, trial.new) if one]
     say(f"turns embedded in a second: {', '.join(map(one_line, speeds))}")
 

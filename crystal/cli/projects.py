@@ -19,7 +19,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Name = Annotated[str, typer.Argument(help="A project, by its name or a folder.", metavar="PROJECT", show_default=False)]
 Folder = Annotated[str, typer.Argument(help="A folder.", metavar="FOLDER")]
 
-commands = typer.Typer(help="The projects that were worked on.", invoke_without_command=True)
+commands = typer.Typer(help="The projects in the memory.", invoke_without_command=True)
 
 
 @commands.callback()
@@ -44,7 +44,7 @@ def list_projects(context: typer.Context, *, as_json: AsJson = False) -> None:
 def rename(
     project: Name, name: Annotated[str, typer.Argument(help="Its new name.", metavar="NAME", show_default=False)]
 ) -> None:
-    """Give a project another name. It holds for what was said before, too."""
+    """Give a project another name. It applies to past sessions, too."""
     from crystal.app.context import open_kept_machine
     from crystal.app.projects import rename_project
 
@@ -55,9 +55,9 @@ def rename(
 @commands.command("join")
 def join(
     project: Name,
-    into: Annotated[str, typer.Argument(help="The project it becomes a part of.", metavar="INTO", show_default=False)],
+    into: Annotated[str, typer.Argument(help="The project it becomes part of.", metavar="INTO", show_default=False)],
 ) -> None:
-    """Make one project of two: after a folder was moved or renamed, say. `crystal projects split` takes it back."""
+    """Make one project of two, for example after a folder was moved. `crystal projects split` undoes it."""
     from crystal.app.context import open_kept_machine
     from crystal.app.projects import join_projects
 
@@ -67,7 +67,7 @@ def join(
 
 @commands.command("split")
 def split(folder: Folder) -> None:
-    """Take a folder out of the project that it was joined to."""
+    """Separate a folder from the project that it was joined to."""
     from crystal.app.context import open_kept_machine
     from crystal.app.projects import split_project
 
@@ -77,7 +77,7 @@ def split(folder: Folder) -> None:
 
 @commands.command("mark")
 def mark(folder: Folder = ".") -> None:
-    """Write a small file into a folder without git, so that its project is known again wherever it is moved."""
+    """Write a small file into a folder without git, so that crystal knows its project after a move."""
     from crystal.app.projects import mark_folder
 
     path, is_new = mark_folder(folder)

@@ -29,19 +29,19 @@ WATCH_SECONDS = 5.0
 DELIVER_SECONDS = 5.0
 """How often a device that watches asks for news of home."""
 
-commands = typer.Typer(help="Several machines, one memory: pair, send, fetch, look.", invoke_without_command=True)
+commands = typer.Typer(help="Share one memory among machines: pair, send, fetch, check.", invoke_without_command=True)
 
 
 @commands.callback()
 def relay(context: typer.Context) -> None:
-    """Several machines, one memory: pair, send, fetch, look."""
+    """Share one memory among machines: pair, send, fetch, check."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
 commands.command("pair", short_help="Let another machine join this home.")(relay_pairing.pair)
 commands.command("join", short_help="Join a home (on a device).")(relay_pairing.join)
-commands.command("status", short_help="Show what came, what waits, what was refused.")(relay_status.status)
+commands.command("status", short_help="Show what arrived, what waits, what was refused.")(relay_status.status)
 
 
 # ------------------------------------------------------------------------------------------------- fetch and deliver
@@ -49,16 +49,16 @@ commands.command("status", short_help="Show what came, what waits, what was refu
 
 @commands.command("poll", short_help="Fetch what the devices sent (on home).")
 def poll(
-    watch: Annotated[bool, typer.Option("--watch", help="Go on, and fetch whatever comes at once.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep running, and fetch new blobs at once.")] = False,
     install_timer: Annotated[bool, typer.Option("--install-timer", help="Fetch every 2 minutes from now on.")] = False,
-    remove_timer: Annotated[bool, typer.Option("--remove-timer", help="Take the timer out again.")] = False,
+    remove_timer: Annotated[bool, typer.Option("--remove-timer", help="Remove the timer.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With a timer option: only say what would be done.")
+        bool, typer.Option("--dry-run", help="With a timer option: only show what would be done.")
     ] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch what the devices sent, and tell them what has come (on the home machine)."""
+    """Fetch what the devices sent, and confirm it (on the home machine)."""
     if install_timer or remove_timer:
         from crystal.app.context import this_config
         from crystal.cli.timer import change_timer
@@ -133,11 +133,11 @@ def _say_stuck(machine: Machine, named: set[str]) -> int:
 
 @commands.command("sync", short_help="Send what waits to home (on a device).")
 def sync(
-    watch: Annotated[bool, typer.Option("--watch", help="Go on, and send and fetch whatever comes.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep running, and send and fetch at once.")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send what waits to home and fetch what home tells (on a device)."""
+    """Send what waits to home, and fetch home's news (on a device)."""
     from crystal.app.context import open_kept_machine
     from crystal.app.sync.device import deliver_relay
 
@@ -216,23 +216,23 @@ def _require(own: str, role: str, other: str) -> None:
         return
     if own == "standalone":
         hint = "crystal init --role home --relay URL" if role == "home" else "crystal relay join"
-        raise NotConfigured("this machine shares with no other: it has no relay", hint=hint)
+        raise NotConfigured("this machine has no relay", hint=hint)
     raise NotConfigured(f"this machine is {'a device' if own == 'device' else 'the home'}", hint=f"run: {other}")
 
 
 # ---------------------------------------------------------------------------------------------------------- skipping
 
 
-@commands.command("skip", short_help="Move past a blob that cannot be taken.")
+@commands.command("skip", short_help="Skip a blob that home cannot accept.")
 def skip(
     device: Annotated[str, typer.Argument(help="The device, by name.", show_default=False)],
-    seq: Annotated[int, typer.Argument(help="The number that stands in the way.", show_default=False)],
+    seq: Annotated[int, typer.Argument(help="The number of the blob.", show_default=False)],
     stream: Annotated[
-        str | None, typer.Option("--stream", help="Which of its streams, if several wait.", metavar="HEX")
+        str | None, typer.Option("--stream", help="Which of its streams, if several are stuck.", metavar="HEX")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Move past a blob that cannot be taken. What it said is missing for good, and stays on record."""
+    """Skip a blob that home cannot accept. Its content is lost for good; crystal records the skip."""
     from crystal.app.context import open_kept_machine
     from crystal.app.sync.skip import plan_skip
     from crystal.app.sync.skip import skip as skip_over
@@ -241,22 +241,22 @@ def skip(
         _require(machine.config.role, "home", "crystal relay sync")
         peer, known = plan_skip(machine, device, seq, stream)
         name = one_line(peer.name)
-        lost = f"what number {seq} of {name} said will be missing for good ({one_line(known.detail or 'not here yet')})"
-        confirm("leave it out for good?", yes=yes, consequence=lost)
+        lost = f"content of number {seq} of {name} will be lost for good ({one_line(known.detail or 'not here yet')})"
+        confirm("skip it for good?", yes=yes, consequence=lost)
         left = skip_over(machine, known)
     after = f"; {count_words(left, 'number')} after it" if left else ""
     say(f"skipped number {seq} of {name}, on record{after}")
-    say("go on with: crystal relay poll")
+    say("continue with: crystal relay poll")
 
 
 @commands.command("purge", short_help="Delete refused blobs that are kept here.")
 def purge(
     device: Annotated[
-        str | None, typer.Option("--device", help="Only of this machine, by name.", metavar="NAME")
+        str | None, typer.Option("--device", help="Only those of this machine, by name.", metavar="NAME")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Delete refused blobs that are kept here, and what was counted of others. Nothing that was taken is deleted."""
+    """Delete the refused blobs kept here, and the counts of others. Nothing that home accepted is deleted."""
     from crystal.app.context import open_kept_machine
     from crystal.app.sync.quarantine import plan_purge
     from crystal.app.sync.quarantine import purge as delete_refused
@@ -269,8 +269,8 @@ def purge(
         kept = [
             f"{one_line(name)}: {count_words(amount.blobs, 'refused blob')}, {size_words(amount.bytes)}"
             for name, amount in plan.kept
-        ] or ["no refused blobs are kept; what was counted is forgotten"]
-        waits = "what is genuine of them still waits at the relay or on its device"
+        ] or ["no refused blobs are kept; the counts will be cleared"]
+        waits = "genuine ones still wait at the relay or on their device"
         confirm("delete them here?", yes=yes, consequence=f"{'; '.join(kept)}; {waits}")
         delete_refused(machine, plan)
     say(*(f"deleted: {words}" for words in kept))
@@ -279,17 +279,17 @@ def purge(
 # ------------------------------------------------------------------------------------------------------------ the key
 
 
-@commands.command("key", short_help="Say where the key is kept; the paper key.")
+@commands.command("key", short_help="Show where the key is kept; print or read the paper key.")
 def key(
-    paper: Annotated[bool, typer.Option("--paper", help="Show the root as 24 words, for the drawer.")] = False,
+    paper: Annotated[bool, typer.Option("--paper", help="Show the root as 24 words, to write down.")] = False,
     restore: Annotated[bool, typer.Option("--restore", help="Read the 24 words from standard input.")] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="With --restore: put it in the place of another key, which is kept.")
+        bool, typer.Option("--replace", help="With --restore: replace an existing key; crystal keeps a backup.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --paper: do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say where the relay's key is kept and which it is, never the key itself."""
+    """Show where the relay's key is kept, and its id, never the key itself."""
     from crystal.app.context import open_machine, open_reader
     from crystal.errors import UsageProblem
 
@@ -358,7 +358,7 @@ def _paper(machine: Machine, *, yes: bool) -> None:
     words = to_words(root)
     for at in range(0, len(words), 4):
         say("  ".join(f"{at + number:>2} {word:<8}" for number, word in enumerate(words[at : at + 4], 1)).rstrip())
-    say("put back with: crystal relay key --restore", stream=sys.stderr)
+    say("to restore it: crystal relay key --restore", stream=sys.stderr)
 
 
 def _restore(machine: Machine, *, over: bool) -> None:

@@ -22,21 +22,21 @@ MAX_TYPED = 65_536
 
 def pair(
     name: Annotated[
-        str | None, typer.Option("--name", help="What the device is to be called; else it says so.", metavar="NAME")
+        str | None, typer.Option("--name", help="The device's name; by default it chooses one.", metavar="NAME")
     ] = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Print one string that is everything; nobody waits.")
+        bool, typer.Option("--offline", help="Print one string for the device; do not wait for it.")
     ] = False,
     again: Annotated[
         str | None,
-        typer.Option("--again", help="Give a device that is known a new token, in one string.", metavar="NAME"),
+        typer.Option("--again", help="Give a known device a new token, in one string.", metavar="NAME"),
     ] = None,
     shared: Annotated[
         str | None,
-        typer.Option("--shared", help="Admit a device that has the root key itself; print its token.", metavar="NAME"),
+        typer.Option("--shared", help="Add a device that has the root key; print its token.", metavar="NAME"),
     ] = None,
 ) -> None:
-    """Let another machine join this home: show a code that is good for ten minutes and one attempt."""
+    """Let another machine join this home: show a code, valid for ten minutes and one attempt."""
     from crystal.app.context import open_kept_machine
     from crystal.app.relay_links import relay_address, relay_client
     from crystal.app.sync.pair_home import pair as pair_online
@@ -67,14 +67,14 @@ def _note_loopback(machine: Machine) -> None:
 
     url = machine.config.relay_url
     if url is not None and is_loopback(parse_address(url, allow_insecure=True).host):
-        note(f"{url} is this machine alone; a device elsewhere needs a tunnel to it, or a relay with a public name")
+        note(f"{url} reaches only this machine; other devices need a tunnel to it, or a relay with a public name")
 
 
 def _show(invitation: Invitation, url: str) -> None:
     say(f"code: {invitation.code}", "")
     _draw(invitation.joined)
     say(f"on the device run: crystal relay join --relay {url}", stream=sys.stderr)
-    say("waiting for it, at most ten minutes; Ctrl-C ends this", stream=sys.stderr)
+    say("waiting for it, at most ten minutes; Ctrl-C cancels", stream=sys.stderr)
     sys.stdout.flush()
 
 
@@ -100,7 +100,7 @@ def _say_offline(paired: Paired) -> None:
     secret = str(paired.secret)
     say(secret)
     _draw(secret.upper())
-    _say_how(paired, f"whoever reads this string is {one_line(paired.peer.name)}; give it to: crystal relay join")
+    _say_how(paired, f"anyone with it can join as {one_line(paired.peer.name)}; give it to: crystal relay join")
 
 
 def _say_shared(paired: Paired, machine: Machine) -> None:
@@ -123,25 +123,25 @@ def _say_how(paired: Paired, *lines: str) -> None:
 
 def join(
     relay: Annotated[
-        str | None, typer.Option("--relay", help="The relay's address, where only the code is typed.", metavar="URL")
+        str | None, typer.Option("--relay", help="The relay's address, if you type only the code.", metavar="URL")
     ] = None,
     ca_file: Annotated[
         Path | None,
         typer.Option(
-            "--ca-file", help="PEM of the private authority that the relay's certificate is of.", metavar="FILE"
+            "--ca-file", help="PEM file of the authority that signed the relay's certificate.", metavar="FILE"
         ),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Put the new key in the place of another one, which is kept.")
+        bool, typer.Option("--replace", help="Replace an existing key; crystal keeps a backup of it.")
     ] = False,
     shared: Annotated[
-        bool, typer.Option("--shared", help="This machine has the root key itself, see relay pair --shared.")
+        bool, typer.Option("--shared", help="This machine has the root key; see relay pair --shared.")
     ] = False,
     name: Annotated[
         str | None, typer.Option("--name", help="With --shared: what home calls this machine.", metavar="NAME")
     ] = None,
 ) -> None:
-    """Join a home: reads the code, or the string that home shows, from standard input."""
+    """Join a home; the code, or the string that home shows, comes from standard input."""
     from crystal.app.context import open_machine
     from crystal.app.sync.pair_device import check_free
     from crystal.errors import UsageProblem
@@ -170,14 +170,14 @@ def _join(machine: Machine, relay: str | None, ca_file: Path | None, *, over: bo
     if not url and sys.stdin.isatty():
         url = _typed("address of the relay: ")
     if not url:
-        raise UsageProblem("the code alone does not say where the relay is", hint="crystal relay join --relay URL")
+        raise UsageProblem("the code alone does not have the relay's address", hint="crystal relay join --relay URL")
     with pair_device.joining_client(machine, url, ca_file) as client:
         try:
             return pair_device.join(machine, client, invited.code, url=url, tell=note, over=over)
         except NotAtRelay as error:
             number = invited.code.nameplate
             hint = "check the number, or make a new code on the home machine: crystal relay pair"
-            raise UsageProblem(f"no pairing with number {number} waits at {client.shown}", hint=hint) from error
+            raise UsageProblem(f"no pairing with number {number} is open at {client.shown}", hint=hint) from error
 
 
 def _read_invited() -> Invited:
@@ -249,11 +249,11 @@ def _join_shared(machine: Machine, relay: str | None, name: str | None, *, over:
 def _say_joined(machine: Machine, joined: Joined) -> None:
     say(f"joined: {one_line(joined.home)}, over {one_line(joined.url)}")
     say(f"words:  {' '.join(joined.words)}")
-    say("home shows the same four words; if not, do not go on: crystal demote", stream=sys.stderr)
+    say("home shows the same four words; if not, leave it: crystal demote", stream=sys.stderr)
     if joined.past:
-        say("past:   everything that is remembered here goes to home too, with the next syncs: crystal relay sync")
+        say("past:   everything captured here goes to home too; to send it now: crystal relay sync")
     if joined.confirmed is False:
-        note("home was not heard in time; see there whether it says that it is paired")
+        note("home did not answer in time; check there whether this device is paired")
     note(*joined.notes)
     if machine.config.origin("agent_id") == "default":
         note("crystal is not set up on this machine yet; run: crystal init")

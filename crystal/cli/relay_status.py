@@ -27,7 +27,7 @@ _SEEN = {"first": "first_at", "last": "last_at"}
 
 
 def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
-    """Show how the relay stands: what came, what waits, what is missing, what was refused.
+    """Show the relay's state: what arrived, what waits, what is missing, what was refused.
 
     Exit code 0: everything is where it belongs. 1: something waits. 4: the relay does not answer. 5 or 6: something
     was refused or is damaged, or the relay loses what it confirmed, and somebody has to look.
@@ -157,7 +157,7 @@ def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[st
         lines.append(
             ("lost", f"{problem.message} (since {ago(problem.since)}, found {count_words(problem.tries, 'time')})")
         )
-        lines.append(("", "hint: look at the relay's disk; if it goes on, take another relay"))
+        lines.append(("", "hint: check the relay's disk; if it happens again, use another relay"))
     ids = short_ids([one.known.stream for one in state.streams] + [one.stream for one in state.skips])
     lines += [line for one in _shown(state.streams) for line in _stream_lines(one, ids[one.known.stream], ago)]
     lines += _hidden_lines(state.streams)
@@ -165,7 +165,7 @@ def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[st
     names = {one.known.stream: one.device for one in state.streams}
     for skip in state.skips:
         who = names.get(skip.stream) or ids[skip.stream]
-        lines.append(("skipped", f"{who}: number {skip.seq} ({skip.code or 'it had not come'}), {ago(skip.at)}"))
+        lines.append(("skipped", f"{who}: number {skip.seq} ({skip.code or 'it had not arrived'}), {ago(skip.at)}"))
     return lines
 
 
@@ -195,7 +195,7 @@ def _hidden_lines(streams: Sequence[StreamStatus]) -> list[tuple[str, str]]:
     hidden = sum(one.is_unproven for one in streams) - MAX_UNPROVEN_SHOWN
     if hidden <= 0:
         return []
-    return [("", f"and {count_words(hidden, 'stream')} more in which nothing of a device was found: --json lists them")]
+    return [("", f"and {count_words(hidden, 'stream')} more with nothing from a device: --json lists them")]
 
 
 def _refused_lines(refused: Refused, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
@@ -217,9 +217,9 @@ def _reason(one: RefusalCount) -> str:
     refused = f"refused {count_words(one.blobs, 'time')}"
     listed = f"{count_words(one.blobs, 'blob')} in {count_words(one.streams, 'stream')} at the relay"
     words = {
-        "unknown": f"{listed}, of nobody that is paired; not fetched",
-        "untried": f"{listed}, in which nothing ever opened; the next polls try them",
-        "budget": f"{refused}, over the limit of relay.quarantine_*; what is genuine waits at the relay",
+        "unknown": f"{listed}, from no paired machine; not fetched",
+        "untried": f"{listed}, none could be opened yet; the next polls try them",
+        "budget": f"{refused}, over the limit of relay.quarantine_*; genuine blobs wait at the relay",
         "key": f"{refused}: sealed with a key that is unknown here",
         "old-key": f"{refused}: sealed with keys that were rotated",
     }
@@ -244,7 +244,7 @@ def _stream_lines(one: StreamStatus, ident: str, ago: Callable[[int | None], str
         lines.append(("", f"{known.state}: {known.detail or known.code} (since {ago(known.since)})"))
         if one.is_stuck and one.device and known.head > known.last_seq:
             skip = shlex.join(["crystal", "relay", "skip", one.device, str(known.last_seq + 1)])
-            lines.append(("", f"if it never can be taken: {skip}"))
+            lines.append(("", f"if home can never accept it: {skip}"))
     return lines
 
 

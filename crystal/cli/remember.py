@@ -19,24 +19,24 @@ MAX_READ = 16 << 20
 def remember(
     text: Annotated[
         list[str] | None,
-        typer.Argument(help="What to remember; - or nothing reads it from standard input.", metavar="TEXT"),
+        typer.Argument(help="What to remember; - or no text reads standard input.", metavar="TEXT"),
     ] = None,
     category: Annotated[
-        str | None, typer.Option(help="fact (as by default), preference, event, opinion, skill.", metavar="CATEGORY")
+        str | None, typer.Option(help="fact (default), preference, event, opinion, skill.", metavar="CATEGORY")
     ] = None,
     project: Annotated[
         str | None,
         typer.Option(
-            help="Where it holds: a project's name, or its folder (. is this one). Else: everywhere.", metavar="PROJECT"
+            help="Where it applies: a project's name or folder (. is this one). Default: everywhere.", metavar="PROJECT"
         ),
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option(help="A name for exact look-up; a known one gets the text as its new value.", metavar="KEY"),
+        typer.Option(help="A name for exact lookup; a known key gets the text as its new value.", metavar="KEY"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Remember something. Secrets are taken out first; the same words again only count as said again."""
+    """Remember something. Secrets are removed first; the same text again only refreshes the memory."""
     from crystal.app.background import embed_soon
     from crystal.app.context import open_machine
     from crystal.app.memories import remember as keep
@@ -51,7 +51,7 @@ def remember(
     if as_json:
         print(json.dumps({"schema": 1, "memory": memory_json(one)}))
         return
-    known = "" if one.created_at == one.updated_at else ", which was known"
+    known = "" if one.created_at == one.updated_at else ", already known"
     say(f"remembered as {one.id}{known}: {described(one)}")
 
 
@@ -59,7 +59,7 @@ def left_out(kept: Remembered, asked: str) -> tuple[str, ...]:
     """Return a note if something was taken out of a text that is kept."""
     from crystal.memories.rules import is_as_given
 
-    return () if is_as_given(kept.text, asked) else ("what is secret or private was taken out of the text",)
+    return () if is_as_given(kept.text, asked) else ("secrets and private parts were removed from the text",)
 
 
 def get(
@@ -69,7 +69,7 @@ def get(
     key: Annotated[str | None, typer.Option(help="The key that it was remembered under.", metavar="KEY")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: the whole memory.")] = False,
 ) -> None:
-    """Print the text of a memory alone, found by its exact key or its id. Exit code 1 when there is none."""
+    """Print only the text of a memory, found by its exact key or its id. Exit code 1 when there is none."""
     from crystal.app.context import open_reader
     from crystal.app.memory_queries import by_key, list_memories, memory_of
     from crystal.cli.render import harmless, say

@@ -31,7 +31,7 @@ def promote(
 
     with open_machine() as machine:
         if paper_key:
-            _confirm("make this machine the home in the place of the one that is lost?", yes=yes)
+            _confirm("make this machine the home, replacing the lost one?", yes=yes)
             from crystal.sync.keys.paper import from_words
 
             words = read_secret_text("the 24 words of the paper key", lines=_WORDS)
@@ -50,17 +50,15 @@ def promote(
 
 def demote(
     to: Annotated[str | None, typer.Option("--to", help="The device that becomes home.", metavar="NAME")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Leave though home has not confirmed everything; it stays here.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Leave although home has not confirmed everything.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Give up being home, in favour of one of the devices; or, on a device, become standalone."""
+    """Hand home over to one of the devices; or, on a device, leave home and become standalone."""
     from crystal.app.context import open_machine
     from crystal.app.sync.roles import demote as give_up
 
     with open_machine() as machine:
-        _confirm("give up this machine's part?", yes=yes)
+        _confirm("give up this machine's role?", yes=yes)
         _say(give_up(machine, to, force=force))
 
 
@@ -92,7 +90,7 @@ def _confirm(question: str, *, yes: bool) -> None:
 
 
 def _say(change: RoleChange) -> None:
-    other = f" (the other end is {change.other})" if change.other and change.role == "device" else ""
+    other = f" (its home is {change.other})" if change.other and change.role == "device" else ""
     typer.echo(f"this machine is {change.role} now{other}")
     for note in change.notes:
         typer.echo(f"  {note}")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def search(
     query: Annotated[
-        list[str] | None, typer.Argument(help='What to look for. "Words in quotation marks" stand together.')
+        list[str] | None, typer.Argument(help='What to look for. "Words in quotation marks" are a phrase.')
     ] = None,
     limit: Annotated[str | None, typer.Option("-n", "--limit", help="How many hits at most.", metavar="N")] = None,
     since: Annotated[
@@ -46,7 +46,7 @@ def search(
             metavar="ROLE",
         ),
     ] = None,
-    agent: Annotated[str | None, typer.Option(help="Only this agent of crystal's.", metavar="ID")] = None,
+    agent: Annotated[str | None, typer.Option(help="Only this agent, by its id.", metavar="ID")] = None,
     device: Annotated[str | None, typer.Option(help="Only this machine.", metavar="NAME")] = None,
     branch: Annotated[str | None, typer.Option(help="Only this git branch.", metavar="NAME")] = None,
     source: Annotated[
@@ -61,13 +61,13 @@ def search(
     ] = None,
     recency: Annotated[
         str | None,
-        typer.Option(help="Prefer what is new among hits nearly as good: off, light, strong.", metavar="HOW"),
+        typer.Option(help="How much to prefer newer hits: off, light, strong.", metavar="HOW"),
     ] = None,
     fusion: Annotated[
-        str | None, typer.Option(help="How engines are put together: weighted, rrf, similarity.", metavar="HOW")
+        str | None, typer.Option(help="How to combine keywords and vectors: weighted, rrf, similarity.", metavar="HOW")
     ] = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Ask a model for other words and for the order (see deep.provider).")
+        bool, typer.Option("--deep", help="Ask a model for other wordings and the order (see deep.provider).")
     ] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show each engine's rank and score of every hit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -152,7 +152,7 @@ def time_span(now: int, since: str | None, before: str | None) -> tuple[int | No
     start = None if since is None else parse_when(since, now=now, name="--since")
     end = None if before is None else parse_when(before, now=now, name="--before")
     if start is not None and end is not None and start >= end:
-        raise UsageProblem(f"--since {since} is not before --before {before}", hint="exchange them")
+        raise UsageProblem(f"--since {since} is not before --before {before}", hint="swap them")
     return start, end
 
 

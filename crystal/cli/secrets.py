@@ -26,7 +26,7 @@ def secrets(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Look for secrets in the agents' own transcripts, and print where they stand, never what they are.
+    """Look for secrets in Claude Code's transcripts; print where they are, never what they are.
 
     Nothing is written or changed, and crystal need not be set up. What crystal itself stored is already clean.
 

@@ -28,7 +28,7 @@ def sessions(
     limit: Annotated[str, typer.Option("-n", "--limit", help="How many at most.", metavar="N")] = "20",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """List conversations, newest first: when, how many turns, where, what about, and the id for `crystal show`."""
+    """List sessions, newest first: when, how many turns, where, what about, and the id for `crystal show`."""
     from crystal.app.context import open_reader
     from crystal.app.mirror import mirror_notes
     from crystal.cli import render

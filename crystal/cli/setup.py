@@ -30,7 +30,7 @@ class Role(str, Enum):
 
 def init(
     agent_id: Annotated[str | None, typer.Option("--agent-id", help="This machine's agent id.", metavar="ID")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; take what is proposed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; accept the defaults.")] = False,
     import_past: Annotated[
         bool | None, typer.Option("--import/--no-import", help="Import past sessions now. --yes alone does not.")
     ] = None,
@@ -39,7 +39,7 @@ def init(
     ] = False,
     role: Annotated[
         Role | None,
-        typer.Option("--role", help="standalone keeps to itself; home has the memory of several; device sends to it."),
+        typer.Option("--role", help="standalone: alone; home: holds the memory of several; device: sends to home."),
     ] = None,
     relay: Annotated[
         str | None, typer.Option("--relay", help="With --role home: the relay's address.", metavar="URL")
@@ -50,14 +50,14 @@ def init(
     local_memory: Annotated[
         bool | None,
         typer.Option(
-            "--local-memory/--no-local-memory", help="With --role device: keep a memory here too, besides sending."
+            "--local-memory/--no-local-memory", help="With --role device: keep a memory on this machine, too."
         ),
     ] = None,
     client: Annotated[
         list[str] | None,
         typer.Option(
             "--client",
-            help=f"Let this client ask the memory: {', '.join(NAMES)}. May be repeated.",
+            help=f"Let this client use the memory: {', '.join(NAMES)}. May be repeated.",
             metavar="NAME",
             show_default=False,
         ),
@@ -69,11 +69,11 @@ def init(
         ),
     ] = False,
     instructions: Annotated[
-        bool, typer.Option("--instructions", help="Only print instructions for an agent that knows no skills.")
+        bool, typer.Option("--instructions", help="Only print instructions for an agent without skills.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
 ) -> None:
-    """Set crystal up on this machine: its folders, its agent id, the hooks in Claude Code. Twice is harmless."""
+    """Set crystal up on this machine: its folders, its agent id, the hooks in Claude Code. Repeating is harmless."""
     from crystal.app.capture_engine import make_capture
     from crystal.app.context import open_machine, this_config, this_home, usable_config
     from crystal.app.import_past import plan_import
@@ -196,11 +196,11 @@ def _known_client(name: str) -> str:
 
 
 def uninstall(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     purge: Annotated[bool, typer.Option("--purge", help="Delete the memory too, for good.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleting the memory.")] = False,
 ) -> None:
-    """Take out of Claude Code what init put in. The memory stays, unless --purge."""
+    """Remove from Claude Code what init added. The memory stays, unless you give --purge."""
     from crystal.app.context import default_paths, this_home
     from crystal.cli.timer import change_timer
     from crystal.install.plan import apply_removal, plan_removal
@@ -259,10 +259,10 @@ def _confirm_purge(plan: RemovalPlan) -> None:
 
 def _say_taken_out(plan: RemovalPlan) -> None:
     for change in plan.settings:
-        typer.echo(f"{change.path}: {'hooks taken out' if change.changed else 'has no hook of crystal'}")
+        typer.echo(f"{change.path}: {'hooks removed' if change.changed else 'has no crystal hook'}")
     for each in plan.clients:
         if each.changed:
-            typer.echo(f"{each.path}: the server of crystal taken out")
+            typer.echo(f"{each.path}: crystal's server removed")
 
 
 def _say_plugin_stays(places: Places) -> None:
@@ -270,7 +270,7 @@ def _say_plugin_stays(places: Places) -> None:
     from crystal.install.claude_settings.layers import plugin_removals
 
     for removal in [each for folder in places.claude_dirs for each in plugin_removals(folder)]:
-        typer.echo(f"the plugin stays, and goes on keeping turns; take it out with: {removal}")
+        typer.echo(f"the plugin stays and still captures; remove it with: {removal}")
 
 
 def _show_plan(plan: SetupPlan) -> None:
@@ -303,7 +303,7 @@ def _print_for_pasting(names: list[str], *, instructions: bool) -> None:
         client = known.get(name)
         typer.echo(snippet(client, server_entry(config, os.environ, this_home())), nl=False)
         if client is not None:
-            typer.echo(f"crystal: hint: it belongs into {client.file}", err=True)
+            typer.echo(f"crystal: hint: add it to {client.file}", err=True)
 
 
 def _say_done(plan: SetupPlan) -> None:
@@ -312,10 +312,10 @@ def _say_done(plan: SetupPlan) -> None:
     for change in plan.settings:
         typer.echo(f"hooks: {'installed in' if change.changed else 'already in'} {change.path}")
     for each in plan.clients:
-        typer.echo(f"server: {'put into' if each.changed else 'already in'} {each.path} ({each.client.title})")
+        typer.echo(f"server: {'added to' if each.changed else 'already in'} {each.path} ({each.client.title})")
         if each.changed and each.client.name == "claude-code" and each.program is None:
             typer.echo(
-                "crystal: hint: a Claude Code that runs just now undoes this; then run the command again", err=True
+                "crystal: hint: if Claude Code runs now, it may undo this; quit it and run the command again", err=True
             )
 
 
@@ -324,11 +324,11 @@ def _say_what_is_asked(plan: SetupPlan) -> None:
     from crystal.install.claude_settings.file import read_facts
 
     titles = " and ".join(dict.fromkeys(each.client.title for each in plan.clients))
-    typer.echo(f"now: start {titles} again; the agent can search, remember and forget")
+    typer.echo(f"now: restart {titles}; then the agent can search, remember and forget")
     for guidance in dict.fromkeys(each.client.guidance for each in plan.clients if each.client.guidance):
-        typer.echo(f"     tell it when, in a project: crystal init --instructions >> {guidance}")
+        typer.echo(f"     to tell it when, run in a project: crystal init --instructions >> {guidance}")
     if not any(read_facts(folder / "settings.json").commands for folder in plan.places.claude_dirs):
-        typer.echo("     to keep the sessions of Claude Code too: crystal init")
+        typer.echo("     to capture Claude Code's sessions too: crystal init")
 
 
 def _import(machine: Machine, past: list[Past], *, wait: bool) -> None:
@@ -347,7 +347,7 @@ def _say_what_works(machine: Machine) -> None:
 
     state = capture_state(machine.config, machine.store)
     if state.condition is Condition.CAPTURING:
-        typer.echo("now: go on using Claude Code; every turn is kept from here on")
+        typer.echo("now: use Claude Code as before; crystal captures every turn")
     else:
         typer.echo(f"now: {describe(state, machine.now())}")
     typer.echo('     find anything with: crystal search "what was it"')

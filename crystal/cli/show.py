@@ -31,14 +31,14 @@ def show(
         ),
     ],
     context: Annotated[
-        str | None, typer.Option("-C", "--context", help="With a hit: so many turns before and after it.", metavar="N")
+        str | None, typer.Option("-C", "--context", help="With a hit: show N turns before and after it.", metavar="N")
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Show tool calls, results and thoughts in full.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Print the archived lines of the transcript as they are.")] = False,
     no_pager: Annotated[bool, typer.Option("--no-pager", help="Print a long text without a pager.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Read a conversation, or a hit with what stands around it."""
+    """Read a session, or a hit with the turns around it."""
     from crystal.app.context import open_reader
     from crystal.cli import render
     from crystal.cli.last_search import named_by_place
@@ -83,7 +83,7 @@ def _show_memory(machine: Machine, ident: str, *, raw: bool, context: str | None
     from crystal.errors import UsageProblem
 
     if raw or context is not None:
-        raise UsageProblem("--raw and --context go with what stands in a transcript, not with a memory")
+        raise UsageProblem("--raw and --context work with transcripts, not with a memory")
     show_memory(machine, ident, as_json=as_json)
 
 
@@ -152,7 +152,7 @@ def _print_raw(machine: Machine, target: Target) -> None:
     conversation = read(machine.store, target, context=0)
     session = conversation.session
     if session is None:
-        raise NotConfigured("this hit comes from no transcript", hint="leave out --raw")
+        raise NotConfigured("this hit does not come from a transcript", hint="leave out --raw")
     wanted = None if target.chunk is None else {turn.uuid for turn in conversation.turns if turn.focus}
     is_empty = True
     for line in _archived_lines(machine, session.id):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
-    """Show whether turns are kept, what is kept, what waits, how fast it is and what it cost.
+    """Show whether turns are captured, what is stored, what waits, how fast the hook is and what models cost.
 
     Exit code 0: capturing, or paused by you. 1: NOT capturing.
     """

@@ -32,7 +32,7 @@ def _say(state: dict[str, object]) -> None:
         typer.echo("capture is on")
     else:
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(int(str(state["off_since"])) / 1000))
-        typer.echo(f"capture is off since {since}; what is said now will never be captured")
+        typer.echo(f"capture is off since {since}; nothing said meanwhile is kept (resume: crystal --on)")
     sessions = state["private_sessions"]
     if isinstance(sessions, list) and sessions:
-        typer.echo(f"closed on their own: {', '.join(map(str, sessions))}")
+        typer.echo(f"paused sessions: {', '.join(map(str, sessions))}")

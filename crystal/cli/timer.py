@@ -26,7 +26,7 @@ def change_timer(*, install: bool, dry_run: bool = False, schedules: Sequence[ti
         _do(plan, f"{schedule.command} runs every {schedule.minutes} minutes from now on ({kind})", dry_run=dry_run)
     if not install:
         plan = timer.plan_remove(host, run, schedules)
-        _do(plan, "the timer is taken out" if plan.steps else "there is no timer of crystal", dry_run=dry_run)
+        _do(plan, "the timer is removed" if plan.steps else "there is no crystal timer", dry_run=dry_run)
 
 
 def _do(plan: timer.TimerPlan, done: str, *, dry_run: bool) -> None:

@@ -24,10 +24,10 @@ FAULT_FIELDS = ("kind", "what", "message", "start", "stop")
 
 
 def verify(
-    mend: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
+    mend: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Read transcripts and archive again and prove that every byte is kept, private or left out by a named rule.
+    """Read transcripts and archive again and prove that every byte is captured, private, or skipped by a named rule.
 
     Exit code 0: 100 %. 1: some bytes are not captured yet, `crystal sync` captures them. 6: something is damaged.
     """
@@ -57,7 +57,7 @@ def restore(
         Path | None,
         typer.Option("--project", help="Resume in this folder instead of the one where the session was."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be written.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be written.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write an archived session back to where `claude --resume` finds it."""
@@ -127,21 +127,21 @@ def _print(mended: Mended, *, tried: bool) -> None:
 
 def _print_repairs(mended: Mended, look: Look) -> None:
     if mended.back:
-        say_item("made again: ", ", ".join(mended.back), look, style=look.good)
+        say_item("recovered: ", ", ".join(mended.back), look, style=look.good)
     for line in mended.missing:
-        say_item("not back: ", line, look, style=look.warning)
+        say_item("lost: ", line, look, style=look.warning)
     if mended.kept is not None:
-        typer.echo(f"kept: {mended.kept}, the old file; delete it when you miss nothing")
+        typer.echo(f"kept: {mended.kept}, the old file; delete it when nothing is missing")
     for line in mended.done:
-        say_item("mended: ", line, look, style=look.good)
+        say_item("repaired: ", line, look, style=look.good)
 
 
 def _next_step(proof: Proof, *, tried: bool) -> str:
     """Return what the user can do about the faults; ``tried``: a repair was attempted."""
     if proof.damaged and tried:
-        return "what is left cannot be mended from what is here; put the files back from a backup"
+        return "crystal cannot repair the rest; restore these files from a backup"
     if proof.damaged:
         return "run: crystal verify --repair"
     if all(fault.kind == "unreadable" for fault in proof.faults):
-        return "give your user the right to read what is named above, then run: crystal sync"
+        return "make the files named above readable for you, then run: crystal sync"
     return "run: crystal sync"

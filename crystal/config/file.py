@@ -62,7 +62,7 @@ def parse(text: str, path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         last = f"at line {text.count(chr(10)) + 1}, the end"
         problem = str(error).replace("at end of document", last)
-        raise UsageProblem(f"{path} is not valid TOML: {problem}", hint=f"mend the file: {path}") from error
+        raise UsageProblem(f"{path} is not valid TOML: {problem}", hint=f"correct the file: {path}") from error
 
 
 def parse_fragment(text: str) -> dict[str, Any] | None:

@@ -284,7 +284,7 @@ def register_agent(places: Places, agent: str) -> bool:
 
 
 def _read_register(path: Path) -> dict[str, Any]:
-    hint = "mend the file by hand, or move it away and run: crystal init"
+    hint = "correct the file by hand, or move it away and run: crystal init"
     try:
         register = json.loads(path.read_bytes())
     except FileNotFoundError:

@@ -176,8 +176,8 @@ class Config:
     redact_enabled: bool = setting(
         True,
         BOOLEAN,
-        "Whether keys, tokens and passwords are taken out before anything is stored. "
-        "`<private>` spans are taken out in any case.",
+        "Whether keys, tokens and passwords are redacted before anything is stored. "
+        "`<private>` spans are always removed.",
     )
     retention_days: int | None = setting(
         None,
@@ -190,7 +190,7 @@ class Config:
     search_recency: str = setting(
         "light",
         choice("off", "light", "strong"),
-        "How much search prefers what is new among hits that are nearly as good. It never hides an old one that fits.",
+        "How much search prefers newer hits among those that are nearly as good. It never hides an older one.",
     )
     search_fusion: str = setting(
         "weighted",
@@ -241,9 +241,9 @@ class Config:
     context_enabled: bool = setting(
         False,
         BOOLEAN,
-        "Whether a session that begins is told the most useful memories and the last sessions of its project.",
+        "Whether a new session gets the most useful memories and the last sessions of its project as context.",
     )
-    context_tokens: int = setting(600, whole(100, 10_000), "How many tokens that may take, about, and rather fewer.")
+    context_tokens: int = setting(600, whole(100, 10_000), "About how many tokens the context may take.")
     hook_wait: bool = setting(
         False,
         BOOLEAN,
@@ -307,7 +307,7 @@ def setting_for(key: str) -> Setting:
 
 def unknown_key(key: str, place: str = "") -> UsageProblem:
     """Return the error for a key that does not exist, with what the user may have meant."""
-    hint = meant(key, SETTINGS) or "every setting is listed by: crystal config list"
+    hint = meant(key, SETTINGS) or "to see all settings: crystal config list"
     return UsageProblem(f"{place}there is no setting {key!r}", hint=hint)
 
 

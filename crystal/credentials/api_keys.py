@@ -326,6 +326,6 @@ def _secret(text: str, source: str, note: str | None = None) -> Secret | None:
     if not key:
         return None
     if not re.fullmatch(r"[!-~]{1,4096}", key):
-        hint = "a key is one word of ASCII letters, digits and signs; copy it again"
-        raise NotConfigured(f"{source} holds something that cannot be a key", hint=hint)
+        hint = "a key is one word of ASCII characters; copy it again"
+        raise NotConfigured(f"{source} has a value that cannot be a key", hint=hint)
     return Secret(key, source, note)

@@ -155,7 +155,7 @@ def make_embedder(
     if size is None:
         raise NotConfigured(
             f"how many numbers a vector of {provider} {name} has is not known",
-            hint="set embedding.dimension to it (the model's page tells)",
+            hint="set embedding.dimension (see the model's page)",
         )
     has_tokens = row.kind is Kind.EMBEDDED
     return ChosenEmbedder(row, name, size, base_url, dimension, timeout, key, has_token_vectors=has_tokens)

@@ -156,7 +156,7 @@ class _Run:
         self.reused += stored - made + len(copied)
         refused = [ident for ident, sha, _ in waiting if known[sha] is None]
         if stored == 0 and not copied and vectors.is_gone(self.store, generation):
-            raise _Failed(Unavailable("another process has begun to use another embedding model meanwhile"))
+            raise _Failed(Unavailable("another process has changed the embedding model"))
         if refused:
             vectors.refuse_chunks(self.store, generation, refused)
             self._record_refused(generation, len(refused))
@@ -232,7 +232,7 @@ class _Run:
     def _record_refused(self, generation: int, count: int) -> None:
         self.refused += count
         total = vectors.vector_counts(self.store, generation).refused
-        message = f"{self.embedder.provider} {self.embedder.model} takes {total} of the texts in no length"
+        message = f"{self.embedder.provider} {self.embedder.model} takes {total} of the texts not even shortened"
         record_problem(self.store, ROOM_REFUSED, f"{message}; keywords find them", self.now(), cause=str(generation))
 
 

@@ -178,7 +178,7 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
                 if len(theirs) == len(moments):
                     before, old_places = _measure(ask, present, idents, theirs, asked, their_rate)
                 else:
-                    why_no_present = "it was too slow to be compared"
+                    why_no_present = "it was too slow to compare"
             except CrystalError as error:
                 why_no_present = error.message
         after, new_places = _measure(ask, new, idents, made, asked, rate)

@@ -36,7 +36,7 @@ def line_for_user(asked: "dict[str, object]", data_dir: str, env: "dict[str, str
     private = any(env.get(name, "").strip() for name in ("CRYSTAL_PRIVATE_PROJECTS", "CRYSTAL_PRIVATE_SESSIONS"))
     is_secret = is_nothing_but_secret(str(asked["words"]), env)
     if is_secret:
-        return "not remembered: it is nothing but a secret, and crystal keeps none"
+        return "not remembered: the text is a secret, and crystal stores no secrets"
     unless = ", unless it is private here" if private or os.path.exists(os.path.join(data_dir, "private")) else ""
     unless += ", unless it is a secret" if is_secret is None else ""
     return f"remembered {asked['id']}{unless}; undo: crystal memories deprecate {asked['id']}"

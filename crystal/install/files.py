@@ -54,7 +54,7 @@ class FileChange:
             Unavailable: It is not.
         """
         if read_whole(self.path) != (self.target, self.before):
-            raise Unavailable(f"{self.path} was changed by someone else just now", hint="run the command again")
+            raise Unavailable(f"{self.path} was changed by another program meanwhile", hint="run the command again")
 
     def write(self) -> None:
         """Apply the change. After a crash the file holds the old or the new bytes.

@@ -19,7 +19,7 @@ from crystal.errors import CrystalError, NotConfigured, Unavailable, UsageProble
 from crystal.install.files import system_errors
 
 BY_HAND = (
-    "nothing is lost without: the hooks sweep at every session start; or let any scheduler run: crystal sync, and on"
+    "you need no timer: the hooks sweep at every session start; or let any scheduler run: crystal sync, and on"
     " a home machine: crystal relay poll"
 )
 
@@ -61,7 +61,7 @@ class Schedule:
         return f"# crystal-{self.name}"
 
 
-SWEEP = Schedule("crystal sync", "sync", 15, 2, 0, "capture what no hook told of")
+SWEEP = Schedule("crystal sync", "sync", 15, 2, 0, "capture what the hooks missed")
 POLL = Schedule("crystal relay poll", "poll", 2, 1, 20, "fetch what the devices sent")
 SCHEDULES = (SWEEP, POLL)
 
@@ -155,7 +155,7 @@ def find_kind(host: Host, run: Runner) -> Kind:
         return "systemd"
     if _read_crontab(run) is not None:
         return "cron"
-    raise NotConfigured("neither a systemd user session nor a crontab is there for a timer", hint=BY_HAND)
+    raise NotConfigured("no timer can be installed: no systemd user session and no crontab is there", hint=BY_HAND)
 
 
 def plan_install(kind: Kind, job: Job, host: Host, run: Runner) -> TimerPlan:
@@ -345,7 +345,7 @@ def _read_crontab(run: Runner) -> str | None:
 def _failed(step: Step, ran: Ran) -> CrystalError:
     said = (ran.stderr.strip() or ran.stdout.strip() or f"exit code {ran.code}").splitlines()[0]
     return Unavailable(
-        f"{shlex.join(step.words)}: {said}", hint="to take the timer out again: --remove-timer of the same command"
+        f"{shlex.join(step.words)}: {said}", hint="to remove the timer: the same command with --remove-timer"
     )
 
 

@@ -64,7 +64,7 @@ class _Repair:
         wanted = {fault.row for fault in self.faults if fault.kind == "turns"}
         are_orphans_gone = checks.mend_orphans(self.store)
         if are_orphans_gone:
-            yield "rows that pointed at rows that are gone were let go"
+            yield "rows that referred to missing rows were deleted"
         broken = _broken_turns(self.store) if any(fault.kind == "chunks" for fault in self.faults) else {}
         written = 0
         for state in self.states.values():
@@ -133,7 +133,7 @@ class _Repair:
 def _repair_index(store: Store) -> Iterator[str]:
     """Repair what search derives from the text: the entries of memories, the keyword index and the vectors."""
     if remade := checks.mend_memories(store):
-        yield f"{remade} memories: what search finds of them was made again"
+        yield f"{remade} memories were indexed for search again"
     if not checks.keyword_index_agrees(store):
         checks.rebuild_keyword_index(store)
         yield "the keyword index was made again"

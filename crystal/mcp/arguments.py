@@ -80,4 +80,4 @@ def _check_length(name: str, length: int, low: int, high: int | None, what: str)
 
 
 def _wrong(name: str, allowed: str) -> UsageProblem:
-    return UsageProblem(f"{name} cannot be that", hint=f"{name} is {allowed}")
+    return UsageProblem(f"{name} has a wrong value", hint=f"{name} is {allowed}")

@@ -72,8 +72,8 @@ def one_of(description: str, values: Sequence[str]) -> Schema:
 
 _TIME = "7d, 24h, yesterday, 2026-11-20, 2026-11-20T14:30"
 _PROJECT = "Only this project, by its name."
-_CURRENT = flag("Also what was said in the session that asks, which is in its context already.")
-_OFFSET = "Leave out so many from the beginning: how to get the next page."
+_CURRENT = flag("Also search the session that asks, which has it in its context already.")
+_OFFSET = "Skip so many from the beginning, to get the next page."
 _SESSION = "Only this session: its id, or the beginning of it."
 
 SEARCHING = Tool(
@@ -93,14 +93,14 @@ SEARCHING = Tool(
         "project": text(_PROJECT),
         "session": text(_SESSION),
         "role": text("Only user, assistant, thinking, tool_call, tool_result, subagent or memory; several by commas."),
-        "agent": text("Only this agent of crystal's, such as cc-laptop."),
+        "agent": text("Only this agent, such as cc-laptop."),
         "device": text("Only this machine, by its name."),
         "branch": text("Only this git branch."),
         "source": one_of("Only conversations, or only memories.", ["conversation", "memory", "file"]),
         "since": text(f"Not older than: {_TIME}.", 60),
         "before": text(f"Older than: {_TIME}.", 60),
         "as_of": text("Search the memory as it was at this time.", 60),
-        "recency": one_of("How much what is new is preferred among hits nearly as good.", ["off", "light", "strong"]),
+        "recency": one_of("How much to prefer newer hits.", ["off", "light", "strong"]),
         "fusion": one_of(
             "How words and meaning are put together; similarity: meaning alone, scores are cosines from 0 to 1.",
             ["weighted", "rrf", "similarity"],
@@ -122,8 +122,8 @@ GETTING = Tool(
     {
         "id": text("The id of a hit (17, m17), a session, a memory (mem-...) or a line; or the beginning of one."),
         "key": text("The exact key of a memory, instead of an id."),
-        "context": number("With a hit: so many turns before and after it. Default 2.", 0, 20),
-        "offset": number("With a session: leave out so many turns from its beginning.", 0, 1_000_000),
+        "context": number("With a hit: show N turns before and after it. Default 2.", 0, 20),
+        "offset": number("With a session: skip so many turns from its beginning.", 0, 1_000_000),
         "start": number("With a hit or a memory: begin at this character of its text.", 0, 100_000_000),
     },
 )
@@ -131,7 +131,7 @@ GETTING = Tool(
 RECENT_TOOL = Tool(
     "crystal_recent",
     "The last messages or sessions",
-    "What was said last in this project, or the last sessions of it: for a quick idea of where the work stands. "
+    "The last messages or sessions of this project, for a quick idea of the state of the work. "
     "Use it when the user wants to go on with something ('where were we?').",
     "days:recent",
     {
@@ -162,7 +162,7 @@ TELLING = Tool(
 
 STATUS_TOOL = Tool(
     "crystal_status",
-    "How the memory stands",
+    "State of the memory",
     "Whether conversations are captured, how much is kept, what waits and what is wrong. Use it when the memory seems "
     "to lack something, or when the user asks about it.",
     "standing:status",
@@ -183,8 +183,8 @@ REMEMBERING = Tool(
         "text": text("What to remember, in full sentences.", 8_000),
         "category": one_of("What kind of thing it is. Default fact.", CATEGORIES),
         "key": text("A name for exact look-up, such as user_name; it names one memory."),
-        "project": text("Where it holds: the name of a project. Left out: everywhere."),
-        "this_project": flag("It holds in the project of the current folder."),
+        "project": text("Where it applies: the name of a project. Default: everywhere."),
+        "this_project": flag("It applies to the project of the current folder."),
     },
     ("text",),
     reads=False,
@@ -208,7 +208,7 @@ FORGETTING = Tool(
     "forgetting:forget",
     {
         "id": _IDS,
-        "query": text("Everything that holds these words.", 1_000),
+        "query": text("Everything with these words.", 1_000),
         "session": text("A whole session: its id, or the beginning of it."),
         "project": text("Everything of a project, by its name."),
         "before": text(f"Everything that is older than: {_TIME}.", 60),

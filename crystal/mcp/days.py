@@ -58,7 +58,7 @@ def _scope(
         return None, None, []
     home = asker.project(machine)
     if home is None:
-        return None, None, ["this folder is no project that crystal knows; these are from everywhere"]
+        return None, None, ["crystal does not know this folder's project; these are from everywhere"]
     return home[0], home[1], []
 
 
@@ -96,7 +96,7 @@ def tell(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
         assert since is not None
         end = now + 1 if before is None else before
         if since >= end:
-            raise UsageProblem("since is not before before", hint="exchange them")
+            raise UsageProblem("since must be earlier than before", hint="swap them")
         project = arguments.get("project")
         found, why = days(machine, machine.mirror_store, since=since, before=end, project=project, limit=MAX_ENTRIES)
         ids = ShortIds(machine)

@@ -52,14 +52,14 @@ class Forgetting:
         wish = given if previewed is None else previewed.wish
         if wish is None:
             hint = "preview it again, without confirm"
-            raise UsageProblem(f"confirm is {token[:40]!r}, which no preview gave", hint=hint)
+            raise UsageProblem(f"confirm is {token[:40]!r}, which is no preview's token", hint=hint)
         if given is not None and _named(given) != _named(wish):
             raise UsageProblem("confirm belongs to another preview than these arguments", hint="preview it again")
         with open_machine() as machine:
             plan = plan_forget(machine, wish)
             if plan.token != token and not _only_repeats(previewed, plan, asker.session):
                 hint = "look at the new preview: call crystal_forget without confirm"
-                raise UsageProblem("what would go has changed since the preview; nothing was forgotten", hint=hint)
+                raise UsageProblem("the list has changed since the preview; nothing was forgotten", hint=hint)
             done = carry_out(machine, plan)
         self._previewed.pop(token, None)
         return _done(done, plan, asker.room)
@@ -107,10 +107,10 @@ def _data(plan: ForgetPlan, notes: Sequence[str], done: Forgotten | None) -> Jso
 def _preview(plan: ForgetPlan, room: int) -> Answer:
     notes = []
     if plan.still_held:
-        notes.append(f"{len(plan.still_held)} files of other programs still hold it and are not touched")
+        notes.append(f"{len(plan.still_held)} files of other programs still have it; crystal does not change them")
     if plan.suggestions:
         names = ", ".join(hit_name(hit.id) for hit in plan.suggestions[:SHOWN_PLACES])
-        notes.append(f"these hits are near to it, and would not go: {names}")
+        notes.append(f"these hits are similar, and would stay: {names}")
     data = _data(plan, notes, None)
 
     def compose(items: Sequence[Item]) -> Answer:
@@ -120,7 +120,7 @@ def _preview(plan: ForgetPlan, room: int) -> Answer:
         count = things + (f" of {len(plan.sessions)} sessions" if plan.sessions else "")
         head = f"{count} would be forgotten for good; nothing is changed yet"
         left = len(plan.items) - len(items)
-        rest = f"{left} more things would go and are not shown here\n" if left else ""
+        rest = f"{left} more things would be forgotten and are not shown here\n" if left else ""
         more = f"{rest}to carry it out: crystal_forget with confirm={plan.token}"
         return answered(head, items, "items", data, more)
 
@@ -149,7 +149,7 @@ def _done(done: Forgotten, plan: ForgetPlan, room: int) -> Answer:
     def compose(items: Sequence[Item]) -> Answer:
         lines = [f"forgotten: {done.lines} lines, {done.memories} memories, {done.notes} notes"]
         lines += [f"still to do: {why}" for why in data["pending"]]
-        lines += [f"to forget it too, when next heard of: {', '.join(data['machines'])}"] if done.machines else []
+        lines += [f"machines that forget it at their next sync: {', '.join(data['machines'])}"] if done.machines else []
         return answered("\n".join(lines), items, "items", data, None)
 
     return bounded((), compose, room)

@@ -46,5 +46,5 @@ def _kept(kept: Remembered, asked: str) -> Answer:
     named = f", under the key {label(kept.key)}" if kept.key else ""
     text = f"remembered as {kept.id}: a {kept.category} for {where}{named}"
     if not is_whole:
-        text += "\nnote: secrets and private spans were taken out of the text"
+        text += "\nnote: secrets and private parts were removed from the text"
     return Answer(fenced(text, NONCE), {**memory_data(kept), "is_as_given": is_whole})

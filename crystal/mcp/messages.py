@@ -71,7 +71,7 @@ def parse_line(line: bytes) -> Request | Notification | Batch | Bad | None:
     except RecursionError:
         return Bad(PARSE_ERROR, "this JSON is nested too deeply")
     except ValueError:  # and UnicodeDecodeError, which is one
-        return Bad(PARSE_ERROR, "this line is no JSON in UTF-8")
+        return Bad(PARSE_ERROR, "this line is not JSON in UTF-8")
     if isinstance(value, list):
         if not value or len(value) > MAX_IN_A_BATCH:
             return Bad(INVALID_REQUEST, f"a batch has 1 to {MAX_IN_A_BATCH} messages, this one has {len(value)}")

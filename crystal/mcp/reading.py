@@ -29,7 +29,7 @@ def get(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
     """Read what an id or a key names."""
     ident, key = arguments.get("id"), arguments.get("key")
     if (ident is None) == (key is None):
-        raise UsageProblem("give either an id or a key", hint="ids stand in the hits of crystal_search")
+        raise UsageProblem("give either an id or a key", hint="ids are in the hits of crystal_search")
     with open_reader() as machine:
         start = arguments.get("start") or 0
         if key is not None:

@@ -89,7 +89,7 @@ def _filters(arguments: Mapping[str, Any], now: Callable[[], int]) -> Filters:
     values: dict[str, Any] = {name: arguments.get(name) for name in FILTERS}
     start, end = moment(arguments, "since", now()), moment(arguments, "before", now())
     if start is not None and end is not None and start >= end:
-        raise UsageProblem("since is not before before", hint="exchange them")
+        raise UsageProblem("since must be earlier than before", hint="swap them")
     return Filters(**values, since=start, before=end)
 
 

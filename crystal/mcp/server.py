@@ -112,7 +112,7 @@ class Server:
         elif request.method in self._methods:
             self._calls.start(request.id, lambda call: self._work(request, version or self._version, call))
         else:
-            raise Refused(METHOD_NOT_FOUND, f"method {request.method[:100]!r} is not served here")
+            raise Refused(METHOD_NOT_FOUND, f"method {request.method[:100]!r} is not supported")
 
     def _greeting(self, request: Request, version: str | None) -> Result:
         if request.method == "ping":
@@ -164,7 +164,7 @@ def _version_of(request: Request) -> str | None:
         raise Refused(INVALID_PARAMS, f"params._meta has a string {VERSION_KEY} and an object {CAPABILITIES_KEY}")
     if version not in MODERN:
         known = {"supported": list(MODERN), "requested": version}
-        raise Refused(UNSUPPORTED_VERSION, f"version {version[:40]!r} is not spoken here", known)
+        raise Refused(UNSUPPORTED_VERSION, f"version {version[:40]!r} is not supported", known)
     return version
 
 

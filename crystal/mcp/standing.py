@@ -72,7 +72,7 @@ def _lines(data: Json) -> list[str]:
         f"kept: {kept}; from {data['span']['first'] or 'nothing yet'} to {data['span']['last'] or 'nothing yet'}",
         f"waiting: {waiting}",
         f"search by meaning: {serving['provider'] + ' ' + serving['model'] if serving else 'not yet, keywords answer'}",
-        f"this folder: {data['project'] or 'no project that crystal knows'}",
+        f"this folder: {data['project'] or 'not a project that crystal knows'}",
     ]
     lines += [f"problem: {one['room']}: {one['message']} (since {one['since']})" for one in data["problems"]]
     return [*lines, *(f"note: {note}" for note in data["notes"])]

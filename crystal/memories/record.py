@@ -80,7 +80,7 @@ def decode_line(line: bytes) -> Entry:
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise BadMemory("the line is no JSON") from error
+        raise BadMemory("the line is not JSON") from error
     if not isinstance(fields, dict) or fields.get("v") != FORMAT or not isinstance(fields.get("former"), list):
         raise BadMemory("the line is of another format", hint="update crystal")
     return Entry(memory_from_dict(fields.get("memory")), tuple(_former(row) for row in fields["former"]))
@@ -208,12 +208,12 @@ def _checksum(body: bytes) -> bytes:
 
 def _former(row: Any) -> FormerMemory:
     if not isinstance(row, list) or len(row) != 5:
-        raise BadMemory("the line has something else where a former text should be")
+        raise BadMemory("the line has an invalid former text")
     text, category, status, from_at, until_at = row
     if category not in get_args(Category) or status not in get_args(MemoryStatus) or not isinstance(text, str):
-        raise BadMemory("the line has something else where a former text should be")
+        raise BadMemory("the line has an invalid former text")
     if type(from_at) is not int or type(until_at) is not int:
-        raise BadMemory("the line has something else where a time should be")
+        raise BadMemory("the line has an invalid time")
     return FormerMemory(text, cast("Category", category), cast("MemoryStatus", status), from_at, until_at)
 
 

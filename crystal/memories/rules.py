@@ -55,8 +55,8 @@ def cleaned_text(text: str, clean: CleanText) -> str:
     if findings and not any(character.isalnum() for character in _LEFT_OUT.sub("", kept)):
         what = ", ".join(sorted(findings))
         raise UsageProblem(
-            f"nothing of the text may be kept: it is all {what}",
-            hint="crystal keeps no secrets; remember where it is kept instead",
+            f"not remembered: the text is nothing but {what}",
+            hint="crystal stores no secrets; remember where it is kept instead",
         )
     _refuse_long(kept, MAX_TEXT)
     return kept
@@ -110,7 +110,7 @@ def cleaned_name(name: str, clean: CleanText) -> str:
         size = f"has {len(plain):,} characters, at most {MAX_NAME} may be" if plain else "is empty"
         raise UsageProblem(f"the project's name {size}", hint="give its name or its folder")
     if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in plain) or clean(plain)[1]:
-        raise UsageProblem("the project's name holds what no name may", hint="give its name or its folder")
+        raise UsageProblem("the project's name has characters that are not allowed", hint="give its name or its folder")
     return plain
 
 
@@ -122,7 +122,7 @@ def checked_category(category: str) -> Category:
     """
     plain = category.strip().lower()
     if plain not in CATEGORIES:
-        raise UsageProblem(f"the category is {category!r}, which is none", hint=f"use {', '.join(CATEGORIES)}")
+        raise UsageProblem(f"there is no category {category!r}", hint=f"use {', '.join(CATEGORIES)}")
     return cast("Category", plain)
 
 
@@ -134,7 +134,7 @@ def checked_status(status: str) -> MemoryStatus:
     """
     plain = status.strip().lower()
     if plain not in STATUSES:
-        raise UsageProblem(f"the status is {status!r}, which is none", hint=f"use {', '.join(STATUSES)}, or all")
+        raise UsageProblem(f"there is no status {status!r}", hint=f"use {', '.join(STATUSES)}, or all")
     return cast("MemoryStatus", plain)
 
 
@@ -148,7 +148,7 @@ def _refuse_long(text: str, most: int) -> None:
     if len(text) > most:
         raise UsageProblem(
             f"the text has {len(text):,} characters, a memory has at most {MAX_TEXT:,}",
-            hint="remember the gist of it, or several parts",
+            hint="shorten it, or remember it in parts",
         )
 
 

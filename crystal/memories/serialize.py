@@ -116,7 +116,7 @@ def _moment(words: dict[str, Any], name: str) -> int:
 def _project(row: Any) -> Project:
     is_row = isinstance(row, list) and len(row) == 4
     if not is_row or not row[0] or row[3] is None or not all(_is_project_field(field) for field in row):
-        raise BadMemory("the memory has something else where a project should be")
+        raise BadMemory("the memory has an invalid project")
     return Project(*row)
 
 

@@ -95,7 +95,7 @@ def address(url: str, *, scheme: str = "") -> str:
             return full
     except ValueError:
         pass
-    raise UsageProblem("the address of the provider is no address", hint="for example http://localhost:8080/v1")
+    raise UsageProblem("the provider's address cannot be used", hint="for example http://localhost:8080/v1")
 
 
 def parsed(name: str, held: bytes) -> Any:

@@ -172,7 +172,7 @@ class _Question:
         is_meant = any(place.vector.data for place in places)
         mode: Mode = "keywords" if not is_meant else "hybrid" if asked.has_words else "vectors"
         is_vague = mode == "hybrid" and answers and not any("keywords" in one.scores for one in answers)
-        vague = ("no word of the question was found; these are near in meaning",) if is_vague else ()
+        vague = ("no word of the question was found; these are close in meaning",) if is_vague else ()
         nothing = () if answers else (_nothing(mode, asked),)
         meant = _joined((place.source, (place.vector.note or "",)) for place in places)
         return _Found(answers, (*relaxed, *said, *meant, *vague, *nothing), (*why_not, *self._explain(answers)), mode)
@@ -190,7 +190,7 @@ class _Question:
         answers, why_not = self._with_indexes(
             narrowed, self.asked, lambda fields: rank_by_similarity(narrowed, fields, self.request.limit, model)
         )
-        nothing = () if answers else ("nothing is near to it in meaning",)
+        nothing = () if answers else ("nothing is close to it in meaning",)
         return _Found(answers, (*relaxed, *meant, *nothing), why_not, "vectors")
 
     def _with_indexes(
@@ -237,10 +237,10 @@ class _Question:
         spans = [(span.start, span.end) for span in self.times]
         answers = list_latest(places, spans, self.request.limit)
         if answers:
-            return _Found(answers, (f"only a time is asked for: the latest of {words}",))
+            return _Found(answers, (f"you asked only for a time: the newest from {words}",))
         wider = [(3 * start - 2 * end, 3 * end - 2 * start) for start, end in spans]
         answers = list_latest(places, wider, self.request.limit)
-        around = ("these are the latest from around it",) if answers else ()
+        around = ("these are the newest from around then",) if answers else ()
         return _Found(answers, (f"nothing is from {words}", *around))
 
     # -------------------------------------------------------------------------------------------------------- --explain
@@ -255,7 +255,7 @@ class _Question:
         if deep is not None and deep.asker is not None:
             by_model = sum("model" in one.scores for one in answers)
             lines += deep.reasons
-            lines += [f"the first {by_model} in the order of the model"] if by_model else []
+            lines += [f"the first {by_model} ranked by the model"] if by_model else []
         return (*lines, *([] if recency == "light" else [f"recency: {recency}"]))
 
 
@@ -277,7 +277,7 @@ def _means_something(character: str) -> bool:
 def _nothing(mode: Mode, asked: Query) -> str:
     """Return why an answer is empty."""
     what = ["has a word of the question"] if asked.has_words else []
-    what += ["is near to it in meaning"] if mode != "keywords" and asked.has_meaning else []
+    what += ["is close to it in meaning"] if mode != "keywords" and asked.has_meaning else []
     return f"nothing {' or '.join(what) or 'has this'}"
 
 

@@ -61,7 +61,7 @@ def parse_address(url: str, *, allow_insecure: bool = False) -> RelayAddress:
     scheme, host = found["scheme"].lower(), _host(found["host"].lower())
     port = int(found["port"]) if found["port"] else {"https": 443, "http": 80}[scheme]
     if not 1 <= port <= 65535:
-        raise UsageProblem(f"the relay's port {port} is none", hint="ports are 1 to 65535")
+        raise UsageProblem(f"{port} cannot be the relay's port", hint="ports are 1 to 65535")
     address = RelayAddress(scheme, host, port, _path(found["path"] or ""))
     if scheme == "http" and not is_loopback(host) and not allow_insecure:
         raise UsageProblem(
@@ -87,10 +87,10 @@ def _host(text: str) -> str:
         try:
             return str(ipaddress.IPv6Address(text[1:-1]))
         except ValueError as error:
-            raise UsageProblem(f"the relay's host {_quoted(text)} is no IPv6 address", hint=_EXAMPLE) from error
+            raise UsageProblem(f"the relay's host {_quoted(text)} is not an IPv6 address", hint=_EXAMPLE) from error
     if all(_LABEL.fullmatch(label) for label in text.removesuffix(".").split(".")):
         return text
-    raise UsageProblem(f"the relay's host {_quoted(text)} is none", hint=_EXAMPLE)
+    raise UsageProblem(f"{_quoted(text)} cannot be the relay's host", hint=_EXAMPLE)
 
 
 def _path(text: str) -> str:

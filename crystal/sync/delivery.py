@@ -144,7 +144,7 @@ class Delivery:
             streams.sort(key=lambda one: (one.lane == "past", one.id))
             if not any(self._send_stream(stream, report, should_stop) for stream in streams):
                 return
-        raise RelayBroken("the relay has other blobs in every stream that this machine begins")
+        raise RelayBroken("the relay already has other blobs in each new stream of this machine")
 
     def _send_stream(self, stream: OutStream, report: DeliveryReport, should_stop: Callable[[], bool]) -> bool:
         """Send the waiting blobs of one stream. Return True if a new stream had to be started."""
@@ -178,7 +178,7 @@ class Delivery:
         """Start a new stream after another copy of this machine used this number first."""
         start = outbox.stream_by_id(self.store, stream.id).verified + 1
         seal_again(self.store, self.link, stream, start, self.clock(), "fork")
-        report.noticed.append("another copy of this machine wrote in its stream; a new stream was begun")
+        report.noticed.append("another copy of this machine used its stream; crystal began a new one")
 
     def _check_relay(self, heads: Mapping[bytes, int]) -> int:
         """Send again what the relay has lost: blobs that are neither listed nor acknowledged. Return their number."""

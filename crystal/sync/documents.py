@@ -144,7 +144,7 @@ def read_document(opened: Opened) -> Document:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BadRecord(f"the document cannot be understood ({type(error).__name__})") from error
     if type(serial) is not int or type(as_of) is not int or not isinstance(body, dict):
-        raise BadRecord("the document has something else where a serial, a time or its body should be")
+        raise BadRecord("the document has an invalid serial, time or body")
     if not 0 < serial < relay_peers.HIGHEST_SERIAL or not 0 <= as_of < 1 << 62:
         raise BadRecord("the document's serial or time is out of range")
     return Document(serial, as_of, body)

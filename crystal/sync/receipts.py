@@ -19,8 +19,8 @@ from crystal.sync.envelope.header import Channel
 from crystal.sync.sending import Link, seal_again
 from crystal.sync.wire import BadRecord
 
-FORK = "another copy of this machine wrote in its stream; a new stream was begun"
-LOST = "home asks for what is kept no more as it was sealed; everything archived here is sent again"
+FORK = "another copy of this machine used its stream; crystal began a new one"
+LOST = "home needs blobs that are no longer kept here; everything archived here is sent again"
 
 
 def receipts_for(store: Store, peer: Peer) -> dict[str, Any]:

@@ -97,9 +97,9 @@ def refusal(answer: Answer, code: str, relay: str, *, ours: bool) -> CrystalErro
     if status in (408, 425, 429) or status >= 500 or code == "digest-mismatch":
         return RelayUnavailable(told, hint="crystal tries again", retry_after=pause, code=code)
     if status == 413:
-        return BlobTooLarge(told + ": it takes no body of this size", hint="raise the limit at the relay", code=code)
+        return BlobTooLarge(told + ": the body is too large for it", hint="raise the limit at the relay", code=code)
     if 300 <= status < 400:
-        return broken(relay, f"it sends elsewhere ({status}), which is not followed")
+        return broken(relay, f"it redirects ({status}), which crystal does not follow")
     if not ours:
         return broken(relay, f"status {status}, and no version of the protocol")
     if status in (401, 403):

@@ -57,8 +57,8 @@ class Link:
         keys = self.keys_of(generation)
         if keys is None:
             raise NotConfigured(
-                f"the key of generation {generation} that seals for {self.peer.name} is not here",
-                hint="put the key back where it was, or pair this machine again: crystal relay join",
+                f"the key for {self.peer.name}, generation {generation}, is missing",
+                hint="restore the key, or pair this machine again: crystal relay join",
             )
         return keys
 
@@ -70,7 +70,7 @@ def put_message(store: Store, link: Link, payload: bytes, *, kind: Kind, lane: L
         WatermarkMoved: The link's keys were rotated meanwhile: load the link again.
     """
     if relay_peers.peer_by_id(store, link.peer.id).generation != link.peer.generation:
-        raise WatermarkMoved(f"the keys for {link.peer.name} were rotated just now")
+        raise WatermarkMoved(f"the keys for {link.peer.name} were rotated meanwhile")
     stream = _writable(store, link, Channel.CONVERSATIONS, lane, now)
     _append(store, stream, seal_message(link, stream, kind, payload, now), now)
 

@@ -205,7 +205,7 @@ def project_from(row: Any) -> Project:
         BadRecord: It is malformed.
     """
     if not isinstance(row, list) or len(row) != 4:
-        raise BadRecord("the message has something else where a project should be")
+        raise BadRecord("the message has an invalid project")
     cwd, root, remote, name = _list(row)
     return Project(
         _text(cwd, MAX_PATH),
@@ -217,7 +217,7 @@ def project_from(row: Any) -> Project:
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise BadRecord("the segment's head has something else where a list should be")
+        raise BadRecord("the segment's head has an invalid list")
     return value
 
 
@@ -229,7 +229,7 @@ def _text(value: Any, most: int = MAX_NAME, *, empty: bool = False) -> str:
         or not (value or empty)
         or not is_unicode(value)
     ):
-        raise BadRecord("the segment's head has something else where a name should be")
+        raise BadRecord("the segment's head has an invalid name")
     return value
 
 
@@ -242,7 +242,7 @@ def _path(value: Any) -> str:
             pass
         else:
             return value
-    raise BadRecord("the segment's head has something else where a path should be")
+    raise BadRecord("the segment's head has an invalid path")
 
 
 def line_starts(piece: Piece) -> list[int]:
@@ -262,7 +262,7 @@ def line_starts(piece: Piece) -> list[int]:
 
 def _whole(value: Any, most: int = MAX_OFFSET) -> int:
     if type(value) is not int or not 0 <= value <= most:
-        raise BadRecord("the segment's head has something else where a number should be")
+        raise BadRecord("the segment's head has an invalid number")
     return value
 
 

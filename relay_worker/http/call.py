@@ -126,7 +126,7 @@ class Call:
             return
         if not self.relay.under_way.take(address):
             self.relay.metrics.connections_refused.labels("address").inc()
-            raise Refusal("rate-limited", "too many requests of this address at once", retry_after=1)
+            raise Refusal("rate-limited", "too many simultaneous requests from this address", retry_after=1)
         try:
             yield
         finally:
@@ -184,9 +184,7 @@ class Call:
         except Refusal as refusal:
             return refusal
         challenge = 'Bearer realm="crystal-relay"'
-        return Refusal(
-            "unauthenticated", "no token that is known here and not revoked", headers=(("WWW-Authenticate", challenge),)
-        )
+        return Refusal("unauthenticated", "the token is unknown or revoked", headers=(("WWW-Authenticate", challenge),))
 
     def count_refused(self) -> None:
         """Count an unauthenticated request.
@@ -202,7 +200,7 @@ class Call:
         """Refuse a token without one of these scopes."""
         assert self.token is not None, "the route takes no token"
         if not any(tokens.allows(self.token.scopes, verb) for verb in verbs):
-            raise Refusal("forbidden", f"the token has not the scope {' or '.join(verbs)}")
+            raise Refusal("forbidden", f"the token lacks the scope {' or '.join(verbs)}")
 
     def need_stream(self, stream: bytes, *verbs: str) -> None:
         """Refuse a token that is allowed none of these in the stream."""

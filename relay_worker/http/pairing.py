@@ -61,7 +61,7 @@ async def put_mail(call: Call) -> Reply:
     if await _mine(call, nameplate) is None:
         raise mailboxes.gone(nameplate)
     if side != ("a" if call.token else "b"):
-        raise Refusal("forbidden", "this is the other side's")
+        raise Refusal("forbidden", "only the other side may do this")
     async with received(call, MAX_MAIL) as got:
         assert isinstance(got.body, bytes)
         if got.size == 0:

@@ -73,7 +73,7 @@ class BodyFiles:
         disk = shutil.disk_usage(self.bodies)
         reserve = min(RESERVE_BYTES, disk.total // 2)
         if disk.free < reserve // 4 or disk.free + reusable < reserve:
-            raise Refusal("disk-full", "the relay's disk is full but for what acknowledging needs", retry_after=300)
+            raise Refusal("disk-full", "the relay's disk is full; it can only acknowledge", retry_after=300)
 
     def path(self, name: str) -> Path:
         """Return the path of a body."""

@@ -14,7 +14,7 @@ from relay_worker.store.writer import Batch
 
 def gone(nameplate: int) -> Refusal:
     """Return the refusal for a mailbox that is closed, expired, or was never opened."""
-    return Refusal("no-mailbox", f"there is no mailbox {nameplate}; it lives ten minutes")
+    return Refusal("no-mailbox", f"there is no mailbox {nameplate}; a mailbox is open for ten minutes")
 
 
 def open_one(batch: Batch, account: str, candidates: Sequence[int], now: int) -> Mailbox:
@@ -64,7 +64,7 @@ def claim(batch: Batch, nameplate: int, claim_hash: bytes, now: int) -> tuple[Ma
     if box.claim_hash == claim_hash:
         return box, "duplicate"
     if box.claim_hash is not None:
-        raise Refusal("mailbox-claimed", "somebody else has claimed this mailbox; close it and pair anew")
+        raise Refusal("mailbox-claimed", "somebody else has claimed this mailbox; close it and pair again")
     batch.db.execute("UPDATE mailboxes SET claim_hash = ? WHERE nameplate = ?", (claim_hash, nameplate))
     return box, "created"
 

@@ -141,6 +141,6 @@ def _opened(path: Path) -> Iterator[apsw.Connection]:
         finally:
             db.close()
     except apsw.FullError as error:  # its message says that there is no error
-        raise CannotServe(f"{path}: the disk is full, or that of the copy", hint="make room on it") from error
+        raise CannotServe(f"{path}: the disk is full, or that of the copy", hint="free some disk space") from error
     except apsw.Error as error:
         raise CannotServe(f"{path}: {error}", hint="check its disk and the folder's permissions") from error

@@ -112,7 +112,7 @@ def test_settings_that_cannot_be_read_are_a_finding_like_others(home: Path) -> N
     done = crystal("doctor", "--json")
     assert done.code == 1, done.err
     (check,) = [check for check in json.loads(done.out)["checks"] if check["verdict"] == "failure"]
-    assert (check["name"], check["fix"]) == ("settings", f"mend the file: {path}")
+    assert (check["name"], check["fix"]) == ("settings", f"correct the file: {path}")
     shown = crystal("doctor")
     assert (shown.code, shown.err) == (1, "")
     assert "FAIL  settings" in shown.out

@@ -61,10 +61,10 @@ def test_setting_it_shows_what_would_go_and_how_to_take_it_back(ready):
     done = crystal("config", "set", "retention.days", "730")
     assert done.out.splitlines() == [
         "retention.days = 730",
-        "1 message of 1 session would go now; memories stay",
-        "it begins in a day, for good and on every machine",
+        "1 message of 1 session would be forgotten now; memories stay",
+        "deletion begins in a day, for good and on every machine",
         "look: crystal forget --before 730d --keep-memories --dry-run",
-        "take it back: crystal config unset retention.days",
+        "to undo it: crystal config unset retention.days",
     ]
     look = crystal("forget", "--before", "730d", "--keep-memories", "--dry-run")
     assert (look.code, "the old pear" in look.out, "pears are fruit" in look.out) == (0, True, False)

@@ -34,7 +34,7 @@ MANAGED = Path("/etc/claude-code/managed-settings.json")
         (replace(WELL, hooks=(replace(HOOKS, has_hook=False),)), "no hook", "no hook in /h/.claude/settings.json"),
         (replace(WELL, hooks=(replace(HOOKS, problem="line 3: no value"),)), "settings", "line 3: no value"),
         (replace(WELL, hooks=(replace(HOOKS, disabled_by=Path("/p/x")),)), "hooks disabled", "/p/x switches all hooks off"),
-        (replace(WELL, hooks=(replace(HOOKS, managed_only=MANAGED),)), "hooks disabled", "managed hooks alone"),
+        (replace(WELL, hooks=(replace(HOOKS, managed_only=MANAGED),)), "hooks disabled", "only managed hooks"),
         (replace(WELL, hooks=(replace(HOOKS, gone=(Path("/venv/python"),)),)), "program gone", "/venv/python, which is gone"),
         (replace(WELL, store_problem=("it is damaged", "crystal verify --repair")), "database", "verify --repair"),
         (replace(WELL, free_bytes=0), "disk full", "the disk of /h/.ldm/memory is full"),

@@ -47,13 +47,13 @@ def test_init_gives_each_client_the_server_twice_is_once_and_uninstall_leaves_no
     written = files(home)
     assert {*FILES.values(), ".claude/settings.json"} <= set(written)
     for name, file in FILES.items():
-        assert f"server: put into {home / file}" in first.out
+        assert f"server: added to {home / file}" in first.out
         assert name == "codex" or json.loads(written[file])["mcpServers"]["crystal"]["args"][-1] == "mcp"
     second = crystal("init", "--yes", *every_client())
     assert (second.code, files(home)) == (0, written)
     assert second.out.count("server: already in") == len(FILES)
     done = crystal("uninstall")
-    assert (done.code, done.out.count("the server of crystal taken out")) == (0, len(FILES))
+    assert (done.code, done.out.count("crystal's server removed")) == (0, len(FILES))
     assert files(home) == before
     assert not (home / ".ldm/clients.json").exists()
     assert not (home / ".cursor").exists()
@@ -88,14 +88,14 @@ def test_a_client_without_claude_code_gets_no_hooks(home: Path) -> None:
     assert "crystal init --instructions >> AGENTS.md" in done.out
     assert not (home / ".claude").exists()
     assert crystal("doctor").code == 0, "nothing is wrong with that"
-    assert "Codex can ask this memory" in crystal("doctor").out
+    assert "Codex can use this memory" in crystal("doctor").out
 
 
 def test_printing_writes_nothing_and_can_be_piped(home: Path) -> None:
     assert json.loads(crystal("init", "--client", "any").out) == json.loads(crystal("init", "--print").out)
     codex = crystal("init", "--client", "codex", "--print")
     assert codex.out.startswith("[mcp_servers.crystal]\ncommand = ")
-    assert f"it belongs into {home / '.codex/config.toml'}" in codex.err
+    assert f"add it to {home / '.codex/config.toml'}" in codex.err
     assert "`crystal_search`" in crystal("init", "--instructions").out
     assert list(home.iterdir()) == []
 
@@ -133,14 +133,14 @@ def test_the_doctor_says_which_agents_ask_and_what_is_gone(home: Path) -> None:
     (home / ".claude/settings.json").write_text('{"enabledPlugins": {"crystal@crystal": true}}')
     checks = json.loads(crystal("doctor", "--json").out)["checks"]
     told = {(check["name"], check["verdict"], check["message"]) for check in checks}
-    assert ("agents", "ok", "Claude Code (plugin), Gemini CLI can ask this memory") in told
-    assert ("agents", "note", "Cursor is here and does not ask this memory") in told
-    assert ("hooks", "ok", f"those of the plugin, which is on in {home / '.claude/settings.json'}") in told
+    assert ("agents", "ok", "Claude Code (plugin), Gemini CLI can use this memory") in told
+    assert ("agents", "note", "Cursor is installed and does not use this memory") in told
+    assert ("hooks", "ok", f"installed by the plugin, which is on in {home / '.claude/settings.json'}") in told
     file = home / ".gemini/settings.json"
     file.write_text(file.read_text().replace(str(Path(sys.executable).parent), "/nowhere"))
     (home / ".cursor/mcp.json").write_text("{")
     done = crystal("doctor")
     assert done.code == 1
-    assert "FAIL  agents: Gemini CLI would start /nowhere/crystal, which is gone" in done.out
+    assert "FAIL  agents: Gemini CLI starts /nowhere/crystal, which is gone" in done.out
     assert "fix: crystal init --client gemini" in done.out
     assert f"warn  agents: {home / '.cursor/mcp.json'}: line 1" in done.out

@@ -82,7 +82,7 @@ def test_revoking_refuses_what_comes_later_and_keeps_what_came(pairs: Pairs, on:
     deliver(pairs)
     poll(pairs)
     done = on(pairs.home, "devices", "revoke", "laptop", "--yes")
-    assert (done.code, done.out) == (0, "laptop is revoked: what it seals from now on is refused\n")
+    assert (done.code, done.out) == (0, "laptop is revoked: home refuses what it sends from now on\n")
     assert "REVOKED" in on(pairs.home, "devices").out
     again = on(pairs.home, "devices", "revoke", "laptop", "--yes")
     assert again.code == 0

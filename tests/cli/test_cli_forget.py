@@ -61,7 +61,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, answer: str, *words: str) -> Done:
 def test_nobody_there_to_be_asked_is_a_usage_error_and_nothing_happens(memory: Path) -> None:
     done = crystal("forget", "--query", "quokka")
     assert (done.code, done.out) == (2, "")
-    assert "here is no terminal to ask on" in done.err
+    assert "but there is no terminal" in done.err
     assert held(memory)
     assert crystal("forget", "--query", "unicorn").code == 1, "nothing is to be asked"
 
@@ -69,7 +69,7 @@ def test_nobody_there_to_be_asked_is_a_usage_error_and_nothing_happens(memory: P
 def test_a_preview_forgets_nothing(memory: Path) -> None:
     done = crystal("forget", "--query", "quokka", "--dry-run")
     assert done.code == 0
-    assert "to be forgotten: 1 message" in done.out
+    assert "will be forgotten: 1 message" in done.out
     assert "the quokka sleeps" in done.out
     assert f"{S1}.jsonl" in done.out
     assert held(memory)

@@ -99,7 +99,7 @@ def test_words_for_people_say_what_happens_next(memory, tiny):
     assert "tiny is installed: 32 numbers" in crystal("models", "install", str(tiny)).out
     assert crystal("models", "use", "tiny").out.splitlines() == [
         "tiny is chosen",
-        "40 chunks get new vectors in the background, or at once by: crystal sync",
+        "40 chunks get new vectors in the background, or now with: crystal sync",
         "embedded crystal-static-1 serves until they are complete",
     ]
     assert "* tiny" in crystal("models").out

@@ -152,9 +152,7 @@ def test_what_looks_like_a_mistake_is_noted(run: Run, home: Path, monkeypatch: p
     (home / ".ldm/memory").mkdir(parents=True)
     (home / ".ldm/memory/.env").write_text("CRYSTAL_EMBEDDING_PROVIDER=openai\n")
     _, err = run()
-    assert (
-        "crystal: note: CRYSTAL_SEARCH_LIMITS is not a variable of crystal; did you mean CRYSTAL_SEARCH_LIMIT?" in err
-    )
+    assert "crystal: note: CRYSTAL_SEARCH_LIMITS is not a crystal variable; did you mean CRYSTAL_SEARCH_LIMIT?" in err
     assert ".env sets CRYSTAL_EMBEDDING_PROVIDER, but only API keys are read from it" in err
     assert len(run.json()["notes"]) == 2
 

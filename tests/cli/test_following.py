@@ -88,7 +88,7 @@ def assert_all_is_made(memory: Memory) -> None:
 def test_an_import_ends_when_words_find_it_and_the_rest_follows(memory: Memory) -> None:
     done = memory.run("init", "--yes", "--import")
     assert "6,003 turns; search works now" in done.stdout
-    assert "in the background; how far: crystal status" in done.stderr
+    assert "in the background; see: crystal status" in done.stderr
     assert waiting(memory) > 0
     assert json.loads(memory.crystal("search", "feldspar", "--json"))["hits"][0]["text"] == "feldspar is a mineral"
     seen: list[dict[str, Any]] = []
@@ -141,7 +141,7 @@ def test_interrupted_the_rest_follows_by_itself(memory: Memory, name: str) -> No
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"search works now" in out
-    assert err == b"crystal: stopped; the rest follows in the background, how far: crystal status\n"
+    assert err == b"crystal: stopped; the rest follows in the background; see: crystal status\n"
     assert waiting(memory) > 0
     wait_until(lambda: waiting(memory) == 0, "the background")
     memory.settle()
@@ -156,7 +156,7 @@ def test_an_import_that_is_stopped_says_how_to_go_on(memory: Memory) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == b"crystal: stopped; what is imported stays, go on with: crystal backfill\n"
+    assert err == b"crystal: stopped; what is imported stays; to continue: crystal backfill\n"
     memory.crystal("backfill", "--wait")
     assert memory.value("SELECT count(*) FROM turns") == LINES + 3
     assert_all_is_made(memory)

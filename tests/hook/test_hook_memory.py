@@ -166,8 +166,8 @@ SECRET = "ghp_" + "kJ8sLm2Qw9ZxCv4BnT6yUiOpAsDfGh1JqRtE"
 @pytest.mark.parametrize(
     ("words", "begins"),
     [
-        (SECRET, "not remembered: it is nothing but a secret"),
-        (f"<private>{SECRET}</private>", "not remembered: it is nothing but a secret"),
+        (SECRET, "not remembered: the text is a secret"),
+        (f"<private>{SECRET}</private>", "not remembered: the text is a secret"),
         (f"the key of our staging server is {SECRET}", "remembered mem-"),
         ("https://docs.example.org/handbook/deploying-on-fridays", "remembered mem-"),
     ],

@@ -115,7 +115,7 @@ def notice(door: Hook, **values: object) -> None:
 
 
 def test_a_pause_is_told_at_each_start_but_not_when_a_session_is_compacted(door: Hook) -> None:
-    notice(door, line="paused since 2026-11-22 10:00: nothing that is said is kept; resume with: crystal --on")
+    notice(door, line="paused since 2026-11-22 10:00: nothing is captured; resume with: crystal --on")
     for source in ("startup", "resume", "clear", "startup"):
         told = door.run({**START, "source": source, "session_id": f"s-{source}"})
         assert told is not None

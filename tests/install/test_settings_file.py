@@ -256,7 +256,7 @@ def test_a_file_changed_meanwhile_is_not_overwritten(file: Path) -> None:
     file.write_text("{}")
     plan = plan_install(file, COMMAND)
     file.write_text('{"a": 1}')
-    with pytest.raises(Unavailable, match="changed by someone else"):
+    with pytest.raises(Unavailable, match="changed by another program"):
         apply(plan)
     assert file.read_text() == '{"a": 1}'
     assert not backup_path(file).exists()

@@ -276,10 +276,10 @@ def test_the_commands_install_and_remove_a_line_of_this_installation(
     assert "LDM_HOME=/somewhere/ldm" in line
     assert f"{shlex.quote(sys.executable)} -I -m crystal sync --quiet" in line
     cli_timer.change_timer(install=False)
-    assert capsys.readouterr().out == "the timer is taken out\n"
+    assert capsys.readouterr().out == "the timer is removed\n"
     assert crontab_program.read_text("latin-1") == CRONTAB + LATIN
     cli_timer.change_timer(install=False)
-    assert capsys.readouterr().out == "there is no timer of crystal\n"
+    assert capsys.readouterr().out == "there is no crystal timer\n"
 
 
 def test_a_program_that_is_missing_or_hangs_is_an_answer_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -276,7 +276,7 @@ def test_recent_is_of_this_project_and_widens(told: Store) -> None:
     assert {one["project"] for one in tools.data("crystal_recent", all=True)["items"]} == {"api", "shop"}
     assert {one["project"] for one in tools.data("crystal_recent", project="shop")["items"]} == {"shop"}
     elsewhere = Tools(ClientContext(folder="/nowhere")).data("crystal_recent")
-    assert "no project that crystal knows" in elsewhere["notes"][0]
+    assert "crystal does not know this folder" in elsewhere["notes"][0]
     order = [one["when"] for one in tools.data("crystal_recent", all=True)["items"]]
     assert order == sorted(order, reverse=True)
     assert [one["id"] for one in tools.data("crystal_recent", what="sessions", all=True)["items"]] == [MINE, SHOP, API]
@@ -351,7 +351,7 @@ def test_what_cannot_be_is_said_with_the_next_step(told: Store) -> None:
         ("crystal_search", {"query": "x", "limit": 0}, "limit is from 1 to 50"),
         ("crystal_search", {"query": "x", "role": "boss"}, "which is not a role"),
         ("crystal_search", {"query": "x", "since": "whenever"}, "not a time that crystal understands"),
-        ("crystal_search", {"query": "x", "since": "1d", "before": "2d"}, "exchange them"),
+        ("crystal_search", {"query": "x", "since": "1d", "before": "2d"}, "swap them"),
         ("crystal_get", {}, "give either an id or a key"),
         ("crystal_get", {"id": "1", "key": "a"}, "give either an id or a key"),
         ("crystal_get", {"id": "999999"}, "no session or hit"),

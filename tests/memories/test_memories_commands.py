@@ -36,7 +36,7 @@ def test_the_commands_remember_find_change_hide_and_bring_back(home: Path) -> No
     assert (missing.code, missing.out) == (1, "")
     assert "no memory has the key 'nobody'" in missing.err
     assert crystal("get").code == crystal("get", ident, "--key", "x").code == 2
-    assert "which was known" in crystal("remember", "--key", "user_name", "Bob").out
+    assert "already known" in crystal("remember", "--key", "user_name", "Bob").out
     assert [was["text"] for was in json.loads(crystal("show", ident, "--json").out)["history"]] == ["Alice"]
     hits = json.loads(crystal("search", "user_name", "--source", "memory", "--json").out)["hits"]
     assert [(hit["text"], hit["key"], hit["uuid"]) for hit in hits] == [("Bob", "user_name", ident)]

@@ -166,8 +166,8 @@ def pems(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("absent.pem", "own.key", "absent.pem cannot be read"),
         (".", "own.key", "cannot be read: Is a directory"),
-        ("text.pem", "own.key", "are no certificate with its key"),
-        ("own.pem", "other.key", "are no certificate with its key"),
+        ("text.pem", "own.key", "are not a certificate and its key"),
+        ("own.pem", "other.key", "are not a certificate and its key"),
         ("own.pem", "locked.key", "locked.key needs a pass phrase"),
     ],
 )
@@ -192,7 +192,7 @@ def test_both_serving_and_checking_look_at_the_certificate(pems, tmp_path, verb)
     command = [sys.executable, "-m", "relay_worker", verb]
     done = subprocess.run(command, env=env, cwd=root, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2, done.stderr
-    assert "are no certificate with its key" in done.stderr
+    assert "are not a certificate and its key" in done.stderr
     assert not (tmp_path / "data").exists()
 
 

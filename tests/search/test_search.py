@@ -206,8 +206,8 @@ def test_meaning_alone_is_said_to_be_vague_and_far_meanings_are_left_out(store):
     embed_all(store, embedder)
     result = search(store, embedder, "automobile", now=NOW)
     assert uuids(result) == [uuid]
-    assert any("near in meaning" in note for note in result.notes)
-    assert not any("near in meaning" in note for note in search(store, embedder, "yard", now=NOW).notes)
+    assert any("close in meaning" in note for note in result.notes)
+    assert not any("close in meaning" in note for note in search(store, embedder, "yard", now=NOW).notes)
 
 
 @pytest.mark.parametrize("query", ["ZEBRA-7731", "no_such.thing()", "4711", "/etc/nothing.conf", '"E0308"'])

@@ -101,7 +101,7 @@ def test_a_question_of_a_time_alone_is_answered_by_what_was_said_last_then(store
     add_turn(store, "today", ts=NOW + HOUR)
     result = ask(store, query)
     assert found(result) == inside[::-1]
-    assert any("only a time is asked for" in note for note in result.notes)
+    assert any("you asked only for a time" in note for note in result.notes)
     assert all(hit.before or hit.after for hit in result.hits)
     assert found(ask(store, query, project="nowhere")) == []
     assert found(ask(store, query, limit=1)) == inside[-1:]

@@ -122,7 +122,7 @@ def test_what_has_nothing_to_do_with_the_question_is_left_out(store):
     add_turn(store, "rain and storm")
     embed_all(store, Meaning())
     result = ask(store, "payment payment", Meaning())
-    assert (result.hits, result.notes) == ((), ("nothing is near to it in meaning",))
+    assert (result.hits, result.notes) == ((), ("nothing is close to it in meaning",))
 
 
 def test_every_filter_holds_and_still_fills_the_list(store):

@@ -81,8 +81,8 @@ def test_no_place_falls_back_to_another(at, data: Path, ring: FakeKeyring, home:
         "environment CRYSTAL_RELAY_KEY": at(CRYSTAL_RELAY_KEY="nonsense", CRYSTAL_KEY_FILE=good),
         "absent": at(CRYSTAL_KEY_FILE=home / "absent"),
         "there is no relay key": empty_ring,
-        "but there is none": at("command"),
-        "to come from a command": at(CRYSTAL_KEY_COMMAND="x"),
+        "but none is set": at("command"),
+        "should come from a command": at(CRYSTAL_KEY_COMMAND="x"),
     }
     for problem, places in cases.items():
         with pytest.raises(NotConfigured, match=problem) as caught:

@@ -134,7 +134,7 @@ def test_a_mirror_that_is_being_built_is_begun_anew(world: World, own: Store, tm
     mirror.building.write_bytes(b"plum")
     grounds = dataclasses.replace(Ground(CaptureMachine(tmp_path, own)).grounds, data_dir=mirror.path.parent)
     with try_lock(mirror.lock):
-        assert Finisher(grounds, None, NOW).run(None) == ["the mirror is being fetched just now"]
+        assert Finisher(grounds, None, NOW).run(None) == ["the mirror is being fetched"]
     assert mirror.building.exists()
     assert Finisher(grounds, None, NOW).run(None) == []
     assert not mirror.building.exists()

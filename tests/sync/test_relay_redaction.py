@@ -47,7 +47,7 @@ def test_what_the_redactor_fails_on_is_not_sealed_not_stored_and_named(world: Wo
     assert len(outbox.kept_from(device.store, 1, 1)) == 1
     problem = problems.find_problem(device.store, engine.SWEEP)
     assert problem is not None
-    assert "secrets could not be taken out (RuntimeError)" in problem.message
+    assert "secrets could not be removed (RuntimeError)" in problem.message
     assert "canarywords" not in problem.message
     assert texts(device.store) == ["before"]
     device.deliver()

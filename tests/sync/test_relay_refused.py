@@ -39,7 +39,7 @@ def test_a_purge_shows_what_it_deletes_and_asks(pairs: Pairs, on: On) -> None:
     refused = on(pairs.home, "relay", "purge")
     assert (refused.code, "--yes" in refused.err, "laptop: 3 refused blobs" in refused.err) == (2, True, True)
     no = on(pairs.home, "relay", "purge", typed="n\n", terminal=True)
-    assert (no.code, "still waits at the relay or on its device" in no.err, kept(pairs)) == (130, True, 3)
+    assert (no.code, "still wait at the relay or on their device" in no.err, kept(pairs)) == (130, True, 3)
     unknown = on(pairs.home, "relay", "purge", "--device", "desk", "--yes")
     assert (unknown.code, kept(pairs)) == (1, 3)
     done = on(pairs.home, "relay", "purge", "--device", "laptop", "--yes")

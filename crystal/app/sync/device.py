@@ -43,7 +43,7 @@ from crystal.sync.past import PastReport, send_some_past
 from crystal.sync.sending import Link, seal_again
 
 RELAY_LOCK = "relay.lock"
-BUSY = "another crystal process is at the relay just now"
+BUSY = "another crystal process is using the relay"
 """Why nothing was delivered by this process: the other one does it."""
 MIRROR_ROOM = "mirror"
 """Key (``room``) of the problem: the mirror cannot be updated."""

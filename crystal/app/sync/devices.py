@@ -203,7 +203,7 @@ def needs_somebody(machine: Machine) -> list[StreamStatus]:
 
 
 def rename(machine: Machine, old: str, new: str) -> Peer:
-    """Give a device another name, also in everything that it said.
+    """Rename a device, also in everything captured on it.
 
     Raises:
         UsageProblem: There is no such device, or the name is taken or cannot be one.

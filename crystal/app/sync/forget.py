@@ -62,7 +62,7 @@ def finish_soon(machine: Machine) -> list[str]:
         raise
     except CrystalError as error:  # the next run does the rest
         record_problem(machine.store, FINISHING, error.message, now_ms())
-        return [f"what was forgotten is not gone from everywhere yet: {error.message}"]
+        return [f"forgotten data is not deleted everywhere yet: {error.message}"]
     clear_problem(machine.store, FINISHING)
     return []
 

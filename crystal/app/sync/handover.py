@@ -79,9 +79,7 @@ def hand_over(machine: Machine, heir: Peer, client: RelayClient) -> tuple[str, .
     store, places, plan = machine.store, key_places(machine), read_plan(machine.store)
     check_writable(places)
     if plan is not None and plan.heir != heir.device_id.hex():
-        raise UsageProblem(
-            f"{plan.name} was told to be home, so nobody else can be", hint=f"crystal demote --to {plan.name}"
-        )
+        raise UsageProblem(f"{plan.name} was already chosen as home", hint=f"crystal demote --to {plan.name}")
     token = None
     if plan is None:
         plan, token = _begin(machine, heir, client)

@@ -41,7 +41,7 @@ MIRROR_ROOM = "mirror"
 """Key (``room``) of the problem: the mirror could not be published."""
 PUBLISH_LOCK = "publish.lock"
 DEMOTING = "relay_demoting"
-"""The store's note that another machine was told to be home: from then on this one takes nothing more."""
+"""The store's note that another machine was chosen as home: from then on this one takes nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def poll_relay(
         RelayUnavailable, RelayDenied: The relay cannot be asked.
     """
     if read_note(machine.store, DEMOTING) is not None:
-        raise NotConfigured("another machine was told to be home", hint="run again: crystal demote --to NAME")
+        raise NotConfigured("another machine was chosen as home", hint="run again: crystal demote --to NAME")
     keys = relay_keys(machine)
     root = keys.root
     with opened_relay(machine, client) as relay:

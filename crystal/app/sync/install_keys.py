@@ -60,7 +60,7 @@ def keep(machine: Machine, bundle: Bundle, *, over: bool, key: RelayKey | None, 
         write_token(places, token, replace=may) if token is not None else None,
     ):
         if written is not None and written.backup:
-            notes.append(f"what was there before is in {written.backup}")
+            notes.append(f"the former key is kept in {written.backup}")
     set_value(file, "relay.url", bundle.url)
     set_value(file, "role", "device")
     # The last manifest of another home does not apply to this one: its serial numbers start over.
@@ -83,7 +83,7 @@ def _keep_authority(machine: Machine, bundle: Bundle) -> list[str]:
         make_private_dir(path.parent)
         write_private(path, bundle.ca.encode("ascii"))
         set_value(file, "relay.ca_file", str(path))
-        return [f"the relay's own authority is trusted for the relay: {path}"]
+        return [f"connections to the relay trust its own certificate authority: {path}"]
     if machine.config.relay_ca_file is not None and Path(machine.config.relay_ca_file) == path:
         unset_value(file, "relay.ca_file")
     return []

@@ -202,7 +202,7 @@ def check_free(machine: Machine, *, over: bool, same: RelayKey | None = None) ->
     if over or key == same or is_leftover(machine.store, key):
         return
     what = "a root key" if key.kind == "root" else "the key of a pairing that is in use"
-    raise UsageProblem(f"this machine has {what} already", hint="to put another in its place: --replace (it is kept)")
+    raise UsageProblem(f"this machine has {what} already", hint="to replace it: --replace (a backup is kept)")
 
 
 def _refuse_token(places: KeyPlaces, *, over: bool) -> None:
@@ -210,7 +210,7 @@ def _refuse_token(places: KeyPlaces, *, over: bool) -> None:
     with contextlib.suppress(KeyMissing):
         source = read_token(places).source
         if not over:
-            hint = "to put another in its place: --replace (it is kept)"
+            hint = "to replace it: --replace (a backup is kept)"
             raise UsageProblem(f"this machine has a relay token already: {source}", hint=hint)
 
 

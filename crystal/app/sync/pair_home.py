@@ -135,7 +135,7 @@ def _take_answer(machine: Machine, peer: Peer, answer: Answer, asked: str) -> Pa
     if name != asked:
         notes.append(f"another machine is called {asked}: this device is {name} here")
     if agent != answer.agent_id:
-        notes.append(f"agent id {answer.agent_id} is another machine's: what this device says is kept under {agent}")
+        notes.append(f"agent id {answer.agent_id} belongs to another machine: this device is captured under {agent}")
     return Paired(named, (), tuple(notes))
 
 
@@ -172,7 +172,7 @@ def pair_again(machine: Machine, client: RelayClient, name: str) -> Paired:
     if peer.revoked_at is not None:
         raise UsageProblem(f"{peer.name} was revoked", hint="let it join as a new device: crystal relay pair")
     bundle = _make_bundle(machine, client, offer, peer, peer.name)
-    notes = ("its former token is worthless now; there: crystal relay join --replace",)
+    notes = ("its former token no longer works; on the device run: crystal relay join --replace",)
     return Paired(peer, words_of_bundle(bundle), notes, format_offline(bundle))
 
 
@@ -191,7 +191,7 @@ def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
         raise UsageProblem(f"{known[0].name} was revoked", hint="give the device another name, on both machines")
     if known:
         token = give_token(machine, client, known[0])
-        return Paired(known[0], words, ("its former token is worthless now",), token)
+        return Paired(known[0], words, ("its former token no longer works",), token)
     if free_name(machine.store, name, machine.config.device) != name:
         raise UsageProblem(f"another machine is called {name}", hint="choose another name, the same on both machines")
     with _admitted(machine, client, device_id, up, down) as peer:
@@ -227,7 +227,7 @@ def _root(machine: Machine) -> bytes:
         return relay_keys(machine).root
     except KeyMissing as error:
         if all_peers(machine.store):
-            hint = "put it back from the paper: crystal relay key --restore"
+            hint = "restore it from the paper key: crystal relay key --restore"
             raise NotConfigured("this home has devices, but its root key is gone", hint=hint) from error
     root = new_root(os.urandom)
     write_key(key_places(machine), RelayKey("root", root))

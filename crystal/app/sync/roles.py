@@ -87,7 +87,7 @@ def become_home(machine: Machine, *, url: str | None, token: str | None) -> Role
     address = url or relay_address(machine)
     if token is None and not has_token(machine):
         hint = "make one at the relay: crystal-relay token make --label home --scope home; give it with --token-stdin"
-        raise KeyMissing("home needs a token of the relay", hint=hint)
+        raise KeyMissing("home needs a relay token", hint=hint)
     text = token or read_token(places).reveal()
     notes = _probe(machine, address, text)
     try:
@@ -245,7 +245,7 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
         settle(machine, role="home")
         return RoleChange("home")
     if peer is None:
-        raise UsageProblem("this machine is no device", hint="crystal init --role home --relay URL makes it a home")
+        raise UsageProblem("this machine is not a device", hint="crystal init --role home --relay URL makes it a home")
     with opened_relay(machine, client) as relay:
         handover, forgotten = read_handover(relay, peer, keys)
     if handover is None:

@@ -28,7 +28,7 @@ def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tupl
     """
     peer = find_device(machine, name)
     if peer.revoked_at is not None:
-        raise UsageProblem(f"{peer.name} was revoked: nothing of it is taken", hint="there is nothing to skip for")
+        raise UsageProblem(f"{peer.name} was revoked: home accepts nothing from it", hint="there is nothing to skip")
     wanted = (stream or "").lower()
     own = [
         one
@@ -44,10 +44,10 @@ def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tupl
         return peer, found[0]
     if found:
         names = ", ".join(short_ids([one.stream for one in found]).values())
-        raise UsageProblem(f"number {seq} stands in the way in {len(found)} streams", hint=f"--stream, one of: {names}")
+        raise UsageProblem(f"number {seq} blocks {len(found)} streams", hint=f"--stream, one of: {names}")
     ways = ", ".join(str(one.last_seq + 1) for one in own)
     hint = f"only the next one can be skipped: {ways}" if ways else "see: crystal relay status"
-    raise UsageProblem(f"number {seq} of {peer.name} does not stand in the way", hint=hint)
+    raise UsageProblem(f"number {seq} of {peer.name} blocks nothing", hint=hint)
 
 
 def skip(machine: Machine, known: InStream) -> int:

@@ -100,7 +100,7 @@ def _check_file(path: Path, listed: Any, known: str | None) -> None:
 
 def _describe_check(sha256: Mapping[str, str]) -> str:
     if not sha256:
-        return "the hub's own list; crystal knows no hash of it"
+        return "the hub's own list; crystal has no hash to compare"
     return ", ".join(f"{name} by SHA-256 {digest}" for name, digest in sha256.items())
 
 
@@ -116,7 +116,7 @@ def _translated_errors(repository: str, hub_url: str) -> Iterator[None]:
         raise UsageProblem(f"{repository!r} is not the name of a repository", hint="write OWNER/MODEL") from error
     except (errors.GatedRepoError, errors.DisabledRepoError) as error:
         hint = "run: hf auth login, or fetch it yourself, then: crystal models install FOLDER"
-        raise Denied(f"{shown(hub_url)} gives {repository} to nobody without a login", hint=hint) from error
+        raise Denied(f"{shown(hub_url)} gives {repository} only after a login", hint=hint) from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         hint = "check the name (OWNER/MODEL) and models.hub_url; for a private model run: hf auth login"
         raise UsageProblem(f"{shown(hub_url)} has no model {repository}", hint=hint) from error

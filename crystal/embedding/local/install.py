@@ -30,7 +30,7 @@ def install_folder(home: Path, folder: Path, options: InstallOptions, now: int) 
         hint = "give a model's folder, or one of: " + ", ".join(KNOWN)
         raise UsageProblem(f"{folder} is not a folder, and not a model that crystal knows", hint=hint)
     has_licence = any((folder / name).is_file() for name in LICENCES)
-    licence = "in its LICENSE" if has_licence else "not told"
+    licence = "in its LICENSE" if has_licence else "not stated"
     source = ModelSource(folder, str(folder), licence, "nothing: a folder of your own")
     return _install(home, options, now, lambda _: source)
 
@@ -107,7 +107,7 @@ def _is_installed(home: Path, found: Manifest) -> bool:
         return False
     if present.digest != found.digest:
         hint = f"give this one a name with --name, or first: crystal models remove {found.name}"
-        raise UsageProblem(f"there is another model {found.name} already, from {present.origin}", hint=hint)
+        raise UsageProblem(f"another model {found.name} is already installed, from {present.origin}", hint=hint)
     return True
 
 

@@ -145,8 +145,8 @@ def read_manifest(home: Path, name: str) -> Manifest:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise damaged_model(bare, f"{path} cannot be understood") from error
     if digest and digest != found.digest:
-        hint = "keywords answer until the new model's vectors are complete: crystal sync"
-        raise NotConfigured(f"the model {name} is not installed any more, {bare} is another one now", hint=hint)
+        hint = "keywords are used until the new model's vectors are complete: crystal sync"
+        raise NotConfigured(f"the model {name} was replaced by another {bare}", hint=hint)
     return found
 
 

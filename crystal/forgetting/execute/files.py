@@ -47,7 +47,7 @@ class Finisher:
             self._try(context.outbox.clean)
         for work in forgotten_work.works(self._store, rows.WORDS):
             self._try(space.merge_words, self._store, done=[work])
-        context.progress("taking it out of the search index", 0, 0)
+        context.progress("removing it from the search index", 0, 0)
         for store in self._stores:
             self._try(derived_files.purge_index, store, self._now)
         for work in forgotten_work.works(self._store, rows.SESSION):
@@ -97,7 +97,7 @@ class Finisher:
             return
         with try_lock(files.lock) as alone:
             if not alone:
-                raise Unavailable("the mirror is being fetched just now")
+                raise Unavailable("the mirror is being fetched")
             remove_file(files.building)
             discard(files.building)
 
@@ -136,8 +136,8 @@ def rewrite(store: Store) -> None:
         StoreBusy, Unavailable: Another process reads it, or the disk has no space for the copy.
     """
     if not space.empty_log(store, LOG_MS):
-        raise Unavailable(f"{store.path.name}: another process reads it just now")
+        raise Unavailable(f"{store.path.name}: another process is reading it")
     if not space.rewrite(store):
         raise Unavailable(f"{store.path.name}: the disk has no space for a copy of it")
     if not space.empty_log(store, LOG_MS):
-        raise Unavailable(f"{store.path.name}: another process reads it just now")
+        raise Unavailable(f"{store.path.name}: another process is reading it")

@@ -50,12 +50,12 @@ def plan(context: ForgetContext, wish: ForgetRequest) -> ForgetPlan:
     """
     if wish.is_empty or (wish.query is not None and Terms.of(wish.query).is_empty):
         raise UsageProblem(
-            "nothing is named that should be forgotten",
-            hint="name a memory (mem-...), a hit's number, --query, --session, --project, --before or --key",
+            "say what to forget",
+            hint="give a memory (mem-...), a hit (h17), --query, --session, --project, --before or --key",
         )
     for value in (*wish.targets, wish.query, wish.session, wish.project, wish.key):
         if value is not None and ("\0" in value or not is_unicode(value)):
-            raise UsageProblem(f"{value!r} is no text", hint="write it in UTF-8")
+            raise UsageProblem(f"{value!r} is not text", hint="write it in UTF-8")
     with _stores(context) as stores:
         return _Planner(context, wish, stores).plan()
 

@@ -15,7 +15,7 @@ from crystal.hook import main as hook
 from crystal.install.claude_settings import hooks
 from crystal.install.files import BOM, FileChange, decoded, encoded, json_errors, read_whole, system_errors, write_whole
 
-MEND = "nothing was changed; mend that place (Claude Code's /doctor shows it too), then run the command again"
+MEND = "nothing was changed; correct that place (Claude Code's /doctor shows it too), then run the command again"
 WRITTEN_BY_HAND = "nothing was changed; see docs/reference/hook.md for the entries to change by hand"
 
 
@@ -100,7 +100,7 @@ def plan_install(settings: Path, command: str, *, timeouts: Mapping[str, int] = 
         old, new = _loaded(text), json.loads(after)
         is_only_ours = hooks.same(hooks.without_ours(new), hooks.without_ours(old))
     if hooks.ours(after) != {event: [command] for event in timeouts} or not is_only_ours:
-        raise Damaged(f"{settings}: crystal's hooks cannot be put in without changing more", hint=WRITTEN_BY_HAND)
+        raise Damaged(f"{settings}: crystal's hooks cannot be added without changing others", hint=WRITTEN_BY_HAND)
     if before is None:
         return SettingsPlan(settings, target, None, encoded(settings, after), "shelve")
     data = mark + encoded(settings, after)
@@ -124,7 +124,7 @@ def plan_uninstall(settings: Path) -> SettingsPlan:
         old, new = _loaded(text), json.loads(left)
         is_only_ours = hooks.same(hooks.without_ours(new), hooks.without_ours(old))
     if hooks.ours(left) or not is_only_ours:
-        raise Damaged(f"{settings}: crystal's hooks cannot be taken out without changing more", hint=WRITTEN_BY_HAND)
+        raise Damaged(f"{settings}: crystal's hooks cannot be removed without changing others", hint=WRITTEN_BY_HAND)
     if not hooks.ours(text):
         return SettingsPlan(settings, target, before, before)
     if left == hooks.EMPTY and (backup is None or not backup.removeprefix(BOM).strip()):

@@ -233,7 +233,7 @@ def _check_rest(client: Client, old: Any, new: Any, entry: Mapping[str, Any] | N
         return json.dumps(rest, default=repr), servers.get(SERVER)
 
     if split(new) != (split(old)[0], entry):
-        raise Damaged("the entry cannot be changed without changing more")
+        raise Damaged("the entry cannot be changed without changing others")
 
 
 def _made(client: Client, target: Path, text: str | None, document: Any, *, had_entry: bool) -> Made:
@@ -251,7 +251,7 @@ def _made(client: Client, target: Path, text: str | None, document: Any, *, had_
 
 def _mend(client: Client) -> str:
     return (
-        "nothing was changed; mend that place and run the command again, or paste the entry yourself: "
+        "nothing was changed; correct that place and run the command again, or paste the entry yourself: "
         f"crystal init --client {client.name} --print"
     )
 
@@ -265,7 +265,7 @@ def _telling(client: Client, path: Path, text: str) -> Iterator[None]:
     except tomlfile.NotToml as error:
         raise UsageProblem(f"{path}: {error}", hint=hint) from error
     except jsonfile.Taken as error:
-        problem = f"{path} has another server of the name {SERVER}"
+        problem = f"{path} has another server named {SERVER}"
         raise UsageProblem(problem, hint=f"rename it there, or {hint.split(', or ')[1]}") from error
     except Damaged as error:
         raise Damaged(f"{path}: {error.message}", hint=hint) from error

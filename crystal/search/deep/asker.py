@@ -98,4 +98,4 @@ def within(seconds: float, work: Callable[[], T]) -> T:
         raise failed[0]
     if thread.is_alive():
         raise ModelUnavailable(f"no answer within {seconds:g} s", may_be_billed=True)
-    raise ModelUnavailable("the model was not asked, because of an error in crystal")
+    raise ModelUnavailable("crystal did not ask the model because of an internal error")

@@ -52,9 +52,9 @@ def why_unusable(store: Store, folder: Path) -> str | None:
     """
     state = index_log.read_state(store)
     if state is None:
-        return "it was never made"
+        return "it is not made yet"
     if state.format != index_log.FORMAT:
-        return "it is of another version of crystal"
+        return "it was made by another version of crystal"
     if state.to_read is not None:
         return "it is being made"
     return _why_behind(store) or _changed_file(store, folder)

@@ -47,7 +47,7 @@ def open_index(store: Store, folder: Path) -> Index | Absent:
     reason = why_unusable(store, folder)
     state = index_log.read_state(store)
     if reason is not None or state is None:
-        return Absent(reason or "it was never made")
+        return Absent(reason or "it is not made yet")
     tail = read_tail(store, state)
     files = index_log.parts(store)
     spare_memory()

@@ -90,7 +90,7 @@ def rank(
     look = None if model is None else _SecondLook(model, fields, asked, word_weights(store, indexes))
     depth, most = 4 * wanted.limit, max(2 * weights.most, 3 * wanted.limit)
     while True:
-        # An identifier is there or not: nothing is near to it in meaning.
+        # An identifier is there or not: nothing is close to it in meaning.
         pool = pool_of(fields, words, wanted.preferences.spans, depth, by_meaning=asked.has_meaning)
         answers = _scored(places, pool, base_scores(pool, wanted.preferences), most, look)
         kept = collapsed(answers, weights.most)

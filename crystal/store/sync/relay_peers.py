@@ -331,7 +331,7 @@ def _may_use(store: Store, peer: Peer, agent: str, own: str) -> bool:
 
 
 def rename_peer(store: Store, peer: Peer, name: str) -> None:
-    """Give a device another name, also in everything that it said. Inside a transaction.
+    """Rename a device, also in everything captured on it. Inside a transaction.
 
     Raises:
         UsageProblem: The name is taken.

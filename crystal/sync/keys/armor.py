@@ -47,7 +47,7 @@ def unarmor(prefix: str, text: str, *, name: str, max_chars: int) -> bytes:
     letters = word[len(prefix) :]
     for position, letter in enumerate(letters, len(prefix) + 1):
         if letter not in _LETTERS:
-            problem = f"{name}: character {position} is none of a to z and 2 to 7"
+            problem = f"{name}: character {position} is not one of a to z and 2 to 7"
             raise UsageProblem(problem, hint="0 and 1 never occur in it: they may be o, and i or l")
     if len(letters) % 8 in (1, 3, 6):
         raise UsageProblem(f"{name} is cut off or has a character too many", hint=hint)

@@ -135,8 +135,8 @@ def _write_alone(path: Path, data: bytes, *, replace: bool) -> Path | None:
         return None
     if old not in (None, data):
         if not replace:
-            hint = "to put another in its place, say so: --replace; the old one is kept beside it"
-            raise UsageProblem(f"{path} is there already and is not overwritten", hint=hint)
+            hint = "to replace it: --replace; the old one is kept as a backup"
+            raise UsageProblem(f"{path} exists already and is not overwritten", hint=hint)
         backup = next(one for one in map(path.with_name, backup_names(path.name)) if not os.path.lexists(one))
         _place(backup, old)
     _place(path, data)
@@ -200,7 +200,7 @@ def _checked_read(path: Path, handle: int, problem_of: Callable[[os.stat_result,
     finally:
         os.close(handle)
     if len(data) > MAX_FILE_BYTES:
-        raise NotConfigured(f"{path} is larger than {MAX_FILE_BYTES} bytes, which no key is", hint="name another file")
+        raise NotConfigured(f"{path} is larger than {MAX_FILE_BYTES} bytes, no key is so big", hint="name another file")
     return data
 
 

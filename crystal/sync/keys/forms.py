@@ -25,7 +25,7 @@ _HEX = re.compile(r"[0-9a-fA-F]+")
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]+|[A-Za-z0-9_-]+)={0,2}")
 _NOT_A_KEY = {
     "crystal-key": "it was written by another version of crystal",
-    "crystal1:": "that is the string of an offline pairing, it goes into: crystal relay join",
+    "crystal1:": "that is a pairing string; give it to: crystal relay join",
     "crt_": "that is a relay token, not a key",
 }
 _FORMS = "a key is what crystal wrote, or the output of: openssl rand -hex 32"
@@ -125,7 +125,7 @@ def parse_key_file(data: bytes, *, name: str = "the key") -> RelayKey:
         UsageProblem: It is not a key.
     """
     if len(data) > MAX_KEY_BYTES:
-        raise UsageProblem(f"{name} is larger than {MAX_KEY_BYTES} bytes, which no key is", hint=_FORMS)
+        raise UsageProblem(f"{name} is larger than {MAX_KEY_BYTES} bytes, no key is so big", hint=_FORMS)
     is_text = all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in data)
     # 32 characters of text are half a hex key, not a key.
     if len(data) == SECRET_BYTES and not is_text:

@@ -236,7 +236,7 @@ def _body(message: bytes, number: int) -> bytes:
         problem = f"the other side pairs by version {message[0]}, this one by version {PAIRING_VERSION}"
         raise PairingFailed("version", problem, hint="upgrade the older of the two machines, then pair again")
     if message == bytes([PAIRING_VERSION, _GIVE_UP]):
-        raise PairingFailed("gave-up", "the other side gave up: it had another code, or could not go on")
+        raise PairingFailed("gave-up", "the other side gave up: it had another code, or failed")
     if message[1] != number:
         raise PairingFailed("order", f"a pairing message is of type {message[1]}, not {number}")
     return message[2:]

@@ -38,7 +38,7 @@ def from_words(text: str | Sequence[str]) -> bytes:
     """
     joined = text if isinstance(text, str) else " ".join(text)
     if len(joined) > _MAX_CHARS:
-        raise UsageProblem(f"the paper key is {len(joined)} characters long, which no {WORDS} words are")
+        raise UsageProblem(f"the paper key is {len(joined)} characters long, too long for {WORDS} words")
     typed = [word for word in _BETWEEN.split(fold(joined)) if word and not _NUMBER.fullmatch(word)]
     if not typed:
         raise UsageProblem("the paper key is empty", hint=f"type its {WORDS} words")

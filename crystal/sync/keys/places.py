@@ -42,7 +42,7 @@ class RelayToken(Secret):
 
     def __init__(self, value: str, source: str = "relay", note: str | None = None) -> None:
         if not _TOKEN.fullmatch(value):
-            hint = "a token is one word of ASCII letters, digits and signs; copy it again"
+            hint = "a token is one word of ASCII characters; copy it again"
             raise UsageProblem("this cannot be a relay token", hint=hint)
         super().__init__(value, source, note)
 
@@ -208,7 +208,7 @@ def _read(places: KeyPlaces, names: _Names) -> tuple[bytes | str, str]:
 def _run(places: KeyPlaces, names: _Names) -> str:
     if places.command is None:
         hint = f"set {COMMAND_VARIABLE}, or choose another place: crystal config set relay.key_place file"
-        raise NotConfigured(f"the {names.secret} is to come from a command, but there is none", hint=hint)
+        raise NotConfigured(f"the {names.secret} should come from a command, but none is set", hint=hint)
     return places.command(names.user)
 
 

@@ -41,8 +41,8 @@ def write_entry(user: str, secret: str, *, replace: bool) -> str | None:
     if old == secret:
         return None
     if old is not None and not replace:
-        hint = "to put another in its place, say so: --replace; the old one is kept beside it"
-        raise UsageProblem(f"keyring {SERVICE}/{user} is there already and is not overwritten", hint=hint)
+        hint = "to replace it: --replace; the old one is kept as a backup"
+        raise UsageProblem(f"keyring {SERVICE}/{user} exists already and is not overwritten", hint=hint)
     backup = None
     if old is not None:
         backup = next(name for name in backup_names(user) if read_entry(name) is None)
@@ -59,7 +59,7 @@ def _store(user: str, secret: str) -> None:
         raise _failure(error) from error
     if not hmac.compare_digest((read_entry(user) or "").encode(), secret.encode()):
         hint = "choose another place: crystal config set relay.key_place file"
-        raise NotConfigured("the system's keyring does not keep what it is given", hint=hint)
+        raise NotConfigured("the system's keyring does not store the key", hint=hint)
 
 
 def _keyring() -> ModuleType:

@@ -220,7 +220,7 @@ class Run:
             return
         self.wanted.starts_over = True
         self.report.problem, self.report.code = f"the new mirror is not whole: {fault}", "damaged"
-        raise MirrorDamaged(self.report.problem, hint="it is built anew by the next run")
+        raise MirrorDamaged(self.report.problem, hint="the next run builds it again")
 
     def _put_in_place(self) -> None:
         path, building = self.files.path, self.files.building
