@@ -31,7 +31,7 @@ from search_stores import SEED, add_session, embed_all, make_ready
 from search_text import BATCH, END, Memories
 
 from crystal.ingest.ingest import ingest
-from crystal.model.capture import Origin, Piece, Project, Segment, Watermark
+from crystal.model.capture import Origin, Project, Segment, SegmentPiece, Watermark
 from crystal.store import Store
 from crystal.store.search import space
 
@@ -106,7 +106,9 @@ class Speaker:
         line = json.dumps(said).encode()
         clean = line + b"\n"
         end = self.offset + len(clean)
-        piece = Piece(self.offset, end, "captured", None, clean, hashlib.sha256(clean).digest(), ((self.offset, line),))
+        piece = SegmentPiece(
+            self.offset, end, "captured", None, clean, hashlib.sha256(clean).digest(), ((self.offset, line),)
+        )
         before, after = Watermark("growth", self.offset), Watermark("growth", end)
         segment = Segment(Origin("cc-desk", "desk", "growth"), "/nowhere/growth.jsonl", before, after, (piece,))
         ingest(

@@ -223,11 +223,11 @@ def child(*words: str) -> dict[str, Any]:
 
 def models_in(home: Path, only: str | None) -> dict[str, tuple[int, int]]:
     """Names with dimension and bytes."""
-    from crystal.embedding.local.manifest import Manifest, installed_models
+    from crystal.embedding.local.manifest import ModelManifest, installed_models
     from crystal.embedding.static import DATA
 
     found = {"embedded": (256, sum(one.stat().st_size for one in DATA.iterdir()))}
-    found |= {one.name: (one.dimension, one.size) for one in installed_models(home) if isinstance(one, Manifest)}
+    found |= {one.name: (one.dimension, one.size) for one in installed_models(home) if isinstance(one, ModelManifest)}
     return {name: facts for name, facts in found.items() if only is None or name in only.split(",")}
 
 

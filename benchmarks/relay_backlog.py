@@ -20,11 +20,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from crystal.ingest.ingest import ingest
-from crystal.model.capture import Origin, Piece, Project, Segment, Watermark
+from crystal.model.capture import Origin, Project, Segment, SegmentPiece, Watermark
 from crystal.store.sync import outbox
 from crystal.sync import poller
 from crystal.sync.envelope.blob import open_blob
-from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.sending import put_message
 from crystal.sync.wire import decode_segment, encode_segment
 from tests.support.capture_machine import CaptureMachine, line
@@ -75,7 +75,7 @@ def segments(device: str, count: int, sessions: int) -> Iterator[Segment]:
         start, end = at[which], at[which] + len(text)
         at[which] = end
         before, after = Watermark(session, start), Watermark(session, end, 1, 1, 0, bytes(32))
-        piece = Piece(start, end, "captured", None, text, bytes(32), ((start, text[:-1]),))
+        piece = SegmentPiece(start, end, "captured", None, text, bytes(32), ((start, text[:-1]),))
         yield Segment(Origin(f"cc-{device}", device, session), f"/x/{session}.jsonl", before, after, (piece,))
 
 
@@ -88,7 +88,7 @@ def filled(folder: Path, count: int, sessions: int) -> tuple[World, Device]:
         for segment in segments("laptop", count, sessions):
             projects = {"/home/dev/quartz": Project("/home/dev/quartz", None, None, "quartz")}
             payload = encode_segment(segment, projects)
-            put_message(device.store, link, payload, kind=Kind.RECORDS, lane="live", now=device.machine.now)
+            put_message(device.store, link, payload, kind=PayloadKind.RECORDS, lane="live", now=device.machine.now)
     device.deliver()
     return world, device
 

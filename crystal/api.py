@@ -268,10 +268,10 @@ class Crystal:
             UsageProblem: Not one of the two was given, or it is the beginning of several ids.
         """
         from crystal.app.memory_queries import by_key, memory_of
-        from crystal.errors import UsageProblem
+        from crystal.errors import UsageError
 
         if (memory is None) == (key is None):
-            raise UsageProblem("give an id or a key", hint='try: get(key="user_name")')
+            raise UsageError("give an id or a key", hint='try: get(key="user_name")')
         return memory_of(self._machine, memory or "") if key is None else by_key(self._machine, key)
 
     def edit(

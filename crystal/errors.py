@@ -23,73 +23,73 @@ class CrystalError(Exception):
         self.hint = hint
 
 
-class UsageProblem(CrystalError):
+class UsageError(CrystalError):
     """A value given by the user cannot be used."""
 
     exit_code = 2
 
 
-class NotFound(CrystalError):
+class NotFoundError(CrystalError):
     """Nothing has the name, the key or the id that was asked for."""
 
 
-class NotConfigured(CrystalError):
+class NotConfiguredError(CrystalError):
     """Something must be set up first: no memory yet, no key, no extension."""
 
     exit_code = 3
 
 
-class Unavailable(CrystalError):
+class UnavailableError(CrystalError):
     """Not reachable just now; trying again later can help. The only class that is retried."""
 
     exit_code = 4
 
 
-class Denied(CrystalError):
+class DeniedError(CrystalError):
     """Refused by the other side, or refused by us because it cannot be opened."""
 
     exit_code = 5
 
 
-class Damaged(CrystalError):
+class DamagedError(CrystalError):
     """Stored data is not what it should be."""
 
     exit_code = 6
 
 
-class WatermarkMoved(CrystalError):
+class WatermarkMovedError(CrystalError):
     """Another process captured these bytes first. Read again from the new watermark; nothing is lost."""
 
 
-class RedactionFailed(CrystalError):
+class RedactionError(CrystalError):
     """Secrets could not be taken out of a stretch. It is neither stored nor sent; the transcript still has it."""
 
 
-class StoreBusy(Unavailable):
+class StoreBusyError(UnavailableError):
     """Another process holds the store longer than the busy timeout."""
 
 
-class StoreFull(Unavailable):
+class StoreFullError(UnavailableError):
     """No space is left where the store lives. Nothing was written; the next run continues."""
 
 
-class StoreDamaged(Damaged):
+class StoreDamagedError(DamagedError):
     """The database file is corrupt."""
 
 
-class StoreLost(Damaged):
+class StoreLostError(DamagedError):
     """The database is gone, and what it was made from is still here. Nothing new is made in its place."""
 
 
-class StoreForeign(Damaged):
+class ForeignStoreError(DamagedError):
     """The file at the store's place belongs to another program, or to a newer crystal. It is left untouched."""
 
 
-class StoreNewer(StoreForeign):
+class NewerStoreError(ForeignStoreError):
     """The database is of a newer crystal. It is left untouched."""
 
 
-class ModelUnavailable(Unavailable):
+class ModelUnavailableError(UnavailableError):
     """The provider does not answer at the moment.
 
     Attributes:
@@ -105,13 +105,13 @@ class ModelUnavailable(Unavailable):
         self.may_be_billed = may_be_billed
 
 
-class ServerFault(ModelUnavailable):
+class ServerFaultError(ModelUnavailableError):
     """The provider is there, but failed on this request: 5xx, or no answer in time. One of the texts may be why."""
 
 
-class TextRefused(CrystalError):
+class TextRefusedError(CrystalError):
     """The provider does not take a request, for its length or for what is in it. Other texts may still pass."""
 
 
-class WrongAnswer(Damaged):
+class WrongAnswerError(DamagedError):
     """The provider answered with something else than was asked for."""

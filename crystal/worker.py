@@ -19,7 +19,7 @@ from crystal.capture.nothing_new import drop_empty_notes
 from crystal.capture.spool import read_notes
 from crystal.capture.unanswered import without_lock
 from crystal.config.paths import Places, resolve_places
-from crystal.errors import CrystalError, UsageProblem
+from crystal.errors import CrystalError, UsageError
 from crystal.hook.main import truthy
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def check_words() -> None:
     config = load_config(os.environ, Path.home())
     try:
         cleaned_text(words, Redactor(b"", secrets=config.redact_enabled).clean_text)
-    except UsageProblem:
+    except UsageError:
         sys.exit(NOTHING_LEFT)
 
 

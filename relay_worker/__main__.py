@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from relay_worker.errors import CannotServe, Refusal
+from relay_worker.errors import CannotServeError, RequestRefusedError
 
 PACKAGES = ("anyio", "httptools", "prometheus-client", "starlette", "uvicorn", "uvloop")
 """Packages that the server needs besides the client: the extra ``relay`` of pyproject.toml."""
@@ -87,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         given = _parser().parse_args(arguments)
         given.run(_settings(given), given)
-    except CannotServe as error:
+    except CannotServeError as error:
         _complain(str(error), error.hint)
         sys.exit(error.exit_code)
-    except Refusal as error:
+    except RequestRefusedError as error:
         _complain(error.detail, "")
         sys.exit(2 if error.status == 400 else 1)
     except BrokenPipeError:

@@ -18,7 +18,7 @@ from typing import Any
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from relay_worker.errors import ClientGone, Refusal
+from relay_worker.errors import ClientGoneError, RequestRefusedError
 from relay_worker.http import objects, operating, pairing, streams, tokens
 from relay_worker.http.reply import problem_reply
 from relay_worker.http.resource import Handler, Resource
@@ -123,15 +123,19 @@ class RelayApp:
 
         try:
             await self._answer(scope, receive, noting)
-        except ClientGone:
+        except ClientGoneError:
             pass
         except asyncio.CancelledError:
             if not started:
-                await _send_problem(Refusal("unavailable", "the relay is stopping", retry_after=5), scope, noting)
+                await _send_problem(
+                    RequestRefusedError("unavailable", "the relay is stopping", retry_after=5), scope, noting
+                )
             raise
         except Exception:  # a bug: the client gets status 500, the log gets the traceback
             if not started:
-                refusal = Refusal("internal", "the relay has a bug; its log has details under this request id")
+                refusal = RequestRefusedError(
+                    "internal", "the relay has a bug; its log has details under this request id"
+                )
                 await _send_problem(refusal, scope, noting)
             raise
         finally:
@@ -140,7 +144,7 @@ class RelayApp:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._router(scope, receive, send)
-        except Refusal as refusal:
+        except RequestRefusedError as refusal:
             if refusal.__cause__ is not None and refusal.status >= 500:
                 self.relay.log.error("store failed", exc_info=refusal.__cause__)  # noqa: TRY400 - the cause, not the refusal
             await _send_problem(refusal, scope, send)
@@ -182,10 +186,10 @@ def _fields(scope: Scope, route: str, method: str, status: int, seconds: float) 
     return found
 
 
-async def _send_problem(refusal: Refusal, scope: Scope, send: Send) -> None:
+async def _send_problem(refusal: RequestRefusedError, scope: Scope, send: Send) -> None:
     reply = problem_reply(refusal)
     await reply.send(send, scope["crystal.request_id"], head_only=scope["method"] == "HEAD")
 
 
 async def _not_found(*_: object) -> None:
-    raise Refusal("not-found", "there is no such route")
+    raise RequestRefusedError("not-found", "there is no such route")

@@ -12,7 +12,7 @@ import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
-from relay_worker.errors import CannotServe
+from relay_worker.errors import CannotServeError
 from relay_worker.model import Token
 from relay_worker.serving import refuse_bad_certificate, refuse_plain_http
 from relay_worker.settings import NAMES, Settings, host_and_port
@@ -36,7 +36,7 @@ def make_token(settings: Settings, asked: argparse.Namespace, now: int) -> None:
     _as_owner(settings.data_dir)
     account = asked.account
     if not 1 <= len(account) <= 64 or not set(account) <= ACCOUNT_CHARACTERS:
-        raise CannotServe(f"account {account!r} has other characters than a-z 0-9 . _ -", exit_code=2)
+        raise CannotServeError(f"account {account!r} has other characters than a-z 0-9 . _ -", exit_code=2)
     checked, made = check_scopes(asked.scopes), mint(secrets.token_bytes(ID_BYTES), secrets.token_bytes(SECRET_BYTES))
     token = Token(made.id, account, check_label(asked.label), checked, made.secret_hash, now)
     if not asked.create:
@@ -101,13 +101,13 @@ def health(settings: Settings, *, ready: bool) -> None:
         connection.request("GET", "/readyz" if ready else "/healthz")
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as error:
-        raise CannotServe(
+        raise CannotServeError(
             f"{settings.listen} does not answer: {error}", hint="crystal-relay serve", exit_code=4
         ) from error
     finally:
         connection.close()
     if status != 200:
-        raise CannotServe(f"{settings.listen} answers {status}", hint="look at the relay's log", exit_code=4)
+        raise CannotServeError(f"{settings.listen} answers {status}", hint="look at the relay's log", exit_code=4)
 
 
 def back_up(settings: Settings, target: Path) -> None:
@@ -124,7 +124,7 @@ def _as_owner(folder: Path) -> None:
         return
     owner = folder.stat().st_uid
     if owner != os.geteuid():
-        raise CannotServe(f"{folder} belongs to user {owner}", hint=f"run it as its owner: sudo -u '#{owner}' ...")
+        raise CannotServeError(f"{folder} belongs to user {owner}", hint=f"run it as its owner: sudo -u '#{owner}' ...")
 
 
 def _day(time: int | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 
 HEADER_BYTES = 116
 TAG_BYTES = 32
@@ -32,15 +32,17 @@ def check_envelope(head: bytes, size: int, *, stream: bytes, seq: int) -> None:
         Refusal: ``bad-envelope``.
     """
     if size < MIN_BLOB or len(head) < HEADER_BYTES:
-        raise Refusal("bad-envelope", f"a sealed blob has at least {MIN_BLOB} bytes, this has {size}")
+        raise RequestRefusedError("bad-envelope", f"a sealed blob has at least {MIN_BLOB} bytes, this has {size}")
     magic, version, in_stream, in_seq, ct_len = _OUTSIDE.unpack_from(head)
     if magic != b"CRB1":
-        raise Refusal("bad-envelope", "the body does not begin with CRB1")
+        raise RequestRefusedError("bad-envelope", "the body does not begin with CRB1")
     if version != 1:
-        raise Refusal("bad-envelope", f"envelope version {version} is not known here")
+        raise RequestRefusedError("bad-envelope", f"envelope version {version} is not known here")
     if ct_len + MIN_BLOB != size:
-        raise Refusal("bad-envelope", f"the header announces {ct_len + MIN_BLOB} bytes, the body has {size}")
+        raise RequestRefusedError(
+            "bad-envelope", f"the header announces {ct_len + MIN_BLOB} bytes, the body has {size}"
+        )
     if in_stream != stream:
-        raise Refusal("bad-envelope", "the header names another stream than the URL")
+        raise RequestRefusedError("bad-envelope", "the header names another stream than the URL")
     if in_seq != seq:
-        raise Refusal("bad-envelope", f"the header has seq {in_seq}, the URL {seq}")
+        raise RequestRefusedError("bad-envelope", f"the header has seq {in_seq}, the URL {seq}")

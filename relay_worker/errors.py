@@ -39,7 +39,7 @@ STATUS = {
 }
 
 
-class Refusal(Exception):
+class RequestRefusedError(Exception):
     """A request is refused. ``detail`` is for people and holds neither secrets nor bodies.
 
     Attributes:
@@ -75,11 +75,11 @@ class Refusal(Exception):
         }
 
 
-class ClientGone(Exception):
+class ClientGoneError(Exception):
     """The client closed the connection before its request was complete."""
 
 
-class CannotServe(Exception):
+class CannotServeError(Exception):
     """The relay cannot start or a command cannot run; the operator has to change something.
 
     Attributes:

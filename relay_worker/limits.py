@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import anyio
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 
 Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
 
@@ -103,7 +103,7 @@ class Slots:
             with anyio.fail_after(self._patience):
                 await self._free.acquire()
         except TimeoutError as error:
-            raise Refusal("unavailable", "too many simultaneous large bodies", retry_after=5) from error
+            raise RequestRefusedError("unavailable", "too many simultaneous large bodies", retry_after=5) from error
         try:
             yield
         finally:

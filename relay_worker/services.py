@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 from relay_worker.limits import AddressCounts, Buckets, ChangeSignals, Network, Slots, networks
 from relay_worker.metrics import Metrics
 from relay_worker.settings import Settings
@@ -74,7 +74,7 @@ class Services:
         self._swept_at = now
         try:
             await self.sweep()
-        except Refusal as refusal:  # nothing can be expired on a full disk, but reading must still work
+        except RequestRefusedError as refusal:  # nothing can be expired on a full disk, but reading must still work
             self.log.warning("sweep failed", extra={"fields": {"code": refusal.code}})
 
     async def sweep(self) -> None:
@@ -94,6 +94,6 @@ class Services:
             self._probed_at = None
             try:
                 await self.store.probe(self.now())
-            except Refusal as refusal:
-                raise Refusal("unavailable", "the store cannot be written", retry_after=5) from refusal
+            except RequestRefusedError as refusal:
+                raise RequestRefusedError("unavailable", "the store cannot be written", retry_after=5) from refusal
             self._probed_at = at

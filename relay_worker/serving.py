@@ -20,7 +20,7 @@ from prometheus_client import start_http_server
 from relay_worker import log
 from relay_worker.app import RelayApp, create_app
 from relay_worker.connections import ConnectionLimits, LimitedServer
-from relay_worker.errors import CannotServe
+from relay_worker.errors import CannotServeError
 from relay_worker.limits import networks
 from relay_worker.metrics import Metrics
 from relay_worker.services import SWEEP_MS, Services, wall_clock
@@ -42,7 +42,7 @@ def refuse_plain_http(settings: Settings) -> None:
     """
     host, _ = host_and_port(settings.listen, "listen")
     if settings.tls_cert is None and not settings.behind_proxy and not is_loopback(host):
-        raise CannotServe(
+        raise CannotServeError(
             f"{settings.listen} is not loopback, and would serve plain HTTP",
             hint="set CRYSTAL_RELAY_TLS_CERT and _TLS_KEY, or, if a proxy in front of it speaks TLS, --behind-proxy",
             exit_code=2,
@@ -64,21 +64,21 @@ def refuse_bad_certificate(settings: Settings) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key, _no_pass_phrase)
     except ssl.SSLError as error:
         problem = f"{settings.tls_cert} and {settings.tls_key} are not a certificate and its key ({error.reason})"
-        raise CannotServe(problem, hint="give both as PEM, the certificate's own first", exit_code=2) from error
+        raise CannotServeError(problem, hint="give both as PEM, the certificate's own first", exit_code=2) from error
     except OSError as error:
         problem = f"{error.filename} cannot be read: {error.strerror}"
-        raise CannotServe(problem, hint="check its path and permissions", exit_code=2) from error
-    except _Locked as error:
+        raise CannotServeError(problem, hint="check its path and permissions", exit_code=2) from error
+    except _LockedError as error:
         problem = f"{settings.tls_key} needs a pass phrase"
-        raise CannotServe(problem, hint="give it without one, readable only for the relay", exit_code=2) from error
+        raise CannotServeError(problem, hint="give it without one, readable only for the relay", exit_code=2) from error
 
 
-class _Locked(Exception):
+class _LockedError(Exception):
     """The key needs a pass phrase."""
 
 
 def _no_pass_phrase() -> str:
-    raise _Locked
+    raise _LockedError
 
 
 class RelayServer(uvicorn.Server):
@@ -226,7 +226,7 @@ def _bind(listen: str, name: str) -> socket.socket:
             found.close()
             raise
     except OSError as error:
-        raise CannotServe(
+        raise CannotServeError(
             f"{name}: {listen}: {error.strerror or error}", hint=f"set CRYSTAL_RELAY_{name.upper()}"
         ) from error
     return found
@@ -249,7 +249,7 @@ def _metrics_listener(settings: Settings, metrics: Metrics) -> Iterator[str]:
     try:
         found: Any = start_http_server(port, addr=host, registry=metrics.registry)
     except OSError as error:
-        raise CannotServe(
+        raise CannotServeError(
             f"metrics_listen: {settings.metrics_listen}: {error.strerror or error}",
             hint="set CRYSTAL_RELAY_METRICS_LISTEN to another address, or to off",
         ) from error

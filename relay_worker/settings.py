@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 
 from relay_worker.crb1 import MAX_BLOB
-from relay_worker.errors import CannotServe
+from relay_worker.errors import CannotServeError
 from relay_worker.limits import networks
 from relay_worker.model import Limits
 
@@ -117,7 +117,7 @@ def host_and_port(text: str, name: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     host = host.strip("[]") or ("127.0.0.1" if ":" not in text else "")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
-        raise CannotServe(f"{name} is {text!r}", hint="write host:port, e.g. 127.0.0.1:8600", exit_code=2)
+        raise CannotServeError(f"{name} is {text!r}", hint="write host:port, e.g. 127.0.0.1:8600", exit_code=2)
     return host, int(port)
 
 
@@ -176,7 +176,7 @@ def read_value(name: str, source: str, value: Any) -> Any:
         checked = _CHECKS[name](source, value) if name in _CHECKS else value
         return msgspec.convert(checked, _TYPES[name], strict=False, dec_hook=_expanded)
     except (TypeError, ValueError) as error:
-        raise CannotServe(f"{source} is {value!r}: {error}", exit_code=2) from error
+        raise CannotServeError(f"{source} is {value!r}: {error}", exit_code=2) from error
 
 
 def _expanded(_: type, value: str) -> Path:
@@ -216,7 +216,7 @@ def load(environ: Mapping[str, str], file: Path | None = None) -> Settings:
         values["data_dir"] = _default_folder(environ)
     settings = replace(Settings(), **values, sources=sources, unknown=_unknown(environ))
     if (settings.tls_cert is None) != (settings.tls_key is None):
-        raise CannotServe("tls_cert and tls_key go together", hint="set both or none", exit_code=2)
+        raise CannotServeError("tls_cert and tls_key go together", hint="set both or none", exit_code=2)
     return settings
 
 
@@ -239,15 +239,19 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text("utf-8").strip()
     except (OSError, UnicodeError) as error:
-        raise CannotServe(f"{path} cannot be read: {error}", exit_code=2) from error
+        raise CannotServeError(f"{path} cannot be read: {error}", exit_code=2) from error
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         found = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
-        raise CannotServe(f"{path}: {error}", hint='write TOML, e.g. listen = "127.0.0.1:8600"', exit_code=2) from error
+        raise CannotServeError(
+            f"{path}: {error}", hint='write TOML, e.g. listen = "127.0.0.1:8600"', exit_code=2
+        ) from error
     unknown = sorted(set(found) - set(NAMES))
     if unknown:
-        raise CannotServe(f"{path}: {unknown[0]} is not a setting", hint="crystal-relay check lists them", exit_code=2)
+        raise CannotServeError(
+            f"{path}: {unknown[0]} is not a setting", hint="crystal-relay check lists them", exit_code=2
+        )
     return found

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 from relay_worker.model import Token
 
 SECRET_BYTES = 32
@@ -94,15 +94,15 @@ def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
     """
     asked = tuple(scopes)
     if not 1 <= len(asked) <= MAX_SCOPES:
-        raise Refusal("bad-request", f"a token has 1 to {MAX_SCOPES} scopes, not {len(asked)}")
+        raise RequestRefusedError("bad-request", f"a token has 1 to {MAX_SCOPES} scopes, not {len(asked)}")
     for scope in asked:
         if not _SCOPE.fullmatch(scope):
-            raise Refusal(
+            raise RequestRefusedError(
                 "bad-request",
                 "a scope is home, pair, objects:read, objects:write, or write:, read:, ack: with 16 hexadecimal digits",
             )
     if len(set(asked)) != len(asked):
-        raise Refusal("bad-request", "a scope is given twice")
+        raise RequestRefusedError("bad-request", "a scope is given twice")
     return asked
 
 
@@ -113,7 +113,7 @@ def check_label(label: str) -> str:
         Refusal: ``bad-request``.
     """
     if not 1 <= len(label) <= MAX_LABEL or not _CONTROLS.isdisjoint(map(unicodedata.category, label)):
-        raise Refusal("bad-request", f"a label has 1 to {MAX_LABEL} characters and no controls")
+        raise RequestRefusedError("bad-request", f"a label has 1 to {MAX_LABEL} characters and no controls")
     return label
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 from relay_worker.http.reply import ALWAYS, problem_reply
 
 MAX_HEAD = 32 << 10
@@ -132,9 +132,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
             return
         refusal = (
-            Refusal("headers-too-large", f"request line and headers have at most {MAX_HEAD} bytes")
+            RequestRefusedError("headers-too-large", f"request line and headers have at most {MAX_HEAD} bytes")
             if self._too_large
-            else Refusal("bad-request", "this is not an HTTP request")
+            else RequestRefusedError("bad-request", "this is not an HTTP request")
         )
         reply = problem_reply(refusal)
         assert isinstance(reply.body, bytes)

@@ -15,7 +15,7 @@ from crystal.app.retention import apply_retention
 from crystal.app.session_context import refresh
 from crystal.capture.lock import try_lock
 from crystal.embedding import Embedder
-from crystal.errors import CrystalError, NotConfigured, Unavailable
+from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.store import problems
 from crystal.store.health import stats
 from crystal.store.health.stats import newest_turn
@@ -76,7 +76,7 @@ def _enrich(machine: Machine, work: Round) -> list[str]:
         if not work.is_over or step in (_index, _summarize):  # each round does a part of these
             try:
                 problem = step(machine, work)
-            except Unavailable as error:
+            except UnavailableError as error:
                 problem = error.message
             problems += [problem] if problem and problem not in problems else []
     return problems
@@ -138,7 +138,7 @@ def embed_soon(machine: Machine, *, budget_seconds: float = 2.0) -> None:
         return
     if not 0 < vectors.count_pending(machine.store, serving.id if serving else 0) <= SOON:
         return
-    with try_lock(machine.places.data_dir / ENRICH_LOCK) as held, contextlib.suppress(Unavailable):
+    with try_lock(machine.places.data_dir / ENRICH_LOCK) as held, contextlib.suppress(UnavailableError):
         if held:
             _embed(machine, Round(time.monotonic() + budget_seconds, lambda *_: None))
 
@@ -233,7 +233,7 @@ def write_summaries_again(machine: Machine) -> list[str]:
 
     model = machine.summary_model()
     if model is None:
-        raise NotConfigured(
+        raise NotConfiguredError(
             "no model writes summaries here",
             hint="crystal config set summary.consent true, and give its provider a key",
         )

@@ -12,7 +12,7 @@ from crystal.app.projects import project_finder
 from crystal.capture.engine import Capture, Sink
 from crystal.capture.spool import PrivateNotes
 from crystal.capture.tail import Cleaner, CleanLine
-from crystal.errors import CrystalError, NotConfigured
+from crystal.errors import CrystalError, NotConfiguredError
 from crystal.ingest.ingest import Claim, IngestReport, ingest
 from crystal.model.capture import Segment
 from crystal.store import Store
@@ -125,5 +125,5 @@ class _DeviceLink:
 
             self._link = device_link(self._machine)
         if self._link is None:
-            raise NotConfigured("this machine no longer has a home", hint="run: crystal relay join")
+            raise NotConfiguredError("this machine no longer has a home", hint="run: crystal relay join")
         return self._link

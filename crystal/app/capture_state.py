@@ -17,7 +17,7 @@ from crystal.capture.lock import CAPTURE_LOCK, lock_holder
 from crystal.capture.state import SILENT_SECONDS, CaptureFacts, CaptureState, HookFacts, assess_capture
 from crystal.config.paths import Places
 from crystal.config.table import Config
-from crystal.errors import CrystalError, StoreLost
+from crystal.errors import CrystalError, StoreLostError
 from crystal.install.claude_settings.layers import missing_plugin, missing_programs, read_layers, unused_because
 from crystal.store import Store
 from crystal.store.capture import hooks, privacy
@@ -61,7 +61,7 @@ def _problem_of(places: Places, error: CrystalError) -> tuple[str, str]:
     """Return why the database cannot be opened, and the command that repairs it."""
     try:
         refuse_lost(places)
-    except StoreLost as lost:
+    except StoreLostError as lost:
         return lost.message, "crystal verify --repair"
     except CrystalError:
         pass  # the first error says more

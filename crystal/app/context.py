@@ -19,7 +19,7 @@ from crystal.config.paths import MEMORY_RECORD, Places, make_private_dir, resolv
 from crystal.config.providers import needs_key, runs_here
 from crystal.config.table import Config
 from crystal.embedding import Embedder, make_embedder
-from crystal.errors import CrystalError, NotConfigured, StoreForeign
+from crystal.errors import CrystalError, ForeignStoreError, NotConfiguredError
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
 from crystal.store.migrate import refuse_foreign
@@ -57,7 +57,7 @@ def usable_config(config: Config) -> Config:
     if config.places.data_dir_source.startswith("legacy"):
         try:
             refuse_foreign(config.places.db)
-        except StoreForeign:
+        except ForeignStoreError:
             return this_config({"data_dir": config.places.ldm_home / "memory"})
     return config
 
@@ -261,7 +261,7 @@ def open_kept_machine() -> Iterator[Machine]:
     places = default_paths()
     refuse_lost(places)
     if not places.db.exists():
-        raise NotConfigured(f"there is no memory at {places.db} yet", hint="run: crystal init")
+        raise NotConfiguredError(f"there is no memory at {places.db} yet", hint="run: crystal init")
     config = this_config()
     with open_store(config.places) as store:
         yield Machine(config, store)

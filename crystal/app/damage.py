@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crystal.app.context import default_paths
-from crystal.errors import CrystalError, StoreDamaged
+from crystal.errors import CrystalError, StoreDamagedError
 from crystal.store.health.checks import damage
 
 
@@ -16,4 +16,4 @@ def damage_here() -> CrystalError | None:
         return error
     if found is None:
         return None
-    return StoreDamaged(f"{places.db} is damaged: {found}", hint="run: crystal verify --repair")
+    return StoreDamagedError(f"{places.db} is damaged: {found}", hint="run: crystal verify --repair")

@@ -24,7 +24,7 @@ from crystal.capture.drain import REFUSED
 from crystal.capture.lock import try_lock
 from crystal.config.packages import install_command
 from crystal.config.paths import refused
-from crystal.config.providers import EMBEDDING_PROVIDERS, Kind, needs_key
+from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind, needs_key
 from crystal.config.table import Config
 from crystal.credentials.api_keys import key_for, variables_of
 from crystal.errors import CrystalError
@@ -330,7 +330,7 @@ def _embedding(machine: Machine, waiting: int) -> Check:
     if chosen is None:
         fix = "crystal config set embedding.provider embedded"
         return Check("embedding", "note", "switched off; search is by keywords alone", fix)
-    if EMBEDDING_PROVIDERS[chosen.provider].kind is Kind.INSTALLED:
+    if EMBEDDING_PROVIDERS[chosen.provider].kind is ProviderKind.INSTALLED:
         from crystal.embedding.local.manifest import check_model  # noqa: PLC0415 - seldom used
 
         try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from crystal.app.context import Machine, now_ms
 from crystal.app.relay_links import device_link, link_to_home, relay_keys
-from crystal.errors import NotConfigured
+from crystal.errors import NotConfiguredError
 from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone
 from crystal.store.sync.relay_peers import all_peers, home_peer
@@ -23,7 +23,7 @@ def tell_home(machine: Machine) -> Callable[[Store, Sequence[Tombstone]], None]:
     """
 
     def tell(store: Store, _tombstones: Sequence[Tombstone]) -> None:
-        with contextlib.suppress(NotConfigured):  # no key just now: the next delivery seals them
+        with contextlib.suppress(NotConfiguredError):  # no key just now: the next delivery seals them
             link = device_link(machine) if machine.config.role == "device" else None
             if link is not None and link.keys_of(link.peer.generation) is not None:
                 put_forgotten(store, link, now_ms())

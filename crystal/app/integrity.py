@@ -17,8 +17,8 @@ from crystal.app.projects import project_finder
 from crystal.app.rebuild import rebuild_database, why_rebuild
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.tail import Cleaner
-from crystal.errors import CrystalError, NotConfigured, NotFound, StoreDamaged
-from crystal.integrity.rebuild import Rebuild, Taken
+from crystal.errors import CrystalError, NotConfiguredError, NotFoundError, StoreDamagedError
+from crystal.integrity.rebuild import Rebuild, RebuildResult
 from crystal.integrity.repair import repair
 from crystal.integrity.restore import Restored, restore
 from crystal.integrity.verify import Fault, Proof, tail_faults, verify
@@ -117,7 +117,7 @@ def take_files(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> lis
     """Import archive files that the ledger does not know; return what was done, in words."""
     done = []
     for path in (Path(fault.what) for fault in faults if fault.transcript is None):
-        taken = Taken()
+        taken = RebuildResult()
         Rebuild(capture, ldm_home, project_finder(capture.store)).take_archive(path, taken)
         done.append(f"{path.name}: {taken.turns} turns read from the archive")
     return done
@@ -129,7 +129,7 @@ def take_tails(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> lis
     wanted = {fault.transcript for fault in faults}
     for state in all_states(capture.store):
         if state.id in wanted and any(tail_faults(capture.store, state, ldm_home)):
-            taken = Taken()
+            taken = RebuildResult()
             Rebuild(capture, ldm_home, project_finder(capture.store)).take_tail(state, taken)
             done.append(f"{state.archive}: {taken.turns} turns read from the archive")
     return done
@@ -191,7 +191,7 @@ def _mend_in_place(*, insist: bool = False) -> Mended | None:
                 return Mended(proof)
             done = repair_all(machine, proof)
             proof = prove(machine, lambda _: None)
-    except StoreDamaged:
+    except StoreDamagedError:
         if insist:
             raise
         return None
@@ -211,7 +211,7 @@ def _refuse_mirrored(machine: Machine, session: str, cause: Exception) -> None:
             return
     home = home_peer(machine.store)
     name = "the home machine" if home is None else str(home.told.get("home") or home.name)
-    raise NotConfigured(
+    raise NotConfiguredError(
         f"the archive of session {found[:8]} is on {name}", hint=f"run there: crystal restore {found}"
     ) from cause
 
@@ -225,7 +225,7 @@ def restore_session(machine: Machine, session: str, project: Path | None, *, dry
     """
     try:
         found = find_session(machine.store, session)
-    except NotFound as error:
+    except NotFoundError as error:
         _refuse_mirrored(machine, session, error)
         raise
     return restore(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from crystal.errors import Unavailable
+from crystal.errors import UnavailableError
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store
 from crystal.store.search.space import give_back, is_due
@@ -23,7 +23,7 @@ def index(store: Store, now: int, deadline: float, progress: Callable[[int, int]
         seconds = max(0.0, deadline - time.monotonic())
         bring_up_to_date(store, now=now, budget_seconds=seconds, progress=progress)
     except OSError as error:
-        raise Unavailable(
+        raise UnavailableError(
             f"the search index cannot be written: {error}", hint="check the folder and its disk"
         ) from error
 

@@ -8,7 +8,7 @@ from crystal.app.memory_queries import find_by_key, find_one
 from crystal.app.memory_storing import own_version, placed, project_of_words, store_version
 from crystal.capture.engine import Tally
 from crystal.capture.spool import read_notes
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.memories.rules import changed, checked_category, cleaned_key, cleaned_text, refuse_named_secret
 from crystal.model.recall import Remembered
 from crystal.store import Store
@@ -32,7 +32,7 @@ def edit(
         UsageProblem: A value that cannot be used, a key that another memory has, or nothing to change.
     """
     if text is None and category is None and key is None and project is None:
-        raise UsageProblem("nothing to change is given", hint="give a text, --category, --key or --project")
+        raise UsageError("nothing to change is given", hint="give a text, --category, --key or --project")
     _take_waiting(machine, ident)
     cleaner = machine.redactor()
     fields: dict[str, object] = {} if text is None else {"text": cleaned_text(text, cleaner.clean_text)}
@@ -92,6 +92,6 @@ def _set_status(machine: Machine, ident: str, status: str) -> Remembered:
 def _refuse_taken(store: Store, mirror: Store | None, one: Remembered, key: object) -> None:
     other = find_by_key(store, mirror, key) if isinstance(key, str) else None
     if other is not None and other.id != one.id and other.status == "active":
-        raise UsageProblem(
+        raise UsageError(
             f"the key {key!r} belongs to {other.id}", hint=f"give it another value: crystal remember --key {key} TEXT"
         )

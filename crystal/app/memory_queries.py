@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from crystal.app.context import Machine
 from crystal.app.mirror import open_mirror
-from crystal.errors import NotFound, UsageProblem
+from crystal.errors import NotFoundError, UsageError
 from crystal.memories.rules import checked_category, checked_status, cleaned_key
 from crystal.model.capture import Project
 from crystal.model.recall import FormerMemory, Remembered
@@ -50,7 +50,7 @@ def list_memories(
         UsageProblem: A value that cannot be used.
     """
     if limit < 1:
-        raise UsageProblem(f"the number of memories is {limit}", hint="use 1 or more")
+        raise UsageError(f"the number of memories is {limit}", hint="use 1 or more")
     kind = None if category is None else checked_category(category)
     state = None if status is None else checked_status(status)
     wanted = None if key is None else _key_test(key)
@@ -127,10 +127,10 @@ def find_one(store: Store, mirror: Store | None, ident: str) -> Remembered:
         named = find_by_key(store, mirror, unicodedata.normalize("NFC", storable(ident)).strip())
         if named is not None:
             return named
-        raise NotFound(f"there is no memory {ident.strip()[:80]!r}", hint="list them: crystal memories")
+        raise NotFoundError(f"there is no memory {ident.strip()[:80]!r}", hint="list them: crystal memories")
     if len(found) > 1 and wanted not in found:
         names = ", ".join(list(found)[:SHOWN])
-        raise UsageProblem(f"{wanted!r} is the beginning of several memories: {names}", hint="use more of the id")
+        raise UsageError(f"{wanted!r} is the beginning of several memories: {names}", hint="use more of the id")
     return found.get(wanted) or next(iter(found.values()))
 
 

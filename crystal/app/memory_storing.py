@@ -12,7 +12,7 @@ from crystal.app.context import Machine
 from crystal.app.memory_queries import is_folder_word, mirror_of, storable
 from crystal.app.projects import project_finder
 from crystal.app.session_context import refresh
-from crystal.errors import CrystalError, NotFound, WatermarkMoved
+from crystal.errors import CrystalError, NotFoundError, WatermarkMovedError
 from crystal.memories.rules import cleaned_name
 from crystal.memories.serialize import memory_to_dict
 from crystal.model.capture import Project
@@ -39,7 +39,7 @@ def store_version(machine: Machine, next_version: Callable[[Store | None, int], 
                 if memories.put_version(machine.store, version):
                     _tell_home(machine, link, version.memory.id)
                 found = memories.memory_of(machine.store, version.memory.id)
-        except WatermarkMoved:  # the keys were rotated meanwhile
+        except WatermarkMovedError:  # the keys were rotated meanwhile
             if attempt == 2:
                 raise
             continue
@@ -87,7 +87,7 @@ def own_version(store: Store, mirror: Store | None, one: Remembered) -> Version:
             memories.put_version(store, theirs)
     found = memories.version_of(store, one.id)
     if found is None:
-        raise NotFound(f"there is no memory {one.id!r} any more", hint="list them: crystal memories")
+        raise NotFoundError(f"there is no memory {one.id!r} any more", hint="list them: crystal memories")
     return found
 
 

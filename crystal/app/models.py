@@ -17,14 +17,14 @@ from crystal.app.search import prepare_search
 from crystal.capture.lock import try_lock
 from crystal.config.edit import set_values
 from crystal.config.prices import price_of
-from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, Kind, needs_key, runs_here
+from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, ProviderKind, needs_key, runs_here
 from crystal.config.table import Config
 from crystal.embedding import Embedder, make_embedder
 from crystal.embedding.embedded import DATA
 from crystal.embedding.local.catalog import KNOWN
-from crystal.embedding.local.manifest import Manifest, checked_name, installed_models, read_manifest
+from crystal.embedding.local.manifest import ModelManifest, checked_name, installed_models, read_manifest
 from crystal.embedding.pending import EmbedReport, embed_pending
-from crystal.errors import CrystalError, Damaged, NotConfigured, NotFound, Unavailable, UsageProblem
+from crystal.errors import CrystalError, DamagedError, NotConfiguredError, NotFoundError, UnavailableError, UsageError
 from crystal.model.recall import Filters
 from crystal.store.costs import Cost, add_cost
 from crystal.store.health import stats
@@ -70,7 +70,7 @@ class ModelRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ModelChoice:
     """A model as ``crystal models use`` is told it: a provider, and its name there (None: the usual one)."""
 
     provider: str
@@ -105,7 +105,7 @@ def list_models() -> list[ModelRow]:
     filled = _filled()
     rows = [_with_progress(config, filled, embedded, "embedded", model)]
     for found in installed_models(config.places.models):
-        if isinstance(found, Damaged):
+        if isinstance(found, DamagedError):
             name = found.message.removeprefix("the model ").partition(" ")[0]
             chosen = config.embedding_provider == "local" and config.embedding_model in (name, None)
             rows.append(ModelRow(name, "damaged", found.message, is_chosen=chosen))
@@ -122,7 +122,7 @@ def list_models() -> list[ModelRow]:
     return rows
 
 
-def _row_of(found: Manifest) -> ModelRow:
+def _row_of(found: ModelManifest) -> ModelRow:
     known = KNOWN.get(found.name.removesuffix("-float32"))
     about = known.about if known else f"at most {found.most_tokens} tokens of a text"
     files = found.dimension, found.size, found.weights, found.licence, found.origin, found.verified
@@ -164,14 +164,14 @@ def _filled() -> _Filled:
             for one in vectors.generations(store):
                 generations.setdefault((one.provider, one.model), (one, chunks - vectors.count_pending(store, one.id)))
             return _Filled(chunks, generations)
-    except NotConfigured:
+    except NotConfiguredError:
         return _Filled()
 
 
 # -------------------------------------------------------------------------------------------------------------- use
 
 
-def target_of(name: str) -> Target:
+def target_of(name: str) -> ModelChoice:
     """Parse a name: ``embedded``, ``none``, an installed model, or ``PROVIDER`` or ``PROVIDER:MODEL``.
 
     Raises:
@@ -180,20 +180,20 @@ def target_of(name: str) -> Target:
     """
     provider, colon, model = name.partition(":")
     if name in ("embedded", NO_PROVIDER):
-        return Target(name, None)
+        return ModelChoice(name, None)
     if _is_remote(provider) and bool(colon) == bool(model):
-        return Target(provider, model or None)
+        return ModelChoice(provider, model or None)
     try:
-        return Target("local", read_manifest(this_config().places.models, checked_name(name)).name)
-    except NotConfigured as error:
+        return ModelChoice("local", read_manifest(this_config().places.models, checked_name(name)).name)
+    except NotConfiguredError as error:
         if name in KNOWN:
             raise
         known = ", ".join(filter(_is_remote, EMBEDDING_PROVIDERS))
         hint = f"crystal models list; or a provider ({known}), or PROVIDER:MODEL"
-        raise NotFound(f"there is no model {name!r}", hint=hint) from error
+        raise NotFoundError(f"there is no model {name!r}", hint=hint) from error
 
 
-def embedder_of(target: Target) -> Embedder | None:
+def embedder_of(target: ModelChoice) -> Embedder | None:
     """Return the embedder of a target with the settings that apply once it is chosen; None for ``none``.
 
     Raises:
@@ -217,7 +217,7 @@ def _is_remote(provider: str) -> bool:
     return provider in EMBEDDING_PROVIDERS and not runs_here(provider)
 
 
-def check_key(target: Target) -> None:
+def check_key(target: ModelChoice) -> None:
     """Check that a provider that needs a key has one.
 
     Raises:
@@ -227,18 +227,18 @@ def check_key(target: Target) -> None:
     if not needs_key(target.provider) or _base_url(config, target) is not None:
         return
     if api_key(config, target.provider) is None:
-        raise NotConfigured(
+        raise NotConfiguredError(
             f"there is no API key for {target.provider}", hint="docs/reference/configuration.md, API keys"
         )
 
 
-def _base_url(config: Config, target: Target) -> str | None:
+def _base_url(config: Config, target: ModelChoice) -> str | None:
     """Return the address that applies once a target is chosen; None for the provider's own."""
     is_same, source = target.provider == config.embedding_provider, config.origin("embedding.base_url")
     return config.embedding_base_url if is_same or source.startswith("environment") else None
 
 
-def leaves_the_machine(target: Target) -> str | None:
+def leaves_the_machine(target: ModelChoice) -> str | None:
     """Return, in words, the address that texts are sent to once a target is chosen; None if none leave the machine."""
     from crystal.provider_http.post import is_loopback  # noqa: PLC0415 - brings httpx, 0.1 s
 
@@ -250,7 +250,7 @@ def leaves_the_machine(target: Target) -> str | None:
     return None if is_loopback(url) else f"{target.provider} at {url}"
 
 
-def choose(target: Target) -> tuple[str, ...]:
+def choose(target: ModelChoice) -> tuple[str, ...]:
     """Write a target into the settings file; return the variables that override the file, so that it has no effect.
 
     The other settings of the present provider (its dimension, its address) go with it.
@@ -274,14 +274,14 @@ def in_use(name: str) -> str | None:
     config = this_config()
     row = EMBEDDING_PROVIDERS.get(config.embedding_provider)
     chosen = config.embedding_model or (row.default_model if row else "")
-    if row is not None and row.kind is Kind.INSTALLED and chosen.partition("@")[0] == name:
+    if row is not None and row.kind is ProviderKind.INSTALLED and chosen.partition("@")[0] == name:
         return "the settings choose it"
     try:
         with open_reader() as machine:
             for one in vectors.generations(machine.store):
                 if one.provider == "local" and one.model.partition("@")[0] == name and one.serving:
                     return "its vectors serve until another model's are complete"
-    except NotConfigured:
+    except NotConfiguredError:
         pass
     return None
 
@@ -299,12 +299,12 @@ def fill_now(machine: Machine, progress: Callable[[int], None], *, seconds: floa
         report = embed_pending(
             machine.store, embedder, now=machine.now, budget_seconds=seconds, batch=32, progress=progress
         )
-        with contextlib.suppress(Unavailable):  # the index is derived: the next run brings it up to date
+        with contextlib.suppress(UnavailableError):  # the index is derived: the next run brings it up to date
             index(machine.store, machine.now(), time.monotonic() + seconds)
         return report
 
 
-def waiting_for(machine: Machine, target: Target) -> int:
+def waiting_for(machine: Machine, target: ModelChoice) -> int:
     """Return how many chunks will need a new vector when a target is chosen."""
     embedder = embedder_of(target)
     if embedder is None:
@@ -316,17 +316,17 @@ def waiting_for(machine: Machine, target: Target) -> int:
     return vectors.count_pending(machine.store, found.id)
 
 
-def try_on_memory(target: Target, size: Size, progress: Callable[[int, int], None]) -> Trial:
+def try_on_memory(target: ModelChoice, size: Size, progress: Callable[[int, int], None]) -> Trial:
     """Compare a model with the one that serves, on a sample of the memory; nothing of the memory is changed.
 
     Raises:
         UsageProblem: There is no model to try.
     """
-    from crystal.evaluate.trial import Watch, try_model  # noqa: PLC0415 - brings the search: only a trial needs it
+    from crystal.evaluate.trial import TrialObserver, try_model  # noqa: PLC0415 - brings the search: only a trial needs it
 
     new = embedder_of(target)
     if new is None:
-        raise UsageProblem("without a model there is nothing to try", hint="crystal models list")
+        raise UsageError("without a model there is nothing to try", hint="crystal models list")
     with open_reader() as machine, tempfile.TemporaryDirectory(prefix="crystal-trial-") as scratch:
         present, why_not = None, "no model serves yet"
         try:
@@ -343,7 +343,7 @@ def try_on_memory(target: Target, size: Size, progress: Callable[[int, int], Non
                 size=size,
                 now=machine.now(),
                 why_no_present=why_not,
-                watch=Watch(progress),
+                watch=TrialObserver(progress),
                 how=prepare_search(machine, None, "", 1, Filters())[1].how,
             )
         finally:

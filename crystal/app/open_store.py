@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from crystal.config.paths import MEMORY_RECORD, Places, refused
-from crystal.errors import StoreForeign, StoreLost, StoreNewer, UsageProblem
+from crystal.errors import ForeignStoreError, NewerStoreError, StoreLostError, UsageError
 from crystal.store.migrate import refuse_foreign
 from crystal.store.private_record import RECORD_FILE
 
@@ -30,9 +30,9 @@ def refuse_lost(places: Places) -> None:
     if _is_something(places.db):
         try:
             refuse_foreign(places.db)
-        except StoreNewer:
+        except NewerStoreError:
             return
-        except StoreForeign as error:
+        except ForeignStoreError as error:
             words = f"the database is lost: {error.message}"
         else:
             return
@@ -44,7 +44,7 @@ def refuse_lost(places: Places) -> None:
         return
     noun = "session" if sessions == 1 else "sessions"
     here = f", but the archive of {sessions:,} {noun} is here" if sessions else ""
-    raise StoreLost(words + here, hint="run: crystal verify --repair")
+    raise StoreLostError(words + here, hint="run: crystal verify --repair")
 
 
 def _session_of(archive: Path) -> str:
@@ -94,6 +94,6 @@ def refuse_links(places: Places) -> None:
     for path, target, own in links_to(places):
         if not own:
             words = "does not belong to you" if os.path.lexists(target) else "is not there"
-            raise UsageProblem(
+            raise UsageError(
                 f"{path} is a link to {target}, which {words}", hint=f"remove the link: rm {shlex.quote(str(path))}"
             )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from crystal.errors import NotFound, UsageProblem
+from crystal.errors import NotFoundError, UsageError
 from crystal.model.capture import Project
 from crystal.store import Store
 from crystal.store.capture import projects
@@ -73,7 +73,7 @@ def rename_project(store: Store, wanted: str, name: str) -> ProjectChange:
     other = next((one for one in projects.known_projects(store) if _same_name(one.name, name)), None)
     if other is not None and other.rows != found.rows:
         hint = f"to make them one: crystal projects join {_quoted(wanted)} {_quoted(name)}"
-        raise UsageProblem(f"a project {name!r} already exists", hint=hint)
+        raise UsageError(f"a project {name!r} already exists", hint=hint)
     with store.transaction():
         projects.rename(store, found.rows, name)
     return _change(store, found.rows[0])
@@ -88,7 +88,7 @@ def join_projects(store: Store, wanted: str, into: str) -> ProjectChange:
     """
     first, second = find_known(store, wanted), find_known(store, into)
     if first.rows == second.rows:
-        raise UsageProblem(f"{wanted!r} and {into!r} are one project already", hint="run: crystal projects")
+        raise UsageError(f"{wanted!r} and {into!r} are one project already", hint="run: crystal projects")
     identity = second.identity or f"joined:{os.urandom(8).hex()}"
     with store.transaction():
         projects.join(store, first.rows, second.rows, second.name, identity)
@@ -104,7 +104,7 @@ def split_project(store: Store, folder: str) -> ProjectChange:
     place = _absolute(folder)
     rows = projects.joined_rows(store, place)
     if not rows:
-        raise NotFound(f"{place} was not joined to a project", hint="run: crystal projects")
+        raise NotFoundError(f"{place} was not joined to a project", hint="run: crystal projects")
     found = [_found_alone(cwd) for cwd in projects.folders_of(store, rows)]
     with store.transaction():
         projects.split(store, rows, found)
@@ -128,11 +128,11 @@ def mark_folder(folder: str) -> tuple[Path, bool]:
         with path.open("x", encoding="utf-8") as file:
             file.write(f"{os.urandom(16).hex()}\n# This folder is known by the line above, wherever it is moved.\n")
     except FileExistsError as error:
-        raise UsageProblem(
+        raise UsageError(
             f"{path} exists, but has no id", hint=f"remove it, then: crystal projects mark {folder}"
         ) from error
     except OSError as error:
-        raise UsageProblem(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise UsageError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from error
     return path, True
 
 
@@ -150,9 +150,9 @@ def find_known(store: Store, wanted: str) -> projects.KnownProject:
         found = [one for one in known if rows & set(one.rows)]
     if len(found) > 1:
         places = ", ".join(one.folders[0] for one in found[:5])
-        raise UsageProblem(f"{len(found)} projects are called {wanted!r}", hint=f"name one by its folder: {places}")
+        raise UsageError(f"{len(found)} projects are called {wanted!r}", hint=f"name one by its folder: {places}")
     if not found:
-        raise NotFound(f"there is no project {wanted!r}", hint="run: crystal projects")
+        raise NotFoundError(f"there is no project {wanted!r}", hint="run: crystal projects")
     return found[0]
 
 
@@ -176,7 +176,7 @@ def _checked_name(name: str) -> str:
     clean = " ".join(name.split())
     if not clean or len(clean) > MAX_NAME_CHARS or CONTROL_CHARS & set(clean) or any(mark in clean for mark in "/\\"):
         hint = f"use one line of at most {MAX_NAME_CHARS} characters without slashes"
-        raise UsageProblem(f"the name {name[:MAX_NAME_CHARS]!r} cannot be used", hint=hint)
+        raise UsageError(f"the name {name[:MAX_NAME_CHARS]!r} cannot be used", hint=hint)
     return clean
 
 

@@ -19,9 +19,9 @@ from crystal.app.projects import project_finder
 from crystal.capture.lock import BACKFILL_LOCK, CAPTURE_LOCK, wait_lock
 from crystal.config.paths import Places, make_private_dir, refused, sync_folder
 from crystal.config.table import Config
-from crystal.errors import StoreLost
+from crystal.errors import StoreLostError
 from crystal.forgetting.tombstone_file import reconcile_tombstones
-from crystal.integrity.rebuild import Rebuild, Taken, leave_out_rest
+from crystal.integrity.rebuild import Rebuild, RebuildResult, leave_out_rest
 from crystal.store import Store
 from crystal.store.health.checks import damage
 from crystal.store.health.salvage import Salvage, device_of_agent, finish_sessions, salvage
@@ -51,7 +51,7 @@ def why_rebuild(places: Places) -> str | None:
         return "the last repair was interrupted"
     try:
         refuse_lost(places)
-    except StoreLost as error:
+    except StoreLostError as error:
         return error.message
     return damage(places.db) if places.db.exists() else None
 
@@ -117,7 +117,7 @@ def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
 def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: bool) -> tuple[int, list[str]]:
     """Import every archive; return the bytes left out until the user asks, and what cannot be read, in words."""
     reconcile_tombstones(machine.store, machine.places.ldm_home, machine.now())
-    capture, taken = make_capture(machine), Taken()
+    capture, taken = make_capture(machine), RebuildResult()
     rebuild = Rebuild(
         capture,
         machine.places.ldm_home,

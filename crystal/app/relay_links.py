@@ -11,7 +11,7 @@ from typing import Literal, cast
 
 from crystal.app.context import Machine, this_home
 from crystal.credentials.api_keys import KeyCommand, run_key_command
-from crystal.errors import NotConfigured
+from crystal.errors import NotConfiguredError
 from crystal.store.sync.relay_peers import Peer, all_peers, home_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.envelope.link import LinkKeys, link_keys
@@ -37,7 +37,9 @@ class Keyring:
             NotConfigured: This machine has a device's key only.
         """
         if self.keys[0].kind != "root":
-            raise NotConfigured("this machine has a device's key, not the root", hint="run this on the home machine")
+            raise NotConfiguredError(
+                "this machine has a device's key, not the root", hint="run this on the home machine"
+            )
         return self.keys[0].secret
 
     def secret(self, device_id: bytes, generation: int) -> bytes | None:
@@ -105,7 +107,7 @@ def relay_address(machine: Machine) -> str:
     """
     url = machine.config.relay_url
     if url is None:
-        raise NotConfigured("no relay is set", hint="crystal init --role home --relay URL, or crystal relay join")
+        raise NotConfiguredError("no relay is set", hint="crystal init --role home --relay URL, or crystal relay join")
     return url
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine
 from crystal.app.mirror import Mirrored, mirror_notes
-from crystal.config.providers import EMBEDDING_PROVIDERS, Kind
-from crystal.errors import CrystalError, UsageProblem
+from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind
+from crystal.errors import CrystalError, UsageError
 from crystal.model.capture import Memory
 from crystal.search.request import How, LateModel, MemorySource, SearchRequest
 from crystal.store import Store
@@ -77,7 +77,7 @@ def checked_role(role: str | None, name: str = "role") -> str | None:
     """
     if role is not None and not roles_named(role):
         hint = f"use {role_words()}, or several with commas"
-        raise UsageProblem(f"{name} is {role!r}, which is not a role", hint=hint)
+        raise UsageError(f"{name} is {role!r}, which is not a role", hint=hint)
     return role
 
 
@@ -122,7 +122,7 @@ def _late(embedder: Embedder | None) -> LateModel:
     from crystal.embedding.static import static_model  # noqa: PLC0415 - the same
 
     provider = None if embedder is None else EMBEDDING_PROVIDERS.get(embedder.provider)
-    is_installed = provider is not None and provider.kind is Kind.INSTALLED
+    is_installed = provider is not None and provider.kind is ProviderKind.INSTALLED
     if is_installed and isinstance(embedder, ChosenEmbedder) and embedder.has_token_vectors:
         return TransformerLate(embedder, static_model())
     return StaticLate(static_model())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from crystal.app.context import Machine
 from crystal.app.memory_queries import list_memories
-from crystal.context import Candidate, LastSession, Told, choose, is_same_project, is_trusted, rank
+from crystal.context import LastSession, MemoryCandidate, Told, choose, is_same_project, is_trusted, rank
 from crystal.context.choosing import MAX_SESSIONS, user_title
 from crystal.model.capture import Project
 from crystal.model.recall import Remembered
@@ -57,7 +57,7 @@ class ContextSources:
         for memory, project in self.memories:
             is_here = here is not None and project is not None and self._is_same(here, project, memory.device)
             if is_here or project is None:
-                candidates.append(Candidate(memory, is_here))
+                candidates.append(MemoryCandidate(memory, is_here))
         sessions = [] if here is None else self._sessions(here)
         where = f"project {here.name}" if here is not None else "for every project"
         origin = f"crystal, {where}, words of the user and the assistant"

@@ -139,7 +139,7 @@ def _transcripts(machine: Machine) -> dict[str, Any]:
     return {"on_disk": total, "known": len(marks), "lag": sum(one["lag"] for one in behind), "behind": behind[:20]}
 
 
-def _whole_lines(found: files.Found) -> int:
+def _whole_lines(found: files.TranscriptFile) -> int:
     try:
         with files.opened(found.path) as file:
             return last_newline(file, found.size)

@@ -8,7 +8,7 @@ from pathlib import Path
 from crystal.capture import spool
 from crystal.capture.engine import Capture
 from crystal.capture.spool import Note
-from crystal.errors import CrystalError, UsageProblem
+from crystal.errors import CrystalError, UsageError
 from crystal.store import problems
 
 ROOM = "remember"
@@ -39,12 +39,12 @@ def take_asked(capture: Capture, folder: Path, remember: Remember, failed: set[P
 def _remember(capture: Capture, note: Note, remember: Remember) -> None:
     try:
         if note.asked is not None and note.asked.words is None:
-            raise UsageProblem(
+            raise UsageError(
                 f"a prompt asked to remember {note.asked.length:,} characters, a memory has at most 8,000",
                 hint="shorten it",
             )
         remember(note)
-    except UsageProblem as error:
+    except UsageError as error:
         problems.record_problem(capture.store, ROOM, error.message, now=capture.clock())
     else:
         problems.clear_problem(capture.store, ROOM)

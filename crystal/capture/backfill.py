@@ -9,7 +9,7 @@ from pathlib import Path
 from crystal import transcript
 from crystal.capture import files, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally
-from crystal.errors import WatermarkMoved
+from crystal.errors import WatermarkMovedError
 from crystal.model.capture import Origin
 from crystal.store.capture import ledger
 
@@ -18,7 +18,7 @@ from crystal.store.capture import ledger
 class Past:
     """A transcript with bytes that backfill would read. ``named``: a person gave its path, wherever it lies."""
 
-    found: files.Found
+    found: files.TranscriptFile
     key: str
     origin: Origin
     todo: int
@@ -63,7 +63,7 @@ def import_past(capture: Capture, past: Past, tally: Tally, progress: Callable[[
     while races < MAX_RACES:
         try:
             done = _import_piece(capture, past, tally)
-        except WatermarkMoved:
+        except WatermarkMovedError:
             races += 1
             continue
         if not done:

@@ -12,7 +12,7 @@ from crystal import transcript
 from crystal.capture import files, spool
 from crystal.capture.asked import Remember, take_asked
 from crystal.capture.engine import Capture, Tally
-from crystal.capture.safe_open import Folders, TranscriptBlocked, TranscriptRefused
+from crystal.capture.safe_open import Folders, TranscriptBlockedError, TranscriptRefusedError
 from crystal.capture.spool import ENVIRONMENT, Note
 from crystal.errors import CrystalError
 from crystal.store import problems
@@ -115,7 +115,7 @@ def _act_or_record(capture: Capture, note: Note, later: list[Note], run: _Run) -
         if not act_on(capture, note, later, run.tally):
             return False
         spool.drop(note)
-    except TranscriptBlocked as error:
+    except TranscriptBlockedError as error:
         problems.record_problem(capture.store, BLOCKED, error.message, now=capture.clock())
         spool.set_aside(note)
     except CrystalError as error:
@@ -154,7 +154,7 @@ def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> boo
         return True
     closed = _note_privacy(capture, note)
     changes = any(other.private != note.private for other in later)
-    refusals: list[TranscriptRefused] = []
+    refusals: list[TranscriptRefusedError] = []
     path = _main_file(capture, note, refusals)
     for refusal in refusals:
         _refuse(capture, refusal)
@@ -186,7 +186,7 @@ def _capture_agents(capture: Capture, note: Note, main: Path | None, tally: Tall
     for path in _agent_files(capture, note, main):
         try:
             done = capture.capture_tail(path, tally, closed=closed, pieces=PIECES_A_ROUND) and done
-        except TranscriptRefused as error:
+        except TranscriptRefusedError as error:
             _refuse(capture, error)
     return done
 
@@ -221,14 +221,14 @@ def _note_privacy(capture: Capture, note: Note) -> str | None:
     return None
 
 
-def _main_file(capture: Capture, note: Note, refusals: list[TranscriptRefused] | None = None) -> Path | None:
+def _main_file(capture: Capture, note: Note, refusals: list[TranscriptRefusedError] | None = None) -> Path | None:
     """Return the session's transcript: the path that the hook named, else where the session's file is now."""
     if note.transcript_path is not None:
         path = Path(note.transcript_path)
         try:
             if files.examine(path, capture.folders) is not None:
                 return path
-        except TranscriptRefused as error:
+        except TranscriptRefusedError as error:
             if refusals is not None:
                 refusals.append(error)
     return next(files.of_session(capture.folders, note.session_id or ""), None)
@@ -240,7 +240,7 @@ def _agent_files(capture: Capture, note: Note, path: Path | None) -> Iterable[Pa
     return dict.fromkeys([*beside, *named])
 
 
-def _refuse(capture: Capture, error: TranscriptRefused) -> None:
+def _refuse(capture: Capture, error: TranscriptRefusedError) -> None:
     """Count a path that a hook named and that is not read, and name it; nothing of it was opened."""
     before = problems.find_problem(capture.store, REFUSED)
     count = f"{before.tries + 1} paths were refused, the last: " if before else ""

@@ -18,7 +18,7 @@ from crystal import transcript
 from crystal.capture import files, tail
 from crystal.capture.privacy import BY_ECHO, Policy
 from crystal.capture.safe_open import Folders
-from crystal.errors import CrystalError, StoreBusy, StoreDamaged, StoreFull, WatermarkMoved
+from crystal.errors import CrystalError, StoreBusyError, StoreDamagedError, StoreFullError, WatermarkMovedError
 from crystal.model.capture import Origin, Segment, Watermark
 from crystal.store import Store, problems
 from crystal.store.capture import ledger, privacy
@@ -159,7 +159,7 @@ class Capture:
                     ledger.mark_seen(self.store, origin, str(path), mark, self.clock())
                 ledger.meet_root(self.store, root, self.clock())
 
-    def _mark_at_end(self, found: files.Found, key: str) -> Watermark:
+    def _mark_at_end(self, found: files.TranscriptFile, key: str) -> Watermark:
         with files.opened(found.path, self.folders) as file:
             offset = transcript.last_newline(file, found.size)
             return Watermark(key, offset, found.dev, found.inode, 0, tail.tail_hash(file, offset, self.cleaner))
@@ -209,7 +209,7 @@ class Capture:
                 if not self._capture_piece(path, kept or path, key, origin, tally, closed, until):
                     return True
                 done += 1
-            except WatermarkMoved:
+            except WatermarkMovedError:
                 races += 1
                 if races > MAX_RACES:
                     raise
@@ -257,17 +257,17 @@ class Capture:
             return True
         return not policy.is_open(session_id) and ledger.has_private(self.store, session_id, except_for=BY_ECHO)
 
-    def _note_move(self, state: ledger.TranscriptState, found: files.Found) -> None:
+    def _note_move(self, state: ledger.TranscriptState, found: files.TranscriptFile) -> None:
         if (state.path, state.mark.dev, state.mark.inode) != (str(found.path), found.dev, found.inode):
             ledger.moved(self.store, state, str(found.path), found.dev, found.inode)
 
     # -- who is who --------------------------------------------------------------------------------------------------
 
-    def state_for(self, found: files.Found) -> ledger.TranscriptState | None:
+    def state_for(self, found: files.TranscriptFile) -> ledger.TranscriptState | None:
         """Return what the ledger knows of a file, None if it was never seen."""
         return ledger.state_of(self.store, self.device, self._key_of(found))
 
-    def _key_of(self, found: files.Found) -> str:
+    def _key_of(self, found: files.TranscriptFile) -> str:
         """Return the transcript's key; a second file of the same name in another folder gets a key of its own."""
         key, _, _ = transcript.transcript_key(found.path)
         known = ledger.state_of(self.store, self.device, key)
@@ -319,7 +319,7 @@ class Capture:
         """Take one step on one file. One that fails is noted, the others go on; the store's own trouble is raised."""
         try:
             step(path, tally)
-        except (StoreBusy, StoreDamaged, StoreFull):
+        except (StoreBusyError, StoreDamagedError, StoreFullError):
             raise
         except (CrystalError, OSError) as error:
             tally.fail(path, error)

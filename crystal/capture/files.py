@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 
 from crystal import transcript
 from crystal.capture import safe_open
-from crystal.capture.safe_open import ANYWHERE, Folders, TranscriptBlocked, TranscriptRefused
+from crystal.capture.safe_open import ANYWHERE, Folders, TranscriptBlockedError, TranscriptRefusedError
 from crystal.config.paths import refused
 from crystal.errors import CrystalError
 
@@ -22,7 +22,7 @@ _FIRST_BYTES = 4 << 20
 T = TypeVar("T")
 
 
-class Found(NamedTuple):
+class TranscriptFile(NamedTuple):
     """A transcript file on disk. ``modified`` is ms."""
 
     path: Path
@@ -32,7 +32,7 @@ class Found(NamedTuple):
     inode: int
 
 
-def look_at(path: Path, folders: Folders = ANYWHERE) -> Found | None:
+def look_at(path: Path, folders: Folders = ANYWHERE) -> TranscriptFile | None:
     """Return the state of one file on disk, None if it is no readable regular file in ``folders``."""
     try:
         return examine(path, folders)
@@ -40,7 +40,7 @@ def look_at(path: Path, folders: Folders = ANYWHERE) -> Found | None:
         return None
 
 
-def examine(path: Path, folders: Folders) -> Found | None:
+def examine(path: Path, folders: Folders) -> TranscriptFile | None:
     """Return the state of one file on disk, None if it does not exist.
 
     Raises:
@@ -56,13 +56,13 @@ def examine(path: Path, folders: Folders) -> Found | None:
         raise refused(error, path) from error
 
 
-def look_into(path: Path, file: BinaryIO) -> Found:
+def look_into(path: Path, file: BinaryIO) -> TranscriptFile:
     """Return the state of an open file, whatever is at its path by now."""
     return _found(path, os.fstat(file.fileno()))
 
 
-def _found(path: Path, status: os.stat_result) -> Found:
-    return Found(path, status.st_size, status.st_mtime_ns // 1_000_000, status.st_dev, status.st_ino)
+def _found(path: Path, status: os.stat_result) -> TranscriptFile:
+    return TranscriptFile(path, status.st_size, status.st_mtime_ns // 1_000_000, status.st_dev, status.st_ino)
 
 
 def opened(path: Path, folders: Folders = ANYWHERE) -> AbstractContextManager[BinaryIO]:
@@ -80,7 +80,7 @@ Refusal = Callable[[Path, Exception], None]
 
 def all_transcripts(
     roots: Sequence[Path], refusal: Refusal = _pass_over, folders: Folders | None = None
-) -> Iterator[Found]:
+) -> Iterator[TranscriptFile]:
     """Yield every transcript under the roots (``<config>/projects``), subagents' included.
 
     A link, of a project's folder or of a file, is followed where it leads to one of ``folders``; deeper links to
@@ -102,12 +102,12 @@ def _listed(folder: Path, listing: Callable[[], Iterator[T]], refusal: Refusal) 
         return safe_open.call_with_deadline(lambda: list(listing()), folder, safe_open.LISTING_SECONDS)
     except FileNotFoundError:
         return []
-    except (TranscriptBlocked, TranscriptRefused, OSError) as error:
+    except (TranscriptBlockedError, TranscriptRefusedError, OSError) as error:
         refusal(folder, error)
         return []
 
 
-def under(path: Path) -> Iterator[Found]:
+def under(path: Path) -> Iterator[TranscriptFile]:
     """Yield every transcript below any folder, or the file itself; for paths that a person names.
 
     Raises:
@@ -139,7 +139,7 @@ def of_session(folders: Folders, session_id: str) -> Iterator[Path]:
 def _named(root: Path, name: str, folders: Folders) -> Iterator[Path]:
     for project in _projects(root, folders, _pass_over):
         path = project / name
-        with contextlib.suppress(OSError, TranscriptRefused):
+        with contextlib.suppress(OSError, TranscriptRefusedError):
             safe_open.check_status(path, folders)
             yield path
 
@@ -174,11 +174,11 @@ def _projects(root: Path, folders: Folders, refusal: Refusal) -> Iterator[Path]:
                     safe_open.check_link(path, folders)
                 if entry.is_dir():
                     yield path
-            except (TranscriptRefused, OSError) as error:
+            except (TranscriptRefusedError, OSError) as error:
                 refusal(path, error)
 
 
-def _transcripts_in(project: Path, folders: Folders, refusal: Refusal) -> Iterator[Found]:
+def _transcripts_in(project: Path, folders: Folders, refusal: Refusal) -> Iterator[TranscriptFile]:
     """Yield a project's transcripts, and after them those of its sessions' subagents."""
     with os.scandir(project) as entries:
         listed = sorted(entries, key=lambda entry: entry.name)
@@ -190,7 +190,7 @@ def _transcripts_in(project: Path, folders: Folders, refusal: Refusal) -> Iterat
             yield from _subagents_in(Path(entry.path), folders, refusal)
 
 
-def _subagents_in(session: Path, folders: Folders, refusal: Refusal) -> Iterator[Found]:
+def _subagents_in(session: Path, folders: Folders, refusal: Refusal) -> Iterator[TranscriptFile]:
     top = session / "subagents"
     if not os.path.isdir(top):  # noqa: PTH112 - never raises
         return
@@ -202,7 +202,7 @@ def _subagents_in(session: Path, folders: Folders, refusal: Refusal) -> Iterator
                     yield from _regular(entry, folders, refusal)
 
 
-def _regular(entry: os.DirEntry[str], folders: Folders, refusal: Refusal) -> Iterator[Found]:
+def _regular(entry: os.DirEntry[str], folders: Folders, refusal: Refusal) -> Iterator[TranscriptFile]:
     """Yield a regular file in a folder that was checked; a link only if its target is allowed."""
     path = Path(entry.path)
     try:
@@ -214,7 +214,7 @@ def _regular(entry: os.DirEntry[str], folders: Folders, refusal: Refusal) -> Ite
             refusal(path, safe_open.not_regular(path))
     except FileNotFoundError:
         pass
-    except (TranscriptRefused, OSError) as error:
+    except (TranscriptRefusedError, OSError) as error:
         refusal(path, error)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crystal.config.paths import make_private_dir, refused
-from crystal.errors import CrystalError, Unavailable, UsageProblem
+from crystal.errors import CrystalError, UnavailableError, UsageError
 
 CAPTURE_LOCK = "capture.lock"
 """The file in the data folder that a capturing process locks."""
@@ -65,9 +65,9 @@ def _unusable(path: Path, error: OSError) -> CrystalError:
     """Return why a lock file cannot be used, and what to do: it contains nothing, so it may be deleted."""
     command = f"rm {shlex.quote(str(path))}"
     if path.is_symlink():
-        return UsageProblem(f"{path} is a link, and a lock must be a file of its own", hint=command)
+        return UsageError(f"{path} is a link, and a lock must be a file of its own", hint=command)
     if path.exists() and path.stat().st_uid != os.geteuid():
-        return Unavailable(
+        return UnavailableError(
             f"{path} belongs to another user", hint=command if os.access(path.parent, os.W_OK) else f"sudo {command}"
         )
     return refused(error, path)
@@ -124,7 +124,7 @@ def wait_lock(path: Path, *, seconds: float) -> Iterator[HeldLock]:
     """
     with await_lock(path, seconds=seconds) as held:
         if held is None:
-            raise Unavailable(f"{path} is held by another crystal process", hint="try again when it has finished")
+            raise UnavailableError(f"{path} is held by another crystal process", hint="try again when it has finished")
         yield held
 
 

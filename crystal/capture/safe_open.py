@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar, cast
 
 from crystal.config.paths import refused
-from crystal.errors import CrystalError, Unavailable
+from crystal.errors import CrystalError, UnavailableError
 
 DEADLINE_SECONDS = 3.0
 """One call to the system may take so long."""
@@ -40,7 +40,7 @@ GRACE_SECONDS = 0.1
 """After so long a wait the lock of capture is let go until it is over."""
 
 
-class Waiting(NamedTuple):
+class UnansweredPolicy(NamedTuple):
     """What this process does when a path does not answer.
 
     Attributes:
@@ -52,18 +52,18 @@ class Waiting(NamedTuple):
     report: Callable[[str], None] = lambda _: None
 
 
-_waiting: ContextVar[Waiting | None] = ContextVar("waiting", default=None)
+_waiting: ContextVar[UnansweredPolicy | None] = ContextVar("waiting", default=None)
 
 Result = TypeVar("Result")
 
 
-class TranscriptRefused(CrystalError):
+class TranscriptRefusedError(CrystalError):
     """A path is not a regular file, or not in a folder that transcripts are read from. It was not opened."""
 
     exit_code = 5
 
 
-class TranscriptBlocked(Unavailable):
+class TranscriptBlockedError(UnavailableError):
     """A file did not answer within the deadline. It is tried again later; its transcript keeps what was said."""
 
 
@@ -130,8 +130,8 @@ def call_with_deadline(step: Callable[[], Result], path: Path | str, seconds: fl
                 return cast("Result", result)
             raise cast("BaseException", result)
         _blocked.add(name)
-        (_waiting.get() or Waiting()).report(name)
-    raise TranscriptBlocked(
+        (_waiting.get() or UnansweredPolicy()).report(name)
+    raise TranscriptBlockedError(
         f"{name} does not answer", hint="check the disk or network mount that it is on; crystal tries again by itself"
     )
 
@@ -141,12 +141,12 @@ def _is_done(done: _thread.LockType, seconds: float) -> bool:
         return True
     if seconds <= GRACE_SECONDS:
         return False
-    with (_waiting.get() or Waiting()).aside():
+    with (_waiting.get() or UnansweredPolicy()).aside():
         return done.acquire(timeout=seconds - GRACE_SECONDS)
 
 
 @contextlib.contextmanager
-def waiting_by(waiting: Waiting, known: Iterable[str] = ()) -> Iterator[None]:
+def waiting_by(waiting: UnansweredPolicy, known: Iterable[str] = ()) -> Iterator[None]:
     """Do as ``waiting`` says inside of the block, and do not wait for the paths that are known not to answer."""
     token = _waiting.set(waiting)
     _blocked.update(known)
@@ -255,19 +255,19 @@ def check_status(path: Path, folders: Folders) -> os.stat_result:
 
 
 def check_link(path: Path, folders: Folders) -> None:
-    """Raise ``TranscriptRefused`` where a path leads out of ``folders``. Without a deadline."""
+    """Raise ``TranscriptRefusedError`` where a path leads out of ``folders``. Without a deadline."""
     _check_target(path, os.path.realpath(path), folders)
 
 
 def _check_target(path: Path, real: str, folders: Folders) -> None:
     if not folders.contains(real):
         message = f"{path} leads to {real}, which is not in Claude Code's transcript folders"
-        raise TranscriptRefused(message, hint=_allow(str(Path(real).parent)))
+        raise TranscriptRefusedError(message, hint=_allow(str(Path(real).parent)))
 
 
-def not_regular(path: Path) -> TranscriptRefused:
+def not_regular(path: Path) -> TranscriptRefusedError:
     """Return the error for a pipe, a device, a socket or a folder."""
-    return TranscriptRefused(f"{path} is not a regular file", hint="remove it, or move it out of the folder")
+    return TranscriptRefusedError(f"{path} is not a regular file", hint="remove it, or move it out of the folder")
 
 
 def _open_checked(path: Path, folders: Folders) -> int:
@@ -294,7 +294,7 @@ def _open_checked_twice(path: Path, folders: Folders) -> int:
     try:
         _check_regular(path, os.fstat(descriptor))
         if not os.path.samestat(os.fstat(descriptor), check_status(real, folders)):
-            raise TranscriptRefused(f"{path} was replaced while it was opened", hint="crystal tries again")
+            raise TranscriptRefusedError(f"{path} was replaced while it was opened", hint="crystal tries again")
     except BaseException:
         os.close(descriptor)
         raise
@@ -304,7 +304,7 @@ def _open_checked_twice(path: Path, folders: Folders) -> int:
 def _check_name(path: Path, folders: Folders) -> None:
     if not folders.contains(str(path)):
         hint = _allow(str(path.parent))
-        raise TranscriptRefused(f"{path} is not in Claude Code's transcript folders", hint=hint)
+        raise TranscriptRefusedError(f"{path} is not in Claude Code's transcript folders", hint=hint)
 
 
 def _allow(folder: str) -> str:

@@ -8,8 +8,8 @@ from typing import BinaryIO, NamedTuple
 
 from crystal import transcript
 from crystal.capture.privacy import Policy
-from crystal.errors import CrystalError, RedactionFailed
-from crystal.model.capture import Finding, LedgerState, Origin, Piece, RawSegment, Segment, Watermark
+from crystal.errors import CrystalError, RedactionError
+from crystal.model.capture import Finding, LedgerState, Origin, RawSegment, Segment, SegmentPiece, Watermark
 
 TAIL_BYTES = 4096
 SEGMENT_BYTES = 4 << 20
@@ -41,7 +41,7 @@ class Cleaner:
             raise
         except Exception as error:  # whatever it is: what could not be cleaned is neither stored nor sent
             hint = "nothing of it was stored; the next sync tries again"
-            raise RedactionFailed(f"secrets could not be removed ({type(error).__name__})", hint=hint) from error
+            raise RedactionError(f"secrets could not be removed ({type(error).__name__})", hint=hint) from error
 
     def hash(self, data: bytes) -> bytes:
         """Return a keyed hash: without the key it confirms no guess about the text."""
@@ -99,7 +99,7 @@ def make_segment(raw: RawSegment, reading: Reading, after: Watermark) -> Segment
     """Decide line by line what may be kept, and clean that. Pure."""
     lines = _lines(raw)
     reasons, private_uuids = _reasons(lines, raw, reading)
-    pieces: list[Piece] = []
+    pieces: list[SegmentPiece] = []
     counts: Counter[str] = Counter()
     at = 0
     while at < len(lines):
@@ -148,11 +148,11 @@ def _is_summary(line: bytes) -> bool:
 
 def _piece(
     raw: RawSegment, lines: list[tuple[int, bytes]], reason: str | None, cleaner: Cleaner, counts: Counter[str]
-) -> Piece:
+) -> SegmentPiece:
     start, stop = lines[0][0], lines[-1][0] + len(lines[-1][1])
     if reason is not None:
         state: LedgerState = "private"
-        return Piece(start, stop, state, reason)
+        return SegmentPiece(start, stop, state, reason)
     piece = raw.raw[start - raw.start : stop - raw.start]
     kept = []
     for (offset, _), (clean, findings) in zip(lines, cleaner.clean_lines(piece), strict=True):
@@ -161,4 +161,4 @@ def _piece(
         kept.append((offset, clean))
     clean_bytes = b"".join(clean + b"\n" for _, clean in kept)
     said = tuple((offset, clean) for offset, clean in kept if clean.strip())
-    return Piece(start, stop, "captured", None, clean_bytes, cleaner.hash(piece), said)
+    return SegmentPiece(start, stop, "captured", None, clean_bytes, cleaner.hash(piece), said)

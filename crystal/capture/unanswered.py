@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from crystal.capture.lock import HeldLock
-from crystal.capture.safe_open import Waiting, waiting_by
+from crystal.capture.safe_open import UnansweredPolicy, waiting_by
 from crystal.capture.spool import ASIDE_MS
 from crystal.config.paths import write_derived
 
@@ -36,7 +36,7 @@ def without_lock(lock: HeldLock, data_dir: Path, *, afresh: bool = False) -> Ite
     if afresh:
         with contextlib.suppress(OSError):
             file.unlink(missing_ok=True)
-    with waiting_by(Waiting(lock.released, lambda path: _add(file, path)), _read(file)):
+    with waiting_by(UnansweredPolicy(lock.released, lambda path: _add(file, path)), _read(file)):
         yield
 
 

@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from crystal.config.packages import answer, broken_package
-from crystal.errors import CrystalError, Unavailable, UsageProblem
+from crystal.errors import CrystalError, UnavailableError, UsageError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("setup", "Set crystal up on this machine."),
@@ -142,12 +142,12 @@ def root(
     """Search everything that you and your coding agent ever said to each other."""
     if data_dir is not None:
         if not data_dir.strip():
-            raise UsageProblem("--data-dir is empty", hint="name a folder, or leave it out")
+            raise UsageError("--data-dir is empty", hint="name a folder, or leave it out")
         os.environ["CRYSTAL_DATA_DIR"] = data_dir
     if on + off + status + version > 1:
-        raise UsageProblem("--on, --off, --status and --version do not go together", hint="give one of them")
+        raise UsageError("--on, --off, --status and --version do not go together", hint="give one of them")
     if session is not None and not (on or off):
-        raise UsageProblem("--session goes with --on or --off", hint=f"crystal --off --session {session}")
+        raise UsageError("--session goes with --on or --off", hint=f"crystal --off --session {session}")
     if version:
         from crystal import __version__
 
@@ -196,7 +196,7 @@ def main() -> None:
                 raise
             sys.exit(report(known))
         text = str(words()).replace("Value error, ", "").rstrip(".").partition(" Did you mean")[0].rstrip(".")
-        sys.exit(report(UsageProblem(text[:1].lower() + text[1:], hint=_hint_for(text, asked))))
+        sys.exit(report(UsageError(text[:1].lower() + text[1:], hint=_hint_for(text, asked))))
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -233,4 +233,4 @@ def _end_unheard(error: OSError) -> NoReturn:
     if isinstance(error, BrokenPipeError):  # the reader (head, less) has seen enough
         sys.exit(0)
     words = f"standard output: {(error.strerror or str(error)).lower()}"
-    sys.exit(report(Unavailable(words, hint="nothing else failed; run the command again")))
+    sys.exit(report(UnavailableError(words, hint="nothing else failed; run the command again")))

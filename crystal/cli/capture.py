@@ -98,13 +98,13 @@ def backfill(
     from crystal.app.context import now_ms, open_machine
     from crystal.app.import_past import plan_import
     from crystal.cli.following import enrich_here, follow_up, import_with_bar
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
     from crystal.store.capture.ledger_rebuild import let_in
     from crystal.timewords.parse import parse_when
 
     for path in paths or ():
         if not path.exists():
-            raise UsageProblem(f"{path} does not exist", hint="give a transcript file, or a folder of them")
+            raise UsageError(f"{path} does not exist", hint="give a transcript file, or a folder of them")
     after = None if since is None else parse_when(since, now=now_ms(), name="--since")
     with open_machine() as machine:
         if privacy_lost:

@@ -76,11 +76,11 @@ def set_(
     from crystal.config.edit import set_value
     from crystal.config.kinds import shown
     from crystal.config.table import setting_for
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
 
     setting = setting_for(key)
     if len(values) > 1 and not setting.kind.is_list:
-        raise UsageProblem(f"{key} takes one value, {len(values)} were given", hint="put quotes around it")
+        raise UsageError(f"{key} takes one value, {len(values)} were given", hint="put quotes around it")
     value = set_value(default_paths().config_file, key, values if len(values) > 1 else values[0])
     print(f"{key} = {shown(value)}")
     settings_changed()
@@ -95,12 +95,12 @@ def _say_what_goes(days: int) -> None:
     """Say what a retention will forget, and how to look at it or take it back."""
     from crystal.app.context import open_reader
     from crystal.app.retention import preview_retention
-    from crystal.errors import NotConfigured
+    from crystal.errors import NotConfiguredError
 
     try:
         with open_reader() as machine:
             found, role = preview_retention(machine, days), machine.config.role
-    except NotConfigured:
+    except NotConfiguredError:
         return
     if role == "device":
         print("crystal: note: this machine is a device: set it on the home machine", file=sys.stderr)

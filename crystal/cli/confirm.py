@@ -7,7 +7,7 @@ import sys
 import typer
 
 from crystal.cli.render import say
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 
 
 def confirm(question: str, *, yes: bool, consequence: str) -> None:
@@ -25,7 +25,7 @@ def confirm(question: str, *, yes: bool, consequence: str) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageProblem(
+        raise UsageError(
             f"crystal must ask first, but there is no terminal: {consequence}",
             hint="to agree, run it again with --yes",
         )

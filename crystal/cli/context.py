@@ -26,12 +26,12 @@ def context(
     from crystal.app.session_context_preview import preview, told_log
     from crystal.cli import render
     from crystal.cli.search import whole_number
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
 
     try:
         here = str(Path.cwd())
     except FileNotFoundError as error:
-        raise UsageProblem("the current folder is gone", hint="change to a folder that exists") from error
+        raise UsageError("the current folder is gone", hint="change to a folder that exists") from error
     count = whole_number(limit, "--limit")
     with open_reader() as machine:
         now = machine.now()

@@ -18,7 +18,7 @@ from crystal.cli.steps import steps_shown
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
-    from crystal.forgetting import ForgetPlan, Forgotten, Item
+    from crystal.forgetting import ForgetItem, ForgetPlan, Forgotten
     from crystal.forgetting.prove.prove import ForgetProof
 
 EXIT_NOTHING = 1
@@ -72,7 +72,7 @@ def forget(
     """
     from crystal.app.context import open_machine
     from crystal.app.forget import carry_out, carry_out_and_prove, plan_forget
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
     from crystal.forgetting import ForgetRequest
     from crystal.timewords.parse import parse_when
 
@@ -88,7 +88,7 @@ def forget(
             return
         if not yes:
             if not sys.stdin.isatty():
-                raise UsageProblem(
+                raise UsageError(
                     "crystal asks before it forgets, but there is no terminal",
                     hint="look with --dry-run, then run it again with --yes",
                 )
@@ -102,9 +102,9 @@ def forget(
                 done = carry_out(machine, plan, progress)
         _show(machine, plan, as_json=as_json, done=done, proof=proof, is_seen=not yes)
     if proof is not None and not proof.proved:
-        from crystal.forgetting.prove.prove import NotProved
+        from crystal.forgetting.prove.prove import NotProvedError
 
-        raise NotProved(
+        raise NotProvedError(
             f"{proof.files} files were searched: something is left in {len(proof.traces)} places,"
             f" {len(proof.unread)} could not be read",
             hint="they are listed above; to clean the rest: crystal sync",
@@ -206,7 +206,7 @@ def _when(plan: ForgetPlan, now: int) -> str:
     return f", from {first}" if first == last else f", from {first} to {last}"
 
 
-def _listed(items: list[Item], now: int, width: int) -> Iterator[str]:
+def _listed(items: list[ForgetItem], now: int, width: int) -> Iterator[str]:
     from crystal.timewords.parse import clock
 
     lines = []

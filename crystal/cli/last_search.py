@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crystal.config.paths import write_derived
-from crystal.errors import NotFound, UsageProblem
+from crystal.errors import NotFoundError, UsageError
 
 FILE = "last-search.json"
 MAX_TERMINALS = 16
@@ -42,7 +42,7 @@ def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> s
     is_place = wanted.startswith("@")
     if not (word.isascii() and word.isdecimal() and len(word) < 5):
         if is_place:
-            raise UsageProblem(f"{wanted!r} is not a hit", hint="the second hit of the last search: crystal show @2")
+            raise UsageError(f"{wanted!r} is not a hit", hint="the second hit of the last search: crystal show @2")
         return wanted
     found = _read(data_dir).get(_terminal())
     hits = found or []
@@ -53,7 +53,7 @@ def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> s
         none = "nothing was searched in this terminal yet"
         reason = none if found is None else f"the last search here had {len(hits) or 'no'} {noun}"
         hint = 'search first: crystal search "..."' if is_place else f"by its number: crystal show h{word}"
-        raise NotFound(f"there is no hit {wanted}: {reason}", hint=hint)
+        raise NotFoundError(f"there is no hit {wanted}: {reason}", hint=hint)
     return wanted
 
 

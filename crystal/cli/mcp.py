@@ -12,14 +12,14 @@ def mcp() -> None:
     import os
 
     from crystal.mcp.asker import ClientContext
-    from crystal.mcp.offer import CrystalOffer, Settings
+    from crystal.mcp.offer import CrystalOffer, McpSettings
     from crystal.mcp.server import serve
 
-    def settings() -> Settings:
+    def settings() -> McpSettings:
         from crystal.app.context import this_config
 
         config = this_config()
-        return Settings(config.mcp_aliases, config.mcp_max_characters)
+        return McpSettings(config.mcp_aliases, config.mcp_max_characters)
 
     folder = os.environ.get("CLAUDE_PROJECT_DIR") or None
     with contextlib.suppress(OSError):  # the folder is gone

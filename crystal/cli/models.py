@@ -17,7 +17,7 @@ from crystal.cli.render import cells, look_of, note, one_line, padded, say, say_
 if TYPE_CHECKING:
     from crystal.app.models import ModelRow
     from crystal.embedding.local.build import InstallOptions
-    from crystal.embedding.local.manifest import Manifest
+    from crystal.embedding.local.manifest import ModelManifest
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -144,20 +144,20 @@ def _usual_name(model: str, place: Path | None, float32: bool) -> str:
 def _check(pooling: str | None, sha256: str | None, model: str, place: Path | None) -> None:
     from crystal.embedding.local.build import POOLINGS
     from crystal.embedding.local.catalog import KNOWN
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
 
     if pooling is not None and pooling not in POOLINGS:
-        raise UsageProblem(f"--pooling is {pooling!r}", hint=f"use one of: {', '.join(POOLINGS)}")
+        raise UsageError(f"--pooling is {pooling!r}", hint=f"use one of: {', '.join(POOLINGS)}")
     if sha256 is None:
         return
     if len(sha256) != 64 or not set(sha256.lower()) <= set("0123456789abcdef"):
-        raise UsageProblem(f"--sha256 is {sha256[:80]!r}, which is not a SHA-256", hint="64 hexadecimal digits")
+        raise UsageError(f"--sha256 is {sha256[:80]!r}, which is not a SHA-256", hint="64 hexadecimal digits")
     if place is not None or (model in KNOWN and KNOWN[model].sha256):
         hint = "leave it out"
-        raise UsageProblem("--sha256 is only for a hub model whose hash crystal does not know", hint=hint)
+        raise UsageError("--sha256 is only for a hub model whose hash crystal does not know", hint=hint)
 
 
-def _install(model: str, place: Path | None, options: InstallOptions, sha256: str | None) -> Manifest:
+def _install(model: str, place: Path | None, options: InstallOptions, sha256: str | None) -> ModelManifest:
     from crystal.app.context import now_ms, this_config
     from crystal.embedding.local.catalog import KNOWN, KnownModel
     from crystal.embedding.local.install import install_folder, install_from_hub
@@ -170,7 +170,7 @@ def _install(model: str, place: Path | None, options: InstallOptions, sha256: st
     return install_from_hub(home, known, options, config.models_hub_url, now_ms(), sha256=sha256)
 
 
-def _json_manifest(found: Manifest) -> dict[str, Any]:
+def _json_manifest(found: ModelManifest) -> dict[str, Any]:
     keys = ("name", "dimension", "size", "weights", "pooling", "most_tokens", "query_prefix", "document_prefix")
     told = {key: getattr(found, key) for key in (*keys, "origin", "licence", "verified")}
     files = [{"name": name, "sha256": one.sha256, "size": one.size} for name, one in found.files.items()]
@@ -191,13 +191,13 @@ def remove(
     from crystal.app.context import this_config
     from crystal.app.models import in_use
     from crystal.embedding.local.install import remove_model
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
 
     if name == "embedded":
-        raise UsageProblem("the embedded model is part of crystal", hint="crystal models use none")
+        raise UsageError("the embedded model is part of crystal", hint="crystal models use none")
     why = in_use(name)
     if why is not None and not force:
-        raise UsageProblem(f"{name} is in use: {why}", hint="crystal models use embedded --now, or give --force")
+        raise UsageError(f"{name} is in use: {why}", hint="crystal models use embedded --now, or give --force")
     remove_model(this_config().places.models, name)
     if as_json or context.obj:
         print(json.dumps({"schema": 1, "removed": name, "was_in_use": why is not None}))

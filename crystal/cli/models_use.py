@@ -15,7 +15,7 @@ from crystal.cli.capture import count_words, progress_bar
 from crystal.cli.render import cells, note, one_line, padded, say
 
 if TYPE_CHECKING:
-    from crystal.app.models import Target
+    from crystal.app.models import ModelChoice
     from crystal.evaluate.trial import ModelScore, Score, Trial
 
 FILL_SECONDS = 7 * 86_400.0
@@ -75,11 +75,11 @@ def use(
         say(f"crystal: warning: {one_line(str(report['problem']))}", stream=sys.stderr)
 
 
-def _agree_to_send(target: Target, *, yes: bool) -> None:
+def _agree_to_send(target: ModelChoice, *, yes: bool) -> None:
     """Ask before texts leave the machine, in words that say so."""
     from crystal.app.context import open_reader
     from crystal.app.models import leaves_the_machine, waiting_for
-    from crystal.errors import NotConfigured, UsageProblem
+    from crystal.errors import NotConfiguredError, UsageError
 
     whom = leaves_the_machine(target)
     if whom is None or yes:
@@ -87,15 +87,15 @@ def _agree_to_send(target: Target, *, yes: bool) -> None:
     try:
         with open_reader() as machine:
             many = f"{count_words(waiting_for(machine, target), 'chunk')} now, and every later one"
-    except NotConfigured:
+    except NotConfiguredError:
         many = "every chunk"
     words = f"{one_line(whom)} will receive the text of {many}, and every question that you ask"
     if not sys.stdin.isatty():
-        raise UsageProblem(words, hint=f"if that is what you want: crystal models use {target.name} --yes")
+        raise UsageError(words, hint=f"if that is what you want: crystal models use {target.name} --yes")
     typer.confirm(f"{words}. Go on?", abort=True, err=True)
 
 
-def _check_usable(target: Target) -> None:
+def _check_usable(target: ModelChoice) -> None:
     """Let a model on this machine embed a word before anything is changed, and look whether a provider has its key."""
     from crystal.app.models import check_key, embedder_of
     from crystal.config.providers import runs_here
@@ -106,7 +106,7 @@ def _check_usable(target: Target) -> None:
     check_key(target)
 
 
-def _evaluate(target: Target, questions: int, turns: int, seconds: float) -> Trial:
+def _evaluate(target: ModelChoice, questions: int, turns: int, seconds: float) -> Trial:
     from crystal.app.models import try_on_memory
     from crystal.evaluate.trial import Size
 
@@ -128,24 +128,24 @@ def _count_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
         yield progress
 
 
-def _say_unchanged(target: Target, report: dict[str, Any], *, as_json: bool) -> None:
+def _say_unchanged(target: ModelChoice, report: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({**report, "changed": False}, ensure_ascii=False))
     else:
         say(f"nothing is changed; to use it: crystal models use {target.name} --yes")
 
 
-def _after(target: Target, *, now: bool) -> dict[str, Any]:
+def _after(target: ModelChoice, *, now: bool) -> dict[str, Any]:
     """Return what is left to do after a model was chosen; do it first if ``now`` is set."""
     from crystal.app.context import open_machine, open_reader
     from crystal.app.models import fill_now, waiting_for
-    from crystal.errors import NotConfigured
+    from crystal.errors import NotConfiguredError
     from crystal.store.search.vectors import serving_generation
 
     try:
         with open_reader() as reader:
             waiting, serving = waiting_for(reader, target), serving_generation(reader.store)
-    except NotConfigured:
+    except NotConfiguredError:
         return {"waiting": 0, "embedded": 0, "serving": None, "problem": None}
     done, problem = 0, None
     if now and target.provider != "none":
@@ -160,7 +160,7 @@ def _after(target: Target, *, now: bool) -> dict[str, Any]:
     return {"waiting": waiting, "embedded": done, "serving": name, "problem": problem}
 
 
-def _say_next(target: Target, report: dict[str, Any]) -> None:
+def _say_next(target: ModelChoice, report: dict[str, Any]) -> None:
     if target.provider == "none":
         say("no model is used from now on: search is by keywords alone")
         return

@@ -156,7 +156,7 @@ def sync(
 def _delivering(machine: Machine, *, quiet: bool, as_json: bool) -> Callable[[RelayClient, int | None], None]:
     """Return a step of watching: deliver when something waits, and ask for news of home now and then."""
     from crystal.app.sync.device import BUSY, deliver_relay
-    from crystal.errors import Unavailable
+    from crystal.errors import UnavailableError
     from crystal.store.sync.outbox import backlog
 
     asked = -DELIVER_SECONDS
@@ -170,7 +170,7 @@ def _delivering(machine: Machine, *, quiet: bool, as_json: bool) -> Callable[[Re
         if report.sent or report.heard or report.noticed:
             _say_delivery(machine, report, quiet=quiet, as_json=as_json)
         if report.problem not in (None, BUSY):
-            raise Unavailable(report.problem or "")
+            raise UnavailableError(report.problem or "")
 
     return step
 
@@ -210,14 +210,14 @@ def _watch(machine: Machine, step: Callable[[RelayClient, int | None], int | Non
 
 
 def _require(own: str, role: str, other: str) -> None:
-    from crystal.errors import NotConfigured
+    from crystal.errors import NotConfiguredError
 
     if own == role:
         return
     if own == "standalone":
         hint = "crystal init --role home --relay URL" if role == "home" else "crystal relay join"
-        raise NotConfigured("this machine has no relay", hint=hint)
-    raise NotConfigured(f"this machine is {'a device' if own == 'device' else 'the home'}", hint=f"run: {other}")
+        raise NotConfiguredError("this machine has no relay", hint=hint)
+    raise NotConfiguredError(f"this machine is {'a device' if own == 'device' else 'the home'}", hint=f"run: {other}")
 
 
 # ---------------------------------------------------------------------------------------------------------- skipping
@@ -291,10 +291,10 @@ def key(
 ) -> None:
     """Show where the relay's key is kept, and its id, never the key itself."""
     from crystal.app.context import open_machine, open_reader
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
 
     if paper and restore:
-        raise UsageProblem("--paper and --restore do not go together", hint="give one of them")
+        raise UsageError("--paper and --restore do not go together", hint="give one of them")
     if restore:
         with open_machine() as machine:
             _restore(machine, over=replace)
@@ -347,12 +347,12 @@ def _key_id(key: RelayKey) -> str:
 
 def _paper(machine: Machine, *, yes: bool) -> None:
     from crystal.app.relay_links import relay_keys
-    from crystal.errors import NotConfigured
+    from crystal.errors import NotConfiguredError
     from crystal.sync.keys.paper import to_words
 
     root = relay_keys(machine).root
     if machine.config.role == "device":
-        raise NotConfigured("this machine is a device", hint="run this on the home machine")
+        raise NotConfiguredError("this machine is a device", hint="run this on the home machine")
     warning = "anyone who has these words can read everything that is sent over the relay"
     confirm("show the root key?", yes=yes, consequence=warning)
     words = to_words(root)
@@ -363,14 +363,14 @@ def _paper(machine: Machine, *, yes: bool) -> None:
 
 def _restore(machine: Machine, *, over: bool) -> None:
     from crystal.app.relay_links import key_places
-    from crystal.errors import NotConfigured
+    from crystal.errors import NotConfiguredError
     from crystal.sync.keys.forms import RelayKey
     from crystal.sync.keys.paper import from_words
     from crystal.sync.keys.places import write_key
 
     if machine.config.role == "device":
         hint = "to become home with the paper key: crystal promote --paper-key"
-        raise NotConfigured("this machine is a device, and the root belongs to home", hint=hint)
+        raise NotConfiguredError("this machine is a device, and the root belongs to home", hint=hint)
     restored = RelayKey("root", from_words(relay_pairing.read_all("the 24 words, then an empty line: ")))
     written = write_key(key_places(machine), restored, replace=over)
     say(f"the root key is in {one_line(written.source)}, key id {_key_id(restored)}")

@@ -41,12 +41,12 @@ def pair(
     from crystal.app.relay_links import relay_address, relay_client
     from crystal.app.sync.pair_home import pair as pair_online
     from crystal.app.sync.pair_home import pair_again, pair_offline, pair_shared, prepare
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
 
     if shared is not None and (offline or name is not None):
-        raise UsageProblem("--shared goes alone", hint="crystal relay pair --shared NAME")
+        raise UsageError("--shared goes alone", hint="crystal relay pair --shared NAME")
     if again is not None and (offline or name is not None or shared is not None):
-        raise UsageProblem("--again goes alone", hint="crystal relay pair --again NAME")
+        raise UsageError("--again goes alone", hint="crystal relay pair --again NAME")
     with open_kept_machine() as machine:
         prepare(machine)
         _note_loopback(machine)
@@ -144,10 +144,10 @@ def join(
     """Join a home; the code, or the string that home shows, comes from standard input."""
     from crystal.app.context import open_machine
     from crystal.app.sync.pair_device import check_free
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
 
     if name is not None and not shared:
-        raise UsageProblem("--name goes with --shared", hint="home gives the name otherwise: crystal relay pair --name")
+        raise UsageError("--name goes with --shared", hint="home gives the name otherwise: crystal relay pair --name")
     with open_machine() as machine:
         if shared:
             joined = _join_shared(machine, relay, name, over=replace)
@@ -159,8 +159,8 @@ def join(
 
 def _join(machine: Machine, relay: str | None, ca_file: Path | None, *, over: bool) -> Joined:
     from crystal.app.sync import pair_device
-    from crystal.errors import UsageProblem
-    from crystal.sync.errors import NotAtRelay
+    from crystal.errors import UsageError
+    from crystal.sync.errors import NotAtRelayError
 
     invited = _read_invited()
     if invited.bundle is not None:
@@ -170,20 +170,20 @@ def _join(machine: Machine, relay: str | None, ca_file: Path | None, *, over: bo
     if not url and sys.stdin.isatty():
         url = _typed("address of the relay: ")
     if not url:
-        raise UsageProblem("the code alone does not have the relay's address", hint="crystal relay join --relay URL")
+        raise UsageError("the code alone does not have the relay's address", hint="crystal relay join --relay URL")
     with pair_device.joining_client(machine, url, ca_file) as client:
         try:
             return pair_device.join(machine, client, invited.code, url=url, tell=note, over=over)
-        except NotAtRelay as error:
+        except NotAtRelayError as error:
             number = invited.code.nameplate
             hint = "check the number, or make a new code on the home machine: crystal relay pair"
-            raise UsageProblem(f"no pairing with number {number} is open at {client.shown}", hint=hint) from error
+            raise UsageError(f"no pairing with number {number} is open at {client.shown}", hint=hint) from error
 
 
 def _read_invited() -> Invited:
     """Read an invitation, typed or piped."""
     from crystal.app.sync.pair_device import read_invitation
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
     from crystal.sync.keys.bundle import OFFLINE_PREFIX
 
     if not sys.stdin.isatty():
@@ -192,7 +192,7 @@ def _read_invited() -> Invited:
     while True:
         try:
             return read_invitation(text)
-        except UsageProblem:
+        except UsageError:
             # What was copied from a terminal may have a line break wherever the window had its edge.
             more = _typed("") if text.lower().startswith(OFFLINE_PREFIX) and len(text) < MAX_TYPED else ""
             if not more:
@@ -220,27 +220,27 @@ def read_all(prompt: str) -> str:
 def _join_shared(machine: Machine, relay: str | None, name: str | None, *, over: bool) -> Joined:
     from crystal.app.relay_links import key_places
     from crystal.app.sync.pair_device import join_shared
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
     from crystal.sync.keys.forms import RelayKey, parse_key
-    from crystal.sync.keys.places import KeyMissing, RelayToken, read_key, read_token
+    from crystal.sync.keys.places import KeyMissingError, RelayToken, read_key, read_token
 
     url = relay or machine.config.relay_url
     if not url:
-        raise UsageProblem("the relay's address is missing", hint="crystal relay join --shared --relay URL")
+        raise UsageError("the relay's address is missing", hint="crystal relay join --shared --relay URL")
     places = key_places(machine)
     key: RelayKey | None = None
     token: RelayToken | None = None
     try:
         read_key(places)
         is_complete = bool(read_token(places))
-    except KeyMissing:
+    except KeyMissingError:
         is_complete = False
     if not is_complete or over:
         words = read_all("root key and token, a line each, then an empty line: ").split()
         tokens = [word for word in words if word.startswith("crt_")]
         keys = [word for word in words if word not in tokens]
         if len(tokens) > 1 or len(keys) > 1:
-            raise UsageProblem("standard input holds more than one key and one token", hint="one a line, nothing else")
+            raise UsageError("standard input holds more than one key and one token", hint="one a line, nothing else")
         token = RelayToken(tokens[0]) if tokens else None
         key = parse_key(keys[0], name="the key on standard input") if keys else None
     return join_shared(machine, url, name or machine.config.device, key=key, token=token, over=over)

@@ -15,7 +15,7 @@ from crystal.cli.render import one_line, say
 
 if TYPE_CHECKING:
     from crystal.app.sync.devices import RelayState, StreamStatus
-    from crystal.app.sync.quarantine import Refused
+    from crystal.app.sync.quarantine import QuarantineList
     from crystal.store.sync.quarantine import RefusalCount
     from crystal.store.sync.relay_peers import Peer
 
@@ -198,7 +198,7 @@ def _hidden_lines(streams: Sequence[StreamStatus]) -> list[tuple[str, str]]:
     return [("", f"and {count_words(hidden, 'stream')} more with nothing from a device: --json lists them")]
 
 
-def _refused_lines(refused: Refused, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
+def _refused_lines(refused: QuarantineList, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
     """Say what was refused: what is kept, by device, and what is not."""
     blobs = Counter(one.peer for one in refused.kept)
     lines = []

@@ -73,10 +73,10 @@ def get(
     from crystal.app.context import open_reader
     from crystal.app.memory_queries import by_key, list_memories, memory_of
     from crystal.cli.render import harmless, say
-    from crystal.errors import NotFound, UsageProblem
+    from crystal.errors import NotFoundError, UsageError
 
     if (memory is None) == (key is None):
-        raise UsageProblem("give a key or an id", hint="crystal get --key user_name, or crystal get mem-...")
+        raise UsageError("give a key or an id", hint="crystal get --key user_name, or crystal get mem-...")
     with open_reader() as machine:
         if key is None:
             found: Remembered | None = memory_of(machine, memory or "")
@@ -87,7 +87,7 @@ def get(
             hint = (
                 f"bring it back: crystal memories restore {hidden[0].id}" if hidden else "list them: crystal memories"
             )
-            raise NotFound(f"no {'active ' if hidden else ''}memory has the key {key!r}", hint=hint)
+            raise NotFoundError(f"no {'active ' if hidden else ''}memory has the key {key!r}", hint=hint)
     if as_json:
         print(json.dumps({"schema": 1, "memory": memory_json(found)}))
         return
@@ -117,12 +117,12 @@ def read_words(text: list[str] | None) -> str:
     Raises:
         UsageProblem: Neither.
     """
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
 
     if text and text != ["-"]:
         return " ".join(text)
     if not text and sys.stdin.isatty():
-        raise UsageProblem("there is no text", hint='try: crystal remember "we deploy on Fridays"')
+        raise UsageError("there is no text", hint='try: crystal remember "we deploy on Fridays"')
     buffer = getattr(sys.stdin, "buffer", None)
     return sys.stdin.read(MAX_READ) if buffer is None else buffer.read(MAX_READ).decode("utf-8", "replace")
 

@@ -26,7 +26,7 @@ def promote(
     from crystal.app.sync.handover import is_promoting
     from crystal.app.sync.roles import become_home, has_token, promote_from_paper
     from crystal.app.sync.roles import promote as take_over
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
     from crystal.store.sync.relay_peers import home_peer
 
     with open_machine() as machine:
@@ -41,7 +41,7 @@ def promote(
             _confirm("make this machine the home of the others?", yes=yes)
             _say(take_over(machine))
         elif machine.config.role == "home":
-            raise UsageProblem("this machine is home already", hint="crystal devices lists its devices")
+            raise UsageError("this machine is home already", hint="crystal devices lists its devices")
         else:
             asks = token_stdin or (sys.stdin.isatty() and not has_token(machine))
             given = read_secret_text("the relay's token for home") if asks else None
@@ -72,7 +72,7 @@ def read_secret_text(what: str, *, lines: int = 1) -> str:
         what: What to ask for.
         lines: For a secret of several words: read until so many words have come.
     """
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
 
     if sys.stdin.isatty():
         return str(typer.prompt(what, hide_input=lines == 1, err=True)).strip()
@@ -81,7 +81,7 @@ def read_secret_text(what: str, *, lines: int = 1) -> str:
         text += " " + line.strip()
         if len(text.split()) >= lines:
             return text.strip()
-    raise UsageProblem(f"{what} is missing", hint="give it on standard input")
+    raise UsageError(f"{what} is missing", hint="give it on standard input")
 
 
 def _confirm(question: str, *, yes: bool) -> None:

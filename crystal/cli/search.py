@@ -80,12 +80,12 @@ def search(
     from crystal.app.context import open_reader
     from crystal.app.search import checked_role, prepare_search, unreadable_mirror_notes
     from crystal.cli.status import warn_if_not_capturing
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
     from crystal.model.recall import Filters
 
     question = " ".join(query or ())
     if not question.strip():
-        raise UsageProblem("the question is empty", hint='try: crystal search "database migration"')
+        raise UsageError("the question is empty", hint='try: crystal search "database migration"')
     with open_reader() as machine:
         start, end = time_span(machine.now(), since, before)
         folder = None if project is None else project_value(_stores(machine), project)
@@ -146,24 +146,24 @@ def _home(stores: list[Store | None]) -> tuple[str, str] | None:
 
 def time_span(now: int, since: str | None, before: str | None) -> tuple[int | None, int | None]:
     """Return the times that ``--since`` and ``--before`` name."""
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
     from crystal.timewords.parse import parse_when
 
     start = None if since is None else parse_when(since, now=now, name="--since")
     end = None if before is None else parse_when(before, now=now, name="--before")
     if start is not None and end is not None and start >= end:
-        raise UsageProblem(f"--since {since} is not before --before {before}", hint="swap them")
+        raise UsageError(f"--since {since} is not before --before {before}", hint="swap them")
     return start, end
 
 
 def whole_number(text: str, name: str) -> int:
     """Return the number that an option gives."""
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
 
     try:
         return int(text)
     except ValueError as error:
-        raise UsageProblem(f"{name} is {text!r}, which is not a whole number", hint=f"try: {name} 10") from error
+        raise UsageError(f"{name} is {text!r}, which is not a whole number", hint=f"try: {name} 10") from error
 
 
 def project_value(stores: list[Store | None], text: str) -> str:

@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from crystal.capture.files import Found
+    from crystal.capture.files import TranscriptFile
     from crystal.integrity.exposed_secrets import Exposure
 
 EXIT_FOUND = 1
@@ -34,12 +34,12 @@ def secrets(
     """
     from crystal.app.context import default_paths
     from crystal.cli.capture import progress_bar
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
     from crystal.integrity.exposed_secrets import list_transcripts
 
     for path in paths or ():
         if not path.exists():
-            raise UsageProblem(f"{path} does not exist", hint="give a transcript file, or a folder of them")
+            raise UsageError(f"{path} does not exist", hint="give a transcript file, or a folder of them")
     unread: dict[str, str] = {}
     roots = default_paths().transcript_roots
     transcripts = list_transcripts(
@@ -62,7 +62,7 @@ def secrets(
 
 
 def _find_all(
-    transcripts: Iterable[Found], unread: dict[str, str], advance: Callable[[int], None]
+    transcripts: Iterable[TranscriptFile], unread: dict[str, str], advance: Callable[[int], None]
 ) -> Iterator[Exposure]:
     """Yield the secrets of all transcripts; one that cannot be read is added to ``unread`` with the reason."""
     from crystal.errors import CrystalError

@@ -126,15 +126,15 @@ def _check_role(
     now: str, role: Role | None, *, relay: str | None, token_stdin: bool, local_memory: bool | None
 ) -> None:
     """Refuse what does not go together, before anything is made."""
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
 
     if (relay is not None or token_stdin) and role is not Role.HOME:
-        raise UsageProblem("--relay and --token-stdin go with --role home", hint="a device gets both by: relay join")
+        raise UsageError("--relay and --token-stdin go with --role home", hint="a device gets both by: relay join")
     if local_memory is not None and Role.DEVICE not in (role, now):
-        raise UsageProblem("--local-memory goes with --role device", hint="other roles always have a memory here")
+        raise UsageError("--local-memory goes with --role device", hint="other roles always have a memory here")
     if role is not None and now not in (role, Role.STANDALONE):
         step = "crystal promote" if role is Role.HOME else "crystal demote"
-        raise UsageProblem(f"this machine is {now} already", hint=f"change its role with: {step}")
+        raise UsageError(f"this machine is {now} already", hint=f"change its role with: {step}")
 
 
 def _take_role(
@@ -187,11 +187,11 @@ def _warn_of_others() -> None:
 
 def _known_client(name: str) -> str:
     """Return the name of a client that crystal can set up, or ``any``."""
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
 
     if name not in (*NAMES, "any"):
         hint = f"known: {', '.join(NAMES)}. Any other: crystal init --print"
-        raise UsageProblem(f"crystal does not know the client {name!r}", hint=hint)
+        raise UsageError(f"crystal does not know the client {name!r}", hint=hint)
     return name
 
 
@@ -248,10 +248,10 @@ def _confirm_purge(plan: RemovalPlan) -> None:
         UsageProblem: Nobody can be asked: standard input is no terminal.
         typer.Abort: The answer is no.
     """
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
 
     if not sys.stdin.isatty():
-        raise UsageProblem("--purge deletes the memory for good", hint="add --yes to do it without being asked")
+        raise UsageError("--purge deletes the memory for good", hint="add --yes to do it without being asked")
     for path in plan.data:
         typer.echo(f"  {path}", err=True)
     typer.confirm("delete all of this for good?", abort=True, err=True)

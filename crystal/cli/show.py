@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from crystal.app.context import Machine
     from crystal.cli.render import Look
-    from crystal.sessions.reading import Conversation, SessionSummary, ShownTurn, Target
+    from crystal.sessions.reading import Conversation, SessionSummary, ShownTurn, ShowTarget
 
 CONTEXT = 2
 BRIEF_LINES = 12
@@ -44,15 +44,15 @@ def show(
     from crystal.cli.last_search import named_by_place
     from crystal.cli.pager import paged
     from crystal.cli.search import whole_number
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
     from crystal.memories.rules import is_memory_id
     from crystal.sessions.reading import find_target, read, target_memory
 
     around = CONTEXT if context is None else whole_number(context, "--context")
     if around < 0:
-        raise UsageProblem(f"--context is {around}", hint="use 0 or more")
+        raise UsageError(f"--context is {around}", hint="use 0 or more")
     if raw and as_json:
-        raise UsageProblem("--raw and --json do not go together", hint="the lines of --raw are JSON already")
+        raise UsageError("--raw and --json do not go together", hint="the lines of --raw are JSON already")
     with open_reader() as machine:
         mirror = machine.mirror_store
         what = named_by_place(machine.places.data_dir, what, by_person=sys.stdin.isatty())
@@ -65,7 +65,7 @@ def show(
             _show_memory(machine, memory, raw=raw, context=context, as_json=as_json)
             return
         if context is not None and target.chunk is None:
-            raise UsageProblem("--context goes with a hit, not with a session", hint="leave it out")
+            raise UsageError("--context goes with a hit, not with a session", hint="leave it out")
         if raw:
             _print_raw(machine, target)
             return
@@ -80,10 +80,10 @@ def show(
 
 def _show_memory(machine: Machine, ident: str, *, raw: bool, context: str | None, as_json: bool) -> None:
     from crystal.cli.memories import show_memory
-    from crystal.errors import UsageProblem
+    from crystal.errors import UsageError
 
     if raw or context is not None:
-        raise UsageProblem("--raw and --context work with transcripts, not with a memory")
+        raise UsageError("--raw and --context work with transcripts, not with a memory")
     show_memory(machine, ident, as_json=as_json)
 
 
@@ -142,17 +142,19 @@ def _turn_json(turn: ShownTurn) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------------- raw
 
 
-def _print_raw(machine: Machine, target: Target) -> None:
-    from crystal.errors import NotConfigured
+def _print_raw(machine: Machine, target: ShowTarget) -> None:
+    from crystal.errors import NotConfiguredError
     from crystal.sessions.reading import read
     from crystal.transcript import line_facts
 
     if target.memory == "mirror":
-        raise NotConfigured("the archive of this session is on the home machine", hint="run the same command there")
+        raise NotConfiguredError(
+            "the archive of this session is on the home machine", hint="run the same command there"
+        )
     conversation = read(machine.store, target, context=0)
     session = conversation.session
     if session is None:
-        raise NotConfigured("this hit does not come from a transcript", hint="leave out --raw")
+        raise NotConfiguredError("this hit does not come from a transcript", hint="leave out --raw")
     wanted = None if target.chunk is None else {turn.uuid for turn in conversation.turns if turn.focus}
     is_empty = True
     for line in _archived_lines(machine, session.id):
@@ -161,7 +163,7 @@ def _print_raw(machine: Machine, target: Target) -> None:
             sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
     if is_empty:
-        raise NotConfigured(f"session {session.id} has no archived lines here", hint="run: crystal sync")
+        raise NotConfiguredError(f"session {session.id} has no archived lines here", hint="run: crystal sync")
 
 
 def _archived_lines(machine: Machine, session: str) -> Iterator[bytes]:

@@ -32,7 +32,7 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     from crystal.app.damage import damage_here
     from crystal.app.status import gather
     from crystal.capture.state import Condition
-    from crystal.errors import StoreDamaged, StoreLost, Unavailable, UsageProblem
+    from crystal.errors import StoreDamagedError, StoreLostError, UnavailableError, UsageError
 
     state, now = capture_state(this_config()), now_ms()
     if not as_json:
@@ -40,7 +40,7 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     try:
         with open_reader() as machine:
             found = gather(machine, state)
-    except (StoreDamaged, StoreLost, Unavailable, UsageProblem) as error:
+    except (StoreDamagedError, StoreLostError, UnavailableError, UsageError) as error:
         raise typer.Exit(_say_failure(error, state, as_json=as_json)) from error
     except CrystalError:
         if as_json:

@@ -15,7 +15,7 @@ from crystal.config.file import parse, parse_fragment, read_text
 from crystal.config.load import checked, parse_text
 from crystal.config.paths import alone_in, make_private_dir, write_private
 from crystal.config.table import setting_for
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 
 FIRST_LINE = "# Settings of crystal. All keys, their values and where these come from: crystal config\n"
 
@@ -150,7 +150,7 @@ def _checked(key: str, value: object) -> Any:
     setting = setting_for(key)
     if setting.only_environment:
         hint = f"set the variable {setting.variables[-1].variable}"
-        raise UsageProblem(f"{key} cannot be set in a file, because the hook reads none", hint=hint)
+        raise UsageError(f"{key} cannot be set in a file, because the hook reads none", hint=hint)
     good = parse_text(setting, value, "") if isinstance(value, str) else checked(setting, value, "")
     return list(good) if isinstance(good, tuple) else good
 
@@ -163,9 +163,7 @@ def _write(path: Path, before: str, after: str) -> None:
 def _proved(text: str | None, wanted: Tables, key: str, path: Path) -> str:
     got = None if text is None else parse_fragment(text)
     if text is None or got is None or _filled(got) != _filled(wanted):
-        raise UsageProblem(
-            f"{path}: {key} cannot be changed without rewriting the file", hint="change it with an editor"
-        )
+        raise UsageError(f"{path}: {key} cannot be changed without rewriting the file", hint="change it with an editor")
     return text
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from crystal.config.paths import refused
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def read_text(path: Path) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise UsageProblem(f"{path} is not UTF-8 text (line {line})", hint="save the file as UTF-8") from error
+        raise UsageError(f"{path} is not UTF-8 text (line {line})", hint="save the file as UTF-8") from error
 
 
 def _loads(text: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def parse(text: str, path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         last = f"at line {text.count(chr(10)) + 1}, the end"
         problem = str(error).replace("at end of document", last)
-        raise UsageProblem(f"{path} is not valid TOML: {problem}", hint=f"correct the file: {path}") from error
+        raise UsageError(f"{path} is not valid TOML: {problem}", hint=f"correct the file: {path}") from error
 
 
 def parse_fragment(text: str) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ _KEYLIKE = r"\b(?:sk|pa|rk|ghp|gho|xox[a-z])[-_][A-Za-z0-9_-]{12,}|\bAIza[A-Za-z
 _USERINFO = r"(?<=://)[^/\s]*@"
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """A family of values.
 
     Attributes:
@@ -38,7 +38,7 @@ class Kind(NamedTuple):
     is_list: bool = False
 
 
-def choice(*names: str) -> Kind:
+def choice(*names: str) -> ValueKind:
     """Describe a choice of names; upper and lower case do not matter."""
 
     def check(value: Any) -> str:
@@ -46,27 +46,27 @@ def choice(*names: str) -> Kind:
         _expect(name in names)
         return name
 
-    return Kind("choice", ", ".join(names[:-1]) + " or " + names[-1], check)
+    return ValueKind("choice", ", ".join(names[:-1]) + " or " + names[-1], check)
 
 
-def whole(least: int, most: int) -> Kind:
+def whole(least: int, most: int) -> ValueKind:
     """Describe an integer within bounds."""
 
     def check(value: Any) -> int:
         _expect(type(value) is int and least <= value <= most)
         return int(value)
 
-    return Kind("whole number", f"a whole number from {least} to {most}", check, _whole_from_text)
+    return ValueKind("whole number", f"a whole number from {least} to {most}", check, _whole_from_text)
 
 
-def number(least: float, most: float) -> Kind:
+def number(least: float, most: float) -> ValueKind:
     """Describe a finite number within bounds."""
 
     def check(value: Any) -> float:
         _expect(type(value) in (int, float) and math.isfinite(value) and least <= value <= most)
         return float(value)
 
-    return Kind("number", f"a number from {least:g} to {most:g}", check, _number_from_text)
+    return ValueKind("number", f"a number from {least:g} to {most:g}", check, _number_from_text)
 
 
 def shown(value: object) -> str:
@@ -147,12 +147,14 @@ def _patterns_from_text(text: str) -> list[str]:
 
 _SEPARATED = f"(in a variable: separated by {os.pathsep!r})"
 
-TEXT = Kind("text", "text of one line, not empty", _text)
-BOOLEAN = Kind("boolean", "true or false", _boolean, _boolean_from_text)
-URL = Kind("address", "an address that starts with http:// or https://", _url, _url_from_text)
-AGENT = Kind("agent id", AGENT_ID_WORDS, _agent_id)
-PATTERNS = Kind("list of patterns", f"a list of patterns {_SEPARATED}", _patterns, _patterns_from_text, is_list=True)
-FOLDERS = Kind(
+TEXT = ValueKind("text", "text of one line, not empty", _text)
+BOOLEAN = ValueKind("boolean", "true or false", _boolean, _boolean_from_text)
+URL = ValueKind("address", "an address that starts with http:// or https://", _url, _url_from_text)
+AGENT = ValueKind("agent id", AGENT_ID_WORDS, _agent_id)
+PATTERNS = ValueKind(
+    "list of patterns", f"a list of patterns {_SEPARATED}", _patterns, _patterns_from_text, is_list=True
+)
+FOLDERS = ValueKind(
     "list of folder patterns",
     f"a list of patterns of whole paths, each starting with '/', '~' or '*' {_SEPARATED}",
     _folder_patterns,

@@ -15,7 +15,7 @@ from crystal.config import file
 from crystal.config.kinds import FOLDERS, shown
 from crystal.config.paths import Places, absolute, resolve_places
 from crystal.config.table import SETTINGS, TABLES, Config, Setting, setting_for, unknown_key
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 
 Found = tuple[Any, str]
 """A value and where it came from."""
@@ -83,14 +83,14 @@ def checked(setting: Setting, value: Any, place: str) -> Any:
         raise bad_value(setting, value, place) from error
 
 
-def bad_value(setting: Setting, value: object, place: str) -> UsageProblem:
+def bad_value(setting: Setting, value: object, place: str) -> UsageError:
     """Return the error for a value that cannot be used."""
     words = shown(value)
     words = words if len(words) <= 100 else words[:100] + "..."
     words = f"'{words}'" if isinstance(value, str) else words
     hint = f"change or unset it: {place.removeprefix('environment ')}" if place.startswith("environment ") else None
     named = f"{place} ({setting.key})" if hint else f"{place}: {setting.key}".removeprefix(": ")
-    return UsageProblem(f"{named} is {words}; accepted: {setting.kind.accepts}", hint=hint)
+    return UsageError(f"{named} is {words}; accepted: {setting.kind.accepts}", hint=hint)
 
 
 def host_name() -> str:
@@ -130,7 +130,7 @@ def _from_file(tables: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Fou
         setting = SETTINGS[key]
         if setting.only_environment:
             variable = setting.variables[-1].variable
-            raise UsageProblem(f"{path}: {key} cannot be set in a file", hint=f"set the variable {variable}")
+            raise UsageError(f"{path}: {key} cannot be set in a file", hint=f"set the variable {variable}")
         yield key, (checked(setting, value, str(path)), f"file {path}")
 
 
@@ -140,7 +140,7 @@ def _entries(tables: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Any]]
         if not isinstance(value, dict):
             if name in TABLES:
                 hint = f"write [{name}] on a line of its own, and its keys below"
-                raise UsageProblem(f"{path}: {name} is a table, not a value", hint=hint)
+                raise UsageError(f"{path}: {name} is a table, not a value", hint=hint)
             yield name, value
         else:
             yield from ((f"{name}.{key}", inner) for key, inner in value.items())

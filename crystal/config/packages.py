@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from crystal.errors import NotConfigured
+from crystal.errors import NotConfiguredError
 
 
 def install_command(*packages: str) -> str:
@@ -73,7 +73,7 @@ _COMPILED = {"numpy": "_core/_multiarray_umath*", "sqlite_vec": "vec0*"}
 """Packages that load NumPy, which takes longer than all the others: whether their compiled part can be loaded."""
 
 
-def broken_packages(*, deep: bool = False) -> Iterator[NotConfigured]:
+def broken_packages(*, deep: bool = False) -> Iterator[NotConfiguredError]:
     """Load each package that every command may need, look for the others; return an error for each that fails.
 
     Args:
@@ -103,7 +103,7 @@ def _is_compiled_part_sound(module: str, origin: str | None) -> bool:
         return False  # importing it says why
 
 
-def broken_package(error: BaseException) -> NotConfigured | None:
+def broken_package(error: BaseException) -> NotConfiguredError | None:
     """Return the error for the package whose import failed; None if the error has another cause."""
     seen: BaseException | None = error
     while seen is not None:
@@ -135,16 +135,16 @@ def _known(name: str) -> str | None:
     return next((known for known in PACKAGES if name == known or name.startswith(f"{known}.")), None)
 
 
-def _broken(module: str, error: BaseException) -> NotConfigured:
+def _broken(module: str, error: BaseException) -> NotConfiguredError:
     name = PACKAGES[module]
     if isinstance(error, ModuleNotFoundError) and error.name == module:
         words = f"the package {name} is not installed"
     else:
         words = f"the package {name} cannot be loaded: {type(error).__name__}: {str(error)[:200]}"
-    return NotConfigured(words, hint=reinstall_command(name))
+    return NotConfiguredError(words, hint=reinstall_command(name))
 
 
-def answer(words: list[str], broken: NotConfigured) -> int:
+def answer(words: list[str], broken: NotConfiguredError) -> int:
     """Tell of a broken package: doctor and status in their own form, all else as an error. Gives the exit code."""
     message, fix = broken.message, broken.hint
     if words[:1] == ["doctor"] and "--json" in words:

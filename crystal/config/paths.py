@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
+from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 
 if sys.platform != "win32":
     import fcntl
@@ -84,7 +84,7 @@ def checked_agent_id(agent: str) -> str:
         UsageProblem: It is not; ids become folder names, so nothing else is let through.
     """
     if not AGENT_ID.fullmatch(agent):
-        raise UsageProblem(f"agent id {agent!r} cannot be used", hint=f"an agent id is {AGENT_ID_WORDS}")
+        raise UsageError(f"agent id {agent!r} cannot be used", hint=f"an agent id is {AGENT_ID_WORDS}")
     return agent
 
 
@@ -117,12 +117,12 @@ def absolute(path: Path | str, home: Path, *, name: str = "path") -> Path:
             text = str(Path(text).expanduser())
         except RuntimeError as error:
             problem = f"{name} is {text!r}, but there is no such user"
-            raise UsageProblem(problem, hint="write the folder in full, or ./~name") from error
+            raise UsageError(problem, hint="write the folder in full, or ./~name") from error
     try:
         return Path(os.path.abspath(text))  # noqa: PTH100 - Path.resolve would follow links, Path.absolute keeps ".."
     except OSError as error:
         problem = f"{name} is {text!r}, relative to a current folder that no longer exists"
-        raise UsageProblem(problem, hint="change to a folder that exists, or write the path in full") from error
+        raise UsageError(problem, hint="change to a folder that exists, or write the path in full") from error
 
 
 def user_config_dir(env: Mapping[str, str], home: Path) -> Path:
@@ -244,10 +244,10 @@ def refused(error: OSError, path: Path) -> CrystalError:
     """Say in words that a user can act on what the operating system refused to do with ``path``."""
     message = f"{path}: {(error.strerror or str(error)).lower()}"
     if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP):
-        return UsageProblem(message, hint="something else stands at that path; move it, or choose another place")
+        return UsageError(message, hint="something else stands at that path; move it, or choose another place")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Unavailable(message, hint="free some disk space, then run the command again")
-    return Unavailable(message, hint="check the permissions of the folder and that its disk is present")
+        return UnavailableError(message, hint="free some disk space, then run the command again")
+    return UnavailableError(message, hint="check the permissions of the folder and that its disk is present")
 
 
 def registered_agents(places: Places) -> tuple[str, ...]:
@@ -292,12 +292,12 @@ def _read_register(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise refused(error, path) from error
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"{path} is not valid JSON: {error}", hint=hint) from error
+        raise DamagedError(f"{path} is not valid JSON: {error}", hint=hint) from error
     if not isinstance(register, dict):
-        raise Damaged(f"{path} should hold one JSON object", hint=hint)
+        raise DamagedError(f"{path} should hold one JSON object", hint=hint)
     agents = register.get("agents", [])
     if not isinstance(agents, list) or not all(isinstance(agent, str) for agent in agents):
-        raise Damaged(f"{path}: agents should be a list of names", hint=hint)
+        raise DamagedError(f"{path}: agents should be a list of names", hint=hint)
     return register
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 
-class Kind(Enum):
+class ProviderKind(Enum):
     """Where a provider's model runs; the value is how the reference page says it."""
 
     EMBEDDED = "part of crystal"
@@ -40,7 +40,7 @@ class EmbeddingProvider:
     """
 
     name: str
-    kind: Kind
+    kind: ProviderKind
     module: str
     implementation: str
     default_model: str
@@ -55,12 +55,12 @@ class EmbeddingProvider:
     @property
     def runs_here(self) -> bool:
         """Return True if nothing is sent anywhere."""
-        return self.kind in (Kind.EMBEDDED, Kind.INSTALLED)
+        return self.kind in (ProviderKind.EMBEDDED, ProviderKind.INSTALLED)
 
     @property
     def needs_key(self) -> bool:
         """Return True if the provider's own address wants an API key."""
-        return self.kind is Kind.SERVICE
+        return self.kind is ProviderKind.SERVICE
 
 
 NO_PROVIDER = "none"
@@ -69,7 +69,7 @@ NO_PROVIDER = "none"
 _ROWS = (
     EmbeddingProvider(
         name="embedded",
-        kind=Kind.EMBEDDED,
+        kind=ProviderKind.EMBEDDED,
         module="embedded",
         implementation="StaticEmbedder",
         default_model="crystal-static-1",
@@ -77,7 +77,7 @@ _ROWS = (
     ),
     EmbeddingProvider(
         name="local",
-        kind=Kind.INSTALLED,
+        kind=ProviderKind.INSTALLED,
         module="local.model",
         implementation="LocalEmbedder",
         default_model="minilm",
@@ -85,7 +85,7 @@ _ROWS = (
     ),
     EmbeddingProvider(
         name="openai",
-        kind=Kind.SERVICE,
+        kind=ProviderKind.SERVICE,
         module="openai_api",
         implementation="OpenAI",
         default_model="text-embedding-3-small",
@@ -106,7 +106,7 @@ _ROWS = (
     ),
     EmbeddingProvider(
         name="ollama",
-        kind=Kind.SERVER,
+        kind=ProviderKind.SERVER,
         module="ollama",
         implementation="Ollama",
         default_model="nomic-embed-text",
@@ -126,7 +126,7 @@ _ROWS = (
     ),
     EmbeddingProvider(
         name="google",
-        kind=Kind.SERVICE,
+        kind=ProviderKind.SERVICE,
         module="google",
         implementation="Google",
         default_model="text-embedding-004",
@@ -138,7 +138,7 @@ _ROWS = (
     ),
     EmbeddingProvider(
         name="voyage",
-        kind=Kind.SERVICE,
+        kind=ProviderKind.SERVICE,
         module="voyage",
         implementation="Voyage",
         default_model="voyage-3-lite",

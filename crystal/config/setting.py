@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import Field, field
 from typing import Any, NamedTuple, TypeVar
 
-from crystal.config.kinds import Kind
+from crystal.config.kinds import ValueKind
 
 T = TypeVar("T")
 TOP_LEVEL = ("agent_id", "device", "role")
@@ -35,7 +35,7 @@ class Setting(NamedTuple):
 
     key: str
     default: Any
-    kind: Kind
+    kind: ValueKind
     meaning: str
     aliases: tuple[Alias, ...] = ()
     default_words: str | None = None
@@ -63,7 +63,7 @@ class Setting(NamedTuple):
         return self.aliases if self.only_environment and self.aliases else (Alias(self.variable), *self.aliases)
 
 
-def setting(default: T, kind: Kind, meaning: str, *aliases: Alias, **more: Any) -> T:
+def setting(default: T, kind: ValueKind, meaning: str, *aliases: Alias, **more: Any) -> T:
     """Return the dataclass field of a setting with its default."""
     return field(default=default, metadata={"kind": kind, "meaning": meaning, "aliases": aliases, **more})
 

@@ -14,7 +14,7 @@ from crystal.config.kinds import AGENT, BOOLEAN, FOLDERS, PATTERNS, TEXT, URL, c
 from crystal.config.paths import Places
 from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, SUMMARIZERS
 from crystal.config.setting import Alias, Setting, meant, only_for, setting
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 
 __all__ = ["SETTINGS", "TABLES", "Alias", "Config", "Setting", "setting_for", "unknown_key", "unknown_variables"]
 
@@ -305,10 +305,10 @@ def setting_for(key: str) -> Setting:
     return SETTINGS[key]
 
 
-def unknown_key(key: str, place: str = "") -> UsageProblem:
+def unknown_key(key: str, place: str = "") -> UsageError:
     """Return the error for a key that does not exist, with what the user may have meant."""
     hint = meant(key, SETTINGS) or "to see all settings: crystal config list"
-    return UsageProblem(f"{place}there is no setting {key!r}", hint=hint)
+    return UsageError(f"{place}there is no setting {key!r}", hint=hint)
 
 
 def unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -6,12 +6,24 @@ tool output, web pages, subagents or thinking. Source: docs/adr/0022-session-con
 
 from __future__ import annotations
 
-from crystal.context.choosing import Candidate, Choice, LastSession, Told, choose, is_trusted, rank
+from crystal.context.choosing import Choice, LastSession, MemoryCandidate, Told, choose, is_trusted, rank
 from crystal.context.files import Ready, Rules, clear_contexts, take_told, write_contexts
 from crystal.context.same import is_same_project
 from crystal.context.tokens import count_tokens
 
 __all__ = [
-    "Candidate", "Choice", "LastSession", "Ready", "Rules", "Told", "choose", "clear_contexts", "count_tokens",
-    "is_same_project", "is_trusted", "rank", "take_told", "write_contexts",
+    "Choice",
+    "LastSession",
+    "MemoryCandidate",
+    "Ready",
+    "Rules",
+    "Told",
+    "choose",
+    "clear_contexts",
+    "count_tokens",
+    "is_same_project",
+    "is_trusted",
+    "rank",
+    "take_told",
+    "write_contexts",
 ]  # fmt: skip

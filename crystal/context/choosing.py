@@ -37,7 +37,7 @@ _MARKERS = re.compile(r"\[redacted:[^\]\s]*\]|\[private\]|\[recalled\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class MemoryCandidate:
     """Memory that may be shown. ``here``: it belongs to this project, else it is global."""
 
     memory: Remembered
@@ -93,10 +93,10 @@ def _names_result(memory: Remembered) -> bool:
     return re.search(r"(?i)web|tool|result|fetch|http|browse|file|import|subagent|think", memory.source) is not None
 
 
-def rank(candidates: Iterable[Candidate]) -> list[Candidate]:
+def rank(candidates: Iterable[MemoryCandidate]) -> list[MemoryCandidate]:
     """Return the candidates, most useful first."""
 
-    def key(one: Candidate) -> tuple[bool, bool, bool, int, str]:
+    def key(one: MemoryCandidate) -> tuple[bool, bool, bool, int, str]:
         memory = one.memory
         return (not one.here, memory.key is None, memory.category != "preference", -memory.updated_at, memory.id)
 
@@ -104,7 +104,7 @@ def rank(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def choose(
-    memories: Sequence[Candidate], sessions: Sequence[LastSession], budget: int, origin: str, tz: tzinfo | None
+    memories: Sequence[MemoryCandidate], sessions: Sequence[LastSession], budget: int, origin: str, tz: tzinfo | None
 ) -> Told:
     """Choose what fits into ``budget`` tokens, including the fence.
 
@@ -165,12 +165,12 @@ def _fitting(lines: Sequence[str], room: int) -> set[int]:
     return kept
 
 
-def _why(one: Candidate) -> str:
+def _why(one: MemoryCandidate) -> str:
     what = "with a key" if one.memory.key is not None else one.memory.category
     return f"{'this project' if one.here else 'holds everywhere'}, {what}"
 
 
-def _memory_line(one: Candidate, tz: tzinfo | None) -> str:
+def _memory_line(one: MemoryCandidate, tz: tzinfo | None) -> str:
     memory = one.memory
     words = quote_line(memory.text, MEMORY_CHARACTERS)
     named = f"{quote_line(memory.key, TITLE_CHARACTERS)}: " if memory.key is not None else ""

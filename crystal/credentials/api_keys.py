@@ -22,7 +22,7 @@ from typing import IO, NoReturn
 from crystal.config.paths import open_to_others
 from crystal.config.providers import EMBEDDING_PROVIDERS
 from crystal.config.table import Config
-from crystal.errors import NotConfigured, UsageProblem
+from crystal.errors import NotConfiguredError, UsageError
 
 SERVICE = "crystal"
 """Service name of crystal's keys in the keyring; the user name is the provider's."""
@@ -112,7 +112,7 @@ def read_keyring(service: str, name: str) -> str | None:
     except Exception as error:  # back ends are plug-ins that may raise anything; translate only
         kind = type(error).__name__
         hint = "unlock it, or leave it out: crystal config set credentials.keyring false"
-        raise NotConfigured(f"the system's keyring failed ({kind})", hint=hint) from error
+        raise NotConfiguredError(f"the system's keyring failed ({kind})", hint=hint) from error
 
 
 def key_for(config: Config, provider: str, env: Mapping[str, str], *, explicit: str | None = None) -> Secret | None:
@@ -203,7 +203,7 @@ def variables_of(provider: str) -> tuple[str, ...]:
         UsageProblem: The name is not a valid provider name.
     """
     if not _PROVIDER.fullmatch(provider):
-        raise UsageProblem(f"there is no provider {provider!r}")
+        raise UsageError(f"there is no provider {provider!r}")
     name = provider.upper().replace("-", "_")
     row = EMBEDDING_PROVIDERS.get(provider)
     own = row.key_variables if row else ()
@@ -225,7 +225,7 @@ def read_env_file(path: Path) -> dict[str, str]:
         return {}
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
-        raise NotConfigured(f"{path}: {reason}", hint=f"make it readable for you, or remove it: {path}") from error
+        raise NotConfiguredError(f"{path}: {reason}", hint=f"make it readable for you, or remove it: {path}") from error
     return parse_env(raw.decode("utf-8-sig", "replace"))
 
 
@@ -264,14 +264,14 @@ def run_key_command(command: KeyCommand, provider: str, env: Mapping[str, str]) 
         )
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or "cannot be run").lower()
-        raise NotConfigured(f"{named}: {reason}", hint="name a program that exists, with its full path") from error
+        raise NotConfiguredError(f"{named}: {reason}", hint="name a program that exists, with its full path") from error
     output = _output(process, command.timeout, named)
     if process.returncode != 0:
         ended = f"exit status {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
-        raise NotConfigured(f"{named} ended with {ended}", hint="run the command by hand to see why")
+        raise NotConfiguredError(f"{named} ended with {ended}", hint="run the command by hand to see why")
     line = output.decode("utf-8", "replace").lstrip("\ufeff").partition("\n")[0].strip()
     if not line:
-        raise NotConfigured(f"{named} printed no key for {provider}", hint="run the command by hand to see why")
+        raise NotConfiguredError(f"{named} printed no key for {provider}", hint="run the command by hand to see why")
     return line
 
 
@@ -284,7 +284,7 @@ def _output(process: subprocess.Popen[bytes], timeout: float, named: str) -> byt
         process.wait(timeout)
     except subprocess.TimeoutExpired as error:
         problem = f"{named} did not end within {timeout:g} seconds"
-        raise NotConfigured(problem, hint="run the command by hand: it may be waiting for an answer") from error
+        raise NotConfiguredError(problem, hint="run the command by hand: it may be waiting for an answer") from error
     finally:
         process.kill()
         process.wait()
@@ -307,9 +307,9 @@ def _split(command: KeyCommand) -> list[str]:
     try:
         words = shlex.split(command.line, posix=sys.platform != "win32")
     except ValueError as error:
-        raise UsageProblem(f"{command.name} cannot be split into words: {str(error).lower()}") from error
+        raise UsageError(f"{command.name} cannot be split into words: {str(error).lower()}") from error
     if not words:
-        raise UsageProblem(f"{command.name} holds no command")
+        raise UsageError(f"{command.name} holds no command")
     return [word.strip('"') for word in words] if sys.platform == "win32" else words
 
 
@@ -327,5 +327,5 @@ def _secret(text: str, source: str, note: str | None = None) -> Secret | None:
         return None
     if not re.fullmatch(r"[!-~]{1,4096}", key):
         hint = "a key is one word of ASCII characters; copy it again"
-        raise NotConfigured(f"{source} has a value that cannot be a key", hint=hint)
+        raise NotConfiguredError(f"{source} has a value that cannot be a key", hint=hint)
     return Secret(key, source, note)

@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from crystal.config.providers import EMBEDDING_PROVIDERS, EmbeddingProvider, Kind
-from crystal.errors import CrystalError, NotConfigured, UsageProblem
+from crystal.config.providers import EMBEDDING_PROVIDERS, EmbeddingProvider, ProviderKind
+from crystal.errors import CrystalError, NotConfiguredError, UsageError
 
 if TYPE_CHECKING:  # it imports NumPy
     from crystal.embedding.embedder import TokenRows
@@ -76,9 +76,9 @@ class ChosenEmbedder:
     def _maker(self) -> Any:
         row = self.row
         implementation = getattr(importlib.import_module(f"crystal.embedding.{row.module}"), row.implementation)
-        if row.kind is Kind.EMBEDDED:
+        if row.kind is ProviderKind.EMBEDDED:
             return implementation()
-        if row.kind is Kind.INSTALLED:
+        if row.kind is ProviderKind.INSTALLED:
             return implementation(self.models, self.model, self.threads)
         from crystal.embedding.remote import RemoteEmbedder, checked_key
 
@@ -103,7 +103,7 @@ class ChosenEmbedder:
             UsageProblem: The model gives none, see ``has_token_vectors``.
         """
         if not self.has_token_vectors:
-            raise UsageProblem(f"{self.provider} {self.model} gives no vectors of tokens")
+            raise UsageError(f"{self.provider} {self.model} gives no vectors of tokens")
         made: list[TokenRows] = self._maker.token_vectors(texts)
         return made
 
@@ -143,21 +143,21 @@ def make_embedder(
     row = EMBEDDING_PROVIDERS.get(provider)
     if row is None:
         known = ", ".join(EMBEDDING_PROVIDERS)
-        raise UsageProblem(f"there is no embedding provider {provider!r}", hint=f"one of: {known}")
+        raise UsageError(f"there is no embedding provider {provider!r}", hint=f"one of: {known}")
     name = model or row.default_model
-    if row.kind is Kind.INSTALLED:
+    if row.kind is ProviderKind.INSTALLED:
         return _choose_installed(ChosenEmbedder(row, name, 0, None, dimension, timeout, None, models, threads))
     size = dimension or known_dimension(name)
-    if row.kind is Kind.EMBEDDED:
+    if row.kind is ProviderKind.EMBEDDED:
         if name not in row.dimensions:
-            raise UsageProblem(f"there is no embedded model {name!r}", hint=f"there is: {row.default_model}")
+            raise UsageError(f"there is no embedded model {name!r}", hint=f"there is: {row.default_model}")
         size = _only_dimension(name, row.dimensions[name], dimension)
     if size is None:
-        raise NotConfigured(
+        raise NotConfiguredError(
             f"how many numbers a vector of {provider} {name} has is not known",
             hint="set embedding.dimension (see the model's page)",
         )
-    has_tokens = row.kind is Kind.EMBEDDED
+    has_tokens = row.kind is ProviderKind.EMBEDDED
     return ChosenEmbedder(row, name, size, base_url, dimension, timeout, key, has_token_vectors=has_tokens)
 
 
@@ -170,7 +170,7 @@ def known_dimension(model: str) -> int | None:
 def _choose_installed(asked: ChosenEmbedder) -> ChosenEmbedder:
     if asked.models is None:
         hint = f"crystal models install {asked.model}"
-        raise NotConfigured(f"the model {asked.model} is not installed", hint=hint)
+        raise NotConfiguredError(f"the model {asked.model} is not installed", hint=hint)
     from crystal.embedding.local.manifest import read_manifest
 
     found = read_manifest(asked.models, asked.model)
@@ -181,5 +181,5 @@ def _choose_installed(asked: ChosenEmbedder) -> ChosenEmbedder:
 
 def _only_dimension(name: str, dimension: int, asked: int | None) -> int:
     if asked not in (None, dimension):
-        raise UsageProblem(f"{name} has {dimension} dimensions, not {asked}", hint="unset embedding.dimension")
+        raise UsageError(f"{name} has {dimension} dimensions, not {asked}", hint="unset embedding.dimension")
     return dimension

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from crystal.embedding.wordpiece import WordPiece
-from crystal.errors import Damaged
+from crystal.errors import DamagedError
 
 if TYPE_CHECKING:
     from crystal.embedding.embedder import TokenRows
@@ -66,7 +66,7 @@ def read_table(folder: Path) -> Table:
             raise ValueError(rows)
     except (OSError, ValueError) as error:
         hint = "install crystal again: docs/how-to/upgrade.md"
-        raise Damaged(f"the embedded model in {folder} is damaged", hint=hint) from error
+        raise DamagedError(f"the embedded model in {folder} is damaged", hint=hint) from error
     return Table(mapped[at:], scales, dimension, WordPiece(tokens, unknown), unknown)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from crystal.embedding.remote import Answer, Purpose
-from crystal.errors import NotConfigured
+from crystal.embedding.remote import EmbeddingResponse, Purpose
+from crystal.errors import NotConfiguredError
 from crystal.provider_http.post import address, post_json
 
 TASKS: dict[Purpose, str] = {"document": "RETRIEVAL_DOCUMENT", "query": "RETRIEVAL_QUERY"}
@@ -30,7 +30,7 @@ class Google:
         self._url = f"{root}/v1beta/models/{quote(bare, safe='')}:batchEmbedContents"
         self._more: dict[str, Any] = {"outputDimensionality": dimension} if dimension else {}
 
-    def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:
+    def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> EmbeddingResponse:
         """Send one request, see ``Provider``."""
         requests = [
             {
@@ -43,8 +43,8 @@ class Google:
         ]
         try:
             answer = post_json(self.name, self._url, {"requests": requests}, self._headers, timeout)
-        except NotConfigured as error:
+        except NotConfiguredError as error:
             hint = "older models are switched off at times; set embedding.model to gemini-embedding-001"
-            raise NotConfigured(error.message, hint=hint) from error
+            raise NotConfiguredError(error.message, hint=hint) from error
         # The API does not return its token count; four characters a token is its own rule of thumb.
-        return Answer([entry["values"] for entry in answer["embeddings"]], sum(map(len, texts)) // 4 + 1)
+        return EmbeddingResponse([entry["values"] for entry in answer["embeddings"]], sum(map(len, texts)) // 4 + 1)

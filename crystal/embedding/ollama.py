@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from crystal.embedding.remote import Answer, Purpose
-from crystal.errors import NotConfigured
+from crystal.embedding.remote import EmbeddingResponse, Purpose
+from crystal.errors import NotConfiguredError
 from crystal.provider_http.post import address, post_json
 
 # What the models were trained with: https://huggingface.co/nomic-ai/nomic-embed-text-v1.5, Usage; and so forth.
@@ -35,12 +35,12 @@ class Ollama:
         self._more: dict[str, Any] = {"dimensions": dimension} if dimension else {}
         self._prefixes = PREFIXES.get(model.rpartition("/")[2].partition(":")[0])
 
-    def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:
+    def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> EmbeddingResponse:
         """Send one request, see ``Provider``."""
         prefix = self._prefixes[purpose] if self._prefixes else ""
         body = {"model": self._model, "input": [prefix + text for text in texts], "truncate": True, **self._more}
         try:
             answer = post_json(self.name, self._url, body, {}, timeout)
-        except NotConfigured as error:
-            raise NotConfigured(error.message, hint=f"run: ollama pull {self._model}") from error
-        return Answer(list(answer["embeddings"]))
+        except NotConfiguredError as error:
+            raise NotConfiguredError(error.message, hint=f"run: ollama pull {self._model}") from error
+        return EmbeddingResponse(list(answer["embeddings"]))

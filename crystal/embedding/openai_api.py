@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from crystal.embedding.remote import Answer, Purpose
-from crystal.errors import WrongAnswer
+from crystal.embedding.remote import EmbeddingResponse, Purpose
+from crystal.errors import WrongAnswerError
 from crystal.provider_http.post import address, post_json
 
 
@@ -25,18 +25,18 @@ class OpenAI:
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._more: dict[str, Any] = {"dimensions": dimension} if dimension else {}
 
-    def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:
+    def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> EmbeddingResponse:
         """Send one request, see ``Provider``; the models treat documents and queries alike."""
         del purpose
         body = {"model": self._model, "input": texts, "encoding_format": "float", **self._more}
         return read_answer(self.name, post_json(self.name, self._url, body, self._headers, timeout))
 
 
-def read_answer(name: str, answer: Any) -> Answer:
+def read_answer(name: str, answer: Any) -> EmbeddingResponse:
     """Return the vectors in the order of the texts (``index`` decides), and the tokens charged."""
     data = sorted(answer["data"], key=lambda entry: entry["index"])
     if [entry["index"] for entry in data] != list(range(len(data))):
-        raise WrongAnswer(f"{name} answered with a place left out or twice")
+        raise WrongAnswerError(f"{name} answered with a place left out or twice")
     tokens = (answer.get("usage") or {}).get("total_tokens") or 0
     vectors = [entry["embedding"] for entry in data]
-    return Answer(vectors, tokens if isinstance(tokens, int) and 0 <= tokens < 10**9 else 0)
+    return EmbeddingResponse(vectors, tokens if isinstance(tokens, int) and 0 <= tokens < 10**9 else 0)

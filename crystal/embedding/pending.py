@@ -12,7 +12,7 @@ from typing import NamedTuple
 from crystal.config.prices import price_of
 from crystal.embedding.embedder import Embedder
 from crystal.embedding.retry import call_with_retries, next_attempt
-from crystal.errors import CrystalError, ServerFault, TextRefused, Unavailable, WrongAnswer
+from crystal.errors import CrystalError, ServerFaultError, TextRefusedError, UnavailableError, WrongAnswerError
 from crystal.store.connection import Store
 from crystal.store.costs import Cost, add_cost
 from crystal.store.problems import clear_problem, find_problem, record_problem
@@ -44,14 +44,14 @@ class EmbedReport(NamedTuple):
     problem: str | None = None
 
 
-class Watch(NamedTuple):
+class EmbeddingClock(NamedTuple):
     """Seconds that only go forward, and a way to let them pass."""
 
     seconds: Callable[[], float]
     sleep: Callable[[float], None]
 
 
-WATCH = Watch(time.monotonic, time.sleep)
+WATCH = EmbeddingClock(time.monotonic, time.sleep)
 
 
 def embed_pending(
@@ -63,7 +63,7 @@ def embed_pending(
     should_stop: Callable[[], bool] = lambda: False,
     batch: int = BATCH,
     progress: Callable[[int], None] = lambda _: None,
-    watch: Watch = WATCH,
+    watch: EmbeddingClock = WATCH,
 ) -> EmbedReport:
     """Give vectors to waiting chunks, the newest first, until none waits or the budget is spent.
 
@@ -106,7 +106,7 @@ class _Run:
         store: Store,
         embedder: Embedder,
         now: Callable[[], int],
-        watch: Watch,
+        watch: EmbeddingClock,
         deadline: float,
         tries: int,
     ) -> None:
@@ -130,7 +130,7 @@ class _Run:
                 break
             try:
                 self._one_batch(generation, items)
-            except _Failed as failed:
+            except _EmbeddingError as failed:
                 problem = self._record(failed.error)
                 break
             progress(len(items))
@@ -156,7 +156,7 @@ class _Run:
         self.reused += stored - made + len(copied)
         refused = [ident for ident, sha, _ in waiting if known[sha] is None]
         if stored == 0 and not copied and vectors.is_gone(self.store, generation):
-            raise _Failed(Unavailable("another process has changed the embedding model"))
+            raise _EmbeddingError(UnavailableError("another process has changed the embedding model"))
         if refused:
             vectors.refuse_chunks(self.store, generation, refused)
             self._record_refused(generation, len(refused))
@@ -165,9 +165,9 @@ class _Run:
         """Return vectors of texts; None for one that the provider refuses even when cut short."""
         try:
             return list(self._call(texts))
-        except (TextRefused, ServerFault) as error:
-            if isinstance(error, ServerFault) and self.tries < SUSPICIOUS_TRIES:
-                raise _Failed(error) from error
+        except (TextRefusedError, ServerFaultError) as error:
+            if isinstance(error, ServerFaultError) and self.tries < SUSPICIOUS_TRIES:
+                raise _EmbeddingError(error) from error
             self._ask_canary()
             if len(texts) == 1:
                 return [self._embed_shortened(texts[0])]
@@ -178,7 +178,7 @@ class _Run:
         for part in (2, 4, 8):
             try:
                 return self._call([text[: max(1, len(text) // part)]])[0]
-            except (TextRefused, ServerFault):
+            except (TextRefusedError, ServerFaultError):
                 continue
         return None
 
@@ -187,8 +187,8 @@ class _Run:
         if not self.canary_lives:
             try:
                 self._call([CANARY])
-            except (TextRefused, ServerFault) as error:
-                raise _Failed(error) from error
+            except (TextRefusedError, ServerFaultError) as error:
+                raise _EmbeddingError(error) from error
             self.canary_lives = True
 
     def _call(self, texts: list[str]) -> list[bytes]:
@@ -199,15 +199,15 @@ class _Run:
             made = call_with_retries(
                 lambda: self.embedder.embed_documents(texts), sleep=self.watch.sleep, patience=patience
             )
-        except (TextRefused, ServerFault):
+        except (TextRefusedError, ServerFaultError):
             raise
         except CrystalError as error:
-            raise _Failed(error) from error
+            raise _EmbeddingError(error) from error
         size = 4 * self.embedder.dimension
         if len(made) != len(texts) or any(len(vector) != size for vector in made):
             wanted = f"{len(texts)} of {self.embedder.dimension} numbers"
             name = f"{self.embedder.provider} {self.embedder.model}"
-            raise _Failed(WrongAnswer(f"{name} gave other vectors than {wanted}"))
+            raise _EmbeddingError(WrongAnswerError(f"{name} gave other vectors than {wanted}"))
         return made
 
     def _seconds_left(self) -> float:
@@ -236,7 +236,7 @@ class _Run:
         record_problem(self.store, ROOM_REFUSED, f"{message}; keywords find them", self.now(), cause=str(generation))
 
 
-class _Failed(Exception):
+class _EmbeddingError(Exception):
     """Ends a run: what the provider said."""
 
     def __init__(self, error: CrystalError) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from crystal.config.providers import EmbeddingProvider
-from crystal.errors import NotConfigured, WrongAnswer
+from crystal.errors import NotConfiguredError, WrongAnswerError
 
 Purpose = Literal["document", "query"]
 
@@ -22,7 +22,7 @@ _KEY = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EmbeddingResponse:
     """What a provider said: a list of numbers for each text, unchecked, and the tokens that it charges."""
 
     vectors: list[Any]
@@ -40,7 +40,7 @@ class Provider(Protocol):
     most_texts: int
     most_characters: int
 
-    def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:
+    def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> EmbeddingResponse:
         """Make one request of at most ``timeout`` seconds.
 
         It fails as ``Embedder.embed_documents`` does. An answer of another shape may raise ``KeyError``, ``TypeError``
@@ -82,10 +82,12 @@ class RemoteEmbedder:
             try:
                 answer = self._provider.ask(batch, purpose, timeout)
             except (KeyError, TypeError, AttributeError) as error:
-                raise WrongAnswer(f"{self._provider.name} answered without embeddings") from error
+                raise WrongAnswerError(f"{self._provider.name} answered without embeddings") from error
             self._tokens += answer.tokens
             if len(answer.vectors) != len(batch):
-                raise WrongAnswer(f"{self._provider.name} gave {len(answer.vectors)} vectors for {len(batch)} texts")
+                raise WrongAnswerError(
+                    f"{self._provider.name} gave {len(answer.vectors)} vectors for {len(batch)} texts"
+                )
             found += [unit_vector(numbers, self._dimension, self._provider.name) for numbers in answer.vectors]
         return found
 
@@ -119,15 +121,15 @@ def unit_vector(numbers: object, dimension: int, name: str) -> bytes:
     try:
         held = array("d", numbers if isinstance(numbers, list) else [])
     except (TypeError, ValueError, OverflowError) as error:
-        raise WrongAnswer(f"{name} gave a vector that is not all numbers") from error
+        raise WrongAnswerError(f"{name} gave a vector that is not all numbers") from error
     if len(held) != dimension:
-        raise WrongAnswer(
+        raise WrongAnswerError(
             f"{name} gave a vector of {len(held)} numbers, not {dimension}",
             hint=f"set embedding.dimension to {len(held)}" if held else None,
         )
     largest = max(map(abs, held))
     if not math.isfinite(sum(map(abs, held)) / dimension if largest < 1e300 else math.inf):
-        raise WrongAnswer(f"{name} gave a vector with numbers that are not finite")
+        raise WrongAnswerError(f"{name} gave a vector with numbers that are not finite")
     if largest == 0:
         held, largest = array("d", [1.0]) * dimension, 1.0
     # First by the largest, then to length 1: the squares of very small or large numbers would be lost.
@@ -149,8 +151,8 @@ def checked_key(key: str | None, row: EmbeddingProvider, *, has_own_server: bool
         if has_own_server or not row.needs_key:
             return ""
         variable = row.key_variables[0]
-        raise NotConfigured(f"there is no API key for {row.name}", hint=f"set {variable}, or: crystal doctor")
+        raise NotConfiguredError(f"there is no API key for {row.name}", hint=f"set {variable}, or: crystal doctor")
     if not _KEY.fullmatch(key):
         hint = f"set {row.key_variables[0] if row.key_variables else 'it'} again, in one line"
-        raise NotConfigured(f"the API key for {row.name} has characters that no key has", hint=hint)
+        raise NotConfiguredError(f"the API key for {row.name} has characters that no key has", hint=hint)
     return key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from crystal.errors import ModelUnavailable, Unavailable
+from crystal.errors import ModelUnavailableError, UnavailableError
 
 Answer = TypeVar("Answer")
 
@@ -22,7 +22,7 @@ QUICK_WAITS = (0.5, 2.0)
 def call_with_retries(
     call: Callable[[], Answer], *, sleep: Callable[[float], None], patience: Callable[[], float]
 ) -> Answer:
-    """Call once more, and once more, as long as it is ``Unavailable`` and the wait fits into what is left.
+    """Call once more, and once more, as long as it is ``UnavailableError`` and the wait fits into what is left.
 
     Args:
         call: What to try.
@@ -32,7 +32,7 @@ def call_with_retries(
     for pause in QUICK_WAITS:
         try:
             return call()
-        except Unavailable as error:
+        except UnavailableError as error:
             wait = max(pause, asked_seconds(error))
             if wait > patience():
                 raise
@@ -40,9 +40,9 @@ def call_with_retries(
     return call()
 
 
-def asked_seconds(error: Unavailable) -> float:
+def asked_seconds(error: UnavailableError) -> float:
     """Return how many seconds the provider asks to wait, 0 if it does not say."""
-    return (error.seconds or 0.0) if isinstance(error, ModelUnavailable) else 0.0
+    return (error.seconds or 0.0) if isinstance(error, ModelUnavailableError) else 0.0
 
 
 def next_attempt(error: Exception, tries: int, now: int) -> int:
@@ -56,7 +56,7 @@ def next_attempt(error: Exception, tries: int, now: int) -> int:
         tries: How often it has failed in a row, this one included.
         now: The present.
     """
-    if not isinstance(error, Unavailable):
+    if not isinstance(error, UnavailableError):
         return now + PERMANENT_WAIT_MS
     doubled = min(MAX_WAIT_MS, FIRST_WAIT_MS << min(tries - 1, 20))
     asked = min(MAX_ASKED_MS, int(asked_seconds(error) * 1000))

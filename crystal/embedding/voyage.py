@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from crystal.embedding.openai_api import read_answer
-from crystal.embedding.remote import Answer, Purpose
+from crystal.embedding.remote import EmbeddingResponse, Purpose
 from crystal.provider_http.post import address, post_json
 
 
@@ -25,7 +25,7 @@ class Voyage:
         self._url = f"{address(base_url)}/embeddings"
         self._more: dict[str, Any] = {"output_dimension": dimension} if dimension else {}
 
-    def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> Answer:
+    def ask(self, texts: list[str], purpose: Purpose, timeout: float) -> EmbeddingResponse:
         """Send one request, see ``Provider``."""
         body = {"model": self._model, "input": texts, "input_type": purpose, "truncation": True, **self._more}
         return read_answer(self.name, post_json(self.name, self._url, body, self._headers, timeout))

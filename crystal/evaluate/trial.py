@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crystal.embedding import Embedder
-from crystal.errors import CrystalError, NotConfigured, Unavailable
+from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.model.capture import Chunk, Origin, Turn
 from crystal.search.engine import search
 from crystal.search.index import bring_up_to_date
@@ -104,14 +104,14 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class TrialObserver:
     """Observer: ``progress`` is called with the embedded turns and their total; ``clock`` returns seconds."""
 
     progress: Callable[[int, int], None] = lambda *_: None
     clock: Callable[[], float] = time.monotonic
 
 
-WATCH = Watch()
+WATCH = TrialObserver()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
     size: Size,
     now: int,
     why_no_present: str | None = None,
-    watch: Watch = WATCH,
+    watch: TrialObserver = WATCH,
     how: How | None = None,
 ) -> Trial:
     """Compare two models on a sample of the memory.
@@ -155,13 +155,13 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
     """
     moments = _moments(sample_turns(store, size.turns, least=MIN_CHARACTERS), size.questions)
     if len(moments) < MIN_MOMENTS or not any(one.question for one in moments):
-        raise NotConfigured(
+        raise NotConfiguredError(
             f"the memory has {len(moments)} turns to try a model on, {MIN_MOMENTS} are needed",
             hint="import the past first: crystal backfill",
         )
     made, rate = _embed(new, moments, size.seconds, watch)
     if len(made) < MIN_MOMENTS:
-        raise Unavailable(
+        raise UnavailableError(
             f"the model embedded {len(made)} turns in {size.seconds:.0f} seconds", hint="allow more: --seconds"
         )
     is_cut, moments = len(made) < len(moments), moments[: len(made)]
@@ -243,7 +243,9 @@ def _sentence(text: str) -> tuple[str, str] | None:
 # -------------------------------------------------------------------------------------------------------- measuring
 
 
-def _embed(embedder: Embedder, moments: Sequence[_Moment], seconds: float, watch: Watch) -> tuple[list[bytes], float]:
+def _embed(
+    embedder: Embedder, moments: Sequence[_Moment], seconds: float, watch: TrialObserver
+) -> tuple[list[bytes], float]:
     """Return vectors of as many turns as the time allows, and the number per second."""
     embedder.embed_query("crystal")  # loading does not count
     start, made = watch.clock(), list[bytes]()

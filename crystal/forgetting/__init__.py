@@ -7,14 +7,14 @@ anywhere; the next process continues it.
 
 from crystal.forgetting.execute.execute import carry_out, finish
 from crystal.forgetting.plan.plan import complete, plan
-from crystal.forgetting.request import ForgetContext, ForgetPlan, ForgetRequest, Forgotten, Item
+from crystal.forgetting.request import ForgetContext, ForgetItem, ForgetPlan, ForgetRequest, Forgotten
 
 __all__ = [
     "ForgetContext",
+    "ForgetItem",
     "ForgetPlan",
     "ForgetRequest",
     "Forgotten",
-    "Item",
     "carry_out",
     "complete",
     "finish",

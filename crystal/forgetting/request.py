@@ -14,7 +14,7 @@ from crystal.model.capture import Memory
 from crystal.model.recall import Hit
 from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone, TombstoneKind
-from crystal.store.forget.forgotten_rows import Said
+from crystal.store.forget.forgotten_rows import ForgottenSource
 
 if TYPE_CHECKING:
     from crystal.sync.cleaning import SealedOutbox
@@ -62,13 +62,13 @@ class Selection:
     def __and__(self, other: Selection) -> Selection:
         return Selection(self.lines & other.lines, self.memories & other.memories)
 
-    def add(self, said: Said) -> None:
+    def add(self, said: ForgottenSource) -> None:
         """Select the line or memory that says something."""
         (self.lines if said.uuid else self.memories).add(said.uuid or said.uid)
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class ForgetItem:
     """One thing to delete: a line of a transcript with all its text, a memory, or a note of the client.
 
     ``uuid`` is the line's, the memory's (mem-...), or empty for a line without one. ``text`` holds at most its
@@ -88,7 +88,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArchivedPlace:
     """Lines of an archived stretch: ``row`` of the ledger, numbers of its lines."""
 
     row: int
@@ -115,9 +115,9 @@ class ForgetPlan:
     """
 
     wish: ForgetRequest
-    items: tuple[Item, ...] = ()
+    items: tuple[ForgetItem, ...] = ()
     kinds: tuple[tuple[TombstoneKind, dict[str, Any], int | None], ...] = ()
-    places: tuple[Place, ...] = ()
+    places: tuple[ArchivedPlace, ...] = ()
     sessions: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     first_at: int | None = None

@@ -22,7 +22,7 @@ from crystal.store.forget.forgetting import (
     tombstones_after,
 )
 from crystal.sync.tombstones import read_tombstones
-from crystal.sync.wire import BadRecord
+from crystal.sync.wire import InvalidRecordError
 
 PAGE = 500
 
@@ -62,5 +62,5 @@ def _read(path: Path) -> Iterator[Tombstone]:
     except (OSError, ValueError, RecursionError, LookupError, TypeError):
         return
     for row in rows:
-        with contextlib.suppress(BadRecord):
+        with contextlib.suppress(InvalidRecordError):
             yield from read_tombstones([row], None)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crystal.config.paths import refused, sync_folder
-from crystal.errors import Damaged, StoreFull, Unavailable
+from crystal.errors import DamagedError, StoreFullError, UnavailableError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -182,8 +182,10 @@ def _translated(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise StoreFull(f"{path}: no space left", hint="free some disk space; nothing was lost") from error
-        raise Unavailable(f"{path}: {error.strerror or error}", hint="check the permissions of the folder") from error
+            raise StoreFullError(f"{path}: no space left", hint="free some disk space; nothing was lost") from error
+        raise UnavailableError(
+            f"{path}: {error.strerror or error}", hint="check the permissions of the folder"
+        ) from error
 
 
 def _usable_end(path: Path, recorded_end: int, coming: bytes) -> int:
@@ -218,14 +220,18 @@ def read_frame(path: Path, frame: Frame) -> bytes:
             file.seek(frame.offset)
             data = file.read(frame.length)
     except OSError as error:
-        raise Damaged(f"archive {path}: {error.strerror}", hint="run: crystal verify --repair") from error
+        raise DamagedError(f"archive {path}: {error.strerror}", hint="run: crystal verify --repair") from error
     try:
         decoder = zstd.ZstdDecompressor()
         text = decoder.decompress(data, MAX_FRAME_BYTES)
     except zstd.ZstdError as error:
-        raise Damaged(f"archive {path}, byte {frame.offset}: {error}", hint="run: crystal verify --repair") from error
+        raise DamagedError(
+            f"archive {path}, byte {frame.offset}: {error}", hint="run: crystal verify --repair"
+        ) from error
     if not decoder.eof:
-        raise Damaged(f"archive {path}, byte {frame.offset}: the frame is cut off", hint="run: crystal verify --repair")
+        raise DamagedError(
+            f"archive {path}, byte {frame.offset}: the frame is cut off", hint="run: crystal verify --repair"
+        )
     return bytes(text)
 
 
@@ -233,7 +239,7 @@ def text_of(path: Path, frame: Frame) -> bytes | None:
     """Return the clean lines of one frame, None if it cannot be read."""
     try:
         return read_frame(path, frame)
-    except Damaged:
+    except DamagedError:
         return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from crystal import transcript
-from crystal.model.capture import Origin, Piece, Segment, Turn
+from crystal.model.capture import Origin, Segment, SegmentPiece, Turn
 from crystal.store import Store
 from crystal.store.forget.forgetting import FORGOTTEN, Blocks, add_tombstones, is_session_forgotten, make_tombstone
 
@@ -68,7 +68,7 @@ def name_touched(store: Store, sessions: Sequence[str], device: str, now: int) -
 
 def without_lines(segment: Segment, gone: Collection[int]) -> Segment:
     """Return the segment with the lines at these offsets made private; unchanged if it has none of them."""
-    pieces: list[Piece] = []
+    pieces: list[SegmentPiece] = []
     uuids: list[str] = []
     for piece in segment.pieces:
         lines = [line for at, line in piece.lines if at in gone] if piece.state == "captured" else []
@@ -102,7 +102,7 @@ def _is_note(line: bytes) -> bool:
     return (facts.uuid is None and facts.type not in ("user", "assistant")) or bool(fields.get("isCompactSummary"))
 
 
-def _split(piece: Piece, gone: Collection[int]) -> list[Piece]:
+def _split(piece: SegmentPiece, gone: Collection[int]) -> list[SegmentPiece]:
     """Split a captured piece into runs of lines that stay and lines that do not. Blank lines follow the line before."""
     runs: list[tuple[bool, int, list[tuple[int, bytes]]]] = []
     for at, line in piece.lines:
@@ -114,8 +114,8 @@ def _split(piece: Piece, gone: Collection[int]) -> list[Piece]:
     for number, (is_gone, start, lines) in enumerate(runs):
         end = runs[number + 1][1] if number + 1 < len(runs) else piece.end
         if is_gone:
-            pieces.append(Piece(start, end, "private", BY_FORGETTING))
+            pieces.append(SegmentPiece(start, end, "private", BY_FORGETTING))
         else:
             clean = b"".join(line + b"\n" for _, line in lines)
-            pieces.append(Piece(start, end, "captured", piece.rule, clean, None, tuple(lines)))
+            pieces.append(SegmentPiece(start, end, "captured", piece.rule, clean, None, tuple(lines)))
     return pieces

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from crystal import transcript
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import note_touched, without_forgotten
-from crystal.model.capture import Chunk, Piece, Project, Segment, Turn
+from crystal.model.capture import Chunk, Project, Segment, SegmentPiece, Turn
 from crystal.store import Store
 from crystal.store.capture import ledger, privacy, turns
 from crystal.store.forget import forgetting
@@ -142,7 +142,7 @@ def _chunked(lines: list[tuple[int, bytes]], segment: Segment) -> list[tuple[Tur
 def _keep(
     store: Store,
     segment: Segment,
-    captured: list[Piece],
+    captured: list[SegmentPiece],
     ident: int,
     ldm_home: Path,
     archive_folder: Path,
@@ -174,8 +174,8 @@ def _free_name(store: Store, segment: Segment, ldm_home: Path, folder: Path) -> 
     raise AssertionError("count() ends nowhere")
 
 
-def _kept_row(piece: Piece, frame: archive.Frame) -> ledger.Kept:
-    return ledger.Kept(
+def _kept_row(piece: SegmentPiece, frame: archive.Frame) -> ledger.CapturedRange:
+    return ledger.CapturedRange(
         piece.start,
         piece.end,
         piece.raw_hash or b"",

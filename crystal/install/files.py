@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.config.paths import make_private_dir, refused, replace_file, sync_folder
-from crystal.errors import Unavailable, UsageProblem
+from crystal.errors import UnavailableError, UsageError
 from crystal.install import jsontext
 
 BOM = b"\xef\xbb\xbf"
@@ -54,7 +54,9 @@ class FileChange:
             Unavailable: It is not.
         """
         if read_whole(self.path) != (self.target, self.before):
-            raise Unavailable(f"{self.path} was changed by another program meanwhile", hint="run the command again")
+            raise UnavailableError(
+                f"{self.path} was changed by another program meanwhile", hint="run the command again"
+            )
 
     def write(self) -> None:
         """Apply the change. After a crash the file holds the old or the new bytes.
@@ -80,7 +82,7 @@ def read_whole(path: Path) -> tuple[Path, bytes | None]:
         target = Path(os.path.realpath(path))
         try:
             if not stat.S_ISREG(target.stat().st_mode):
-                raise UsageProblem(f"{path} is not a regular file", hint="move it away, then run the command again")
+                raise UsageError(f"{path} is not a regular file", hint="move it away, then run the command again")
             return target, target.read_bytes()
         except FileNotFoundError:
             return target, None
@@ -97,7 +99,7 @@ def decoded(path: Path, data: bytes, hint: str) -> tuple[bytes, str]:
         return mark, data[len(mark) :].decode("utf-8")
     except UnicodeDecodeError as error:
         line, column = jsontext.place(data[len(mark) :][: error.start].decode("utf-8"), error.start)
-        raise UsageProblem(f"{path}: line {line}, column {column}: not UTF-8", hint=hint) from error
+        raise UsageError(f"{path}: line {line}, column {column}: not UTF-8", hint=hint) from error
 
 
 def encoded(path: Path, text: str) -> bytes:
@@ -110,19 +112,19 @@ def encoded(path: Path, text: str) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
         problem = f"{path}: a path of this installation is not UTF-8, and the file cannot name it"
-        raise UsageProblem(problem, hint="install crystal in a folder whose name is UTF-8") from error
+        raise UsageError(problem, hint="install crystal in a folder whose name is UTF-8") from error
 
 
 @contextlib.contextmanager
 def json_errors(path: Path, text: str, hint: str) -> Iterator[None]:
-    """Translate errors of parsing into ``UsageProblem``, with line and column."""
+    """Translate errors of parsing into ``UsageError``, with line and column."""
     try:
         yield
-    except jsontext.NotJson as error:
+    except jsontext.JsonSyntaxError as error:
         line, column = jsontext.place(text, error.position)
-        raise UsageProblem(f"{path}: line {line}, column {column}: {error.problem}", hint=hint) from error
+        raise UsageError(f"{path}: line {line}, column {column}: {error.problem}", hint=hint) from error
     except RecursionError as error:
-        raise UsageProblem(f"{path}: nested too deeply", hint=hint) from error
+        raise UsageError(f"{path}: nested too deeply", hint=hint) from error
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ DECODER = json.JSONDecoder()
 DEFAULT_UNIT = "  "
 
 
-class NotJson(ValueError):
+class JsonSyntaxError(ValueError):
     """The text is not strict JSON, or not of the right shape. ``position`` is the offending character's index."""
 
     def __init__(self, problem: str, position: int) -> None:
@@ -76,26 +76,28 @@ def parse(text: str) -> Node:
     """
 
     def refuse(constant: str) -> NoReturn:
-        raise NotJson(f"{constant}, which JSON does not allow", text.find(constant))
+        raise JsonSyntaxError(f"{constant}, which JSON does not allow", text.find(constant))
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
             key = next(key for at, (key, _) in enumerate(pairs) if any(key == other for other, _ in pairs[:at]))
-            raise NotJson(f"the key {json.dumps(key)} a second time", text.rfind(json.dumps(key)))
+            raise JsonSyntaxError(f"the key {json.dumps(key)} a second time", text.rfind(json.dumps(key)))
         return found
 
     try:
         value = json.loads(text, parse_constant=refuse, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         is_comment = text.startswith(("//", "/*", "#"), error.pos)
-        raise NotJson("a comment, which JSON does not allow" if is_comment else error.msg.lower(), error.pos) from error
-    except NotJson:
+        raise JsonSyntaxError(
+            "a comment, which JSON does not allow" if is_comment else error.msg.lower(), error.pos
+        ) from error
+    except JsonSyntaxError:
         raise
     except ValueError as error:
-        raise NotJson("a number with too many digits", 0) from error
+        raise JsonSyntaxError("a number with too many digits", 0) from error
     except RecursionError as error:
-        raise NotJson("nested too deeply", 0) from error
+        raise JsonSyntaxError("nested too deeply", 0) from error
     return Node(text, _skip(text, 0), len(text.rstrip(" \t\r\n")), value)
 
 

@@ -24,7 +24,7 @@ from crystal.install.claude_settings.file import SettingsPlan
 from crystal.install.clients import plan as clients
 from crystal.install.clients.plan import ClientPlan
 from crystal.install.clients.record import read_record
-from crystal.install.clients.table import Entry, known_clients
+from crystal.install.clients.table import ServerCommand, known_clients
 from crystal.store.forget.forgetting import NAMES_FILE
 from crystal.store.private_record import RECORD_FILE
 
@@ -90,7 +90,7 @@ def proposed_agent(config: Config) -> str:
     return f"cc-{name}" if name else config.agent_id
 
 
-def server_entry(config: Config, env: Mapping[str, str], home: Path) -> Entry:
+def server_entry(config: Config, env: Mapping[str, str], home: Path) -> ServerCommand:
     """Return the command that starts this installation's MCP server, independent of the client's environment."""
     baked = settings.locations_to_bake(env, home)
     if env.get("XDG_CONFIG_HOME", "").strip():
@@ -99,8 +99,8 @@ def server_entry(config: Config, env: Mapping[str, str], home: Path) -> Entry:
         baked.setdefault("CRYSTAL_DATA_DIR", str(config.places.data_dir))
     command = _own_command()
     if command is None:
-        return Entry(sys.executable, ("-I", "-m", "crystal", "mcp"), baked)
-    return Entry(str(command), ("mcp",), baked)
+        return ServerCommand(sys.executable, ("-I", "-m", "crystal", "mcp"), baked)
+    return ServerCommand(str(command), ("mcp",), baked)
 
 
 def _own_command() -> Path | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from crystal.config.paths import make_private_dir, write_private
-from crystal.errors import CrystalError, NotConfigured, Unavailable, UsageProblem
+from crystal.errors import CrystalError, NotConfiguredError, UnavailableError, UsageError
 from crystal.install.files import system_errors
 
 BY_HAND = (
@@ -115,7 +115,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TimerStep:
     """One action: write or remove a file, or run a command.
 
     Attributes:
@@ -134,7 +134,7 @@ class Step:
 class TimerPlan:
     """Planned actions. No steps: there is nothing to do."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[TimerStep, ...]
 
     def text(self) -> str:
         """Return the steps in words, for ``--dry-run``."""
@@ -148,14 +148,14 @@ def find_kind(host: Host, run: Runner) -> Kind:
         NotConfigured: There is none.
     """
     if host.platform == "win32":
-        raise NotConfigured("no timer can be installed on Windows yet", hint=BY_HAND)
+        raise NotConfiguredError("no timer can be installed on Windows yet", hint=BY_HAND)
     if host.platform == "darwin":
         return "launchd"
     if host.platform == "linux" and run(("systemctl", "--user", "show-environment"), None).code == 0:
         return "systemd"
     if _read_crontab(run) is not None:
         return "cron"
-    raise NotConfigured("no timer can be installed: no systemd user session and no crontab is there", hint=BY_HAND)
+    raise NotConfiguredError("no timer can be installed: no systemd user session and no crontab is there", hint=BY_HAND)
 
 
 def plan_install(kind: Kind, job: Job, host: Host, run: Runner) -> TimerPlan:
@@ -166,37 +166,37 @@ def plan_install(kind: Kind, job: Job, host: Host, run: Runner) -> TimerPlan:
         NotConfigured: ``kind`` is cron and the crontab cannot be read.
     """
     if any(letter in word for word in (*job.words, *job.environment.values()) for letter in "\n\r\0"):
-        raise UsageProblem("a path of this installation holds a line break", hint="install crystal in another folder")
+        raise UsageError("a path of this installation holds a line break", hint="install crystal in another folder")
     unit, label = job.schedule.unit, job.schedule.label
     if kind == "systemd":
         folder = host.systemd_folder
         return TimerPlan(
             (
-                Step(path=folder / f"{unit}.service", text=systemd_service(job)),
-                Step(path=folder / f"{unit}.timer", text=systemd_timer(job.schedule)),
-                Step(words=("systemctl", "--user", "daemon-reload")),
-                Step(words=("systemctl", "--user", "enable", "--now", f"{unit}.timer")),
+                TimerStep(path=folder / f"{unit}.service", text=systemd_service(job)),
+                TimerStep(path=folder / f"{unit}.timer", text=systemd_timer(job.schedule)),
+                TimerStep(words=("systemctl", "--user", "daemon-reload")),
+                TimerStep(words=("systemctl", "--user", "enable", "--now", f"{unit}.timer")),
             )
         )
     if kind == "launchd":
         plist = host.plist_of(job.schedule)
         return TimerPlan(
             (
-                Step(path=plist, text=launchd_plist(job)),
-                Step(words=("launchctl", "bootout", f"gui/{host.user_id}/{label}"), required=False),
-                Step(words=("launchctl", "bootstrap", f"gui/{host.user_id}", str(plist))),
+                TimerStep(path=plist, text=launchd_plist(job)),
+                TimerStep(words=("launchctl", "bootout", f"gui/{host.user_id}/{label}"), required=False),
+                TimerStep(words=("launchctl", "bootstrap", f"gui/{host.user_id}", str(plist))),
             )
         )
     before = _read_crontab(run)
     if before is None:
-        raise NotConfigured("the crontab of this user cannot be read", hint=BY_HAND)
+        raise NotConfiguredError("the crontab of this user cannot be read", hint=BY_HAND)
     after = crontab_with(before, cron_line(job), job.schedule)
-    return TimerPlan((Step(words=("crontab", "-"), text=after),) if after != before else ())
+    return TimerPlan((TimerStep(words=("crontab", "-"), text=after),) if after != before else ())
 
 
 def plan_remove(host: Host, run: Runner, schedules: Sequence[Schedule] = (SWEEP,)) -> TimerPlan:
     """Plan to remove our timers of every kind. Changes nothing."""
-    steps: list[Step] = []
+    steps: list[TimerStep] = []
     for schedule in schedules:
         steps += _removal(schedule, host)
     before = _read_crontab(run) if host.platform != "win32" else None
@@ -205,22 +205,22 @@ def plan_remove(host: Host, run: Runner, schedules: Sequence[Schedule] = (SWEEP,
         for schedule in schedules:
             left = crontab_without(left, schedule)
         if left != before:
-            steps.append(Step(words=("crontab", "-"), text=left) if left else Step(words=("crontab", "-r")))
+            steps.append(TimerStep(words=("crontab", "-"), text=left) if left else TimerStep(words=("crontab", "-r")))
     return TimerPlan(tuple(steps))
 
 
-def _removal(schedule: Schedule, host: Host) -> list[Step]:
-    steps: list[Step] = []
+def _removal(schedule: Schedule, host: Host) -> list[TimerStep]:
+    steps: list[TimerStep] = []
     unit, plist = schedule.unit, host.plist_of(schedule)
     units = [path for path in (host.systemd_folder / f"{unit}{end}" for end in (".timer", ".service")) if path.exists()]
     if units:
-        steps.append(Step(words=("systemctl", "--user", "disable", "--now", f"{unit}.timer"), required=False))
-        steps.append(Step(words=("systemctl", "--user", "stop", f"{unit}.service"), required=False))
-        steps.extend(Step(path=path) for path in units)
-        steps.append(Step(words=("systemctl", "--user", "daemon-reload"), required=False))
+        steps.append(TimerStep(words=("systemctl", "--user", "disable", "--now", f"{unit}.timer"), required=False))
+        steps.append(TimerStep(words=("systemctl", "--user", "stop", f"{unit}.service"), required=False))
+        steps.extend(TimerStep(path=path) for path in units)
+        steps.append(TimerStep(words=("systemctl", "--user", "daemon-reload"), required=False))
     if plist.exists():
-        steps.append(Step(words=("launchctl", "bootout", f"gui/{host.user_id}/{schedule.label}"), required=False))
-        steps.append(Step(path=plist))
+        steps.append(TimerStep(words=("launchctl", "bootout", f"gui/{host.user_id}/{schedule.label}"), required=False))
+        steps.append(TimerStep(path=plist))
     return steps
 
 
@@ -342,14 +342,14 @@ def _read_crontab(run: Runner) -> str | None:
     return "" if "no crontab for" in ran.stderr else None
 
 
-def _failed(step: Step, ran: Ran) -> CrystalError:
+def _failed(step: TimerStep, ran: Ran) -> CrystalError:
     said = (ran.stderr.strip() or ran.stdout.strip() or f"exit code {ran.code}").splitlines()[0]
-    return Unavailable(
+    return UnavailableError(
         f"{shlex.join(step.words)}: {said}", hint="to remove the timer: the same command with --remove-timer"
     )
 
 
-def _told(step: Step) -> str:
+def _told(step: TimerStep) -> str:
     if step.path is not None and step.text is None:
         return f"remove {step.path}\n"
     lines = (step.text or "").splitlines()

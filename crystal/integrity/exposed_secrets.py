@@ -40,7 +40,7 @@ class Exposure:
 
 def list_transcripts(
     roots: Sequence[Path], paths: Sequence[Path], refusal: Callable[[Path, Exception], None]
-) -> list[files.Found]:
+) -> list[files.TranscriptFile]:
     """Return the transcripts that an import would read, each once: those in ``paths``, or all in ``roots``."""
     if not paths:
         return list(files.all_transcripts(roots, refusal))

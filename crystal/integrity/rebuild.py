@@ -33,7 +33,7 @@ _SUFFIXES = re.compile(r"(\+\d+)?$")
 
 
 @dataclass(slots=True)
-class Taken:
+class RebuildResult:
     """Result: number of turns, and unreadable bytes of archive files, by file."""
 
     turns: int = 0
@@ -61,7 +61,7 @@ class Rebuild:
         """Store that is rebuilt."""
         return self.capture.store
 
-    def take_archive(self, path: Path, taken: Taken) -> None:
+    def take_archive(self, path: Path, taken: RebuildResult) -> None:
         """Read one archive file, in one transaction.
 
         Ledger rows recovered from the damaged database are kept if they agree with the file. Otherwise the lines are
@@ -81,7 +81,7 @@ class Rebuild:
             if state.origin.device == self.capture.device:
                 self._compare_with_disk(state, path)
 
-    def take_tail(self, state: ledger.TranscriptState, taken: Taken) -> None:
+    def take_tail(self, state: ledger.TranscriptState, taken: RebuildResult) -> None:
         """Read the frames at the end of an archive that the ledger does not know, in one transaction."""
         with self.store.transaction():
             self._take_frames(
@@ -135,7 +135,7 @@ class Rebuild:
         device = self.device_of(agent) or self.capture.device
         return key, Origin(agent, device, owner, subagent_id)
 
-    def _take_row(self, state: ledger.TranscriptState, row: checks.LedgerRow, path: Path, taken: Taken) -> None:
+    def _take_row(self, state: ledger.TranscriptState, row: checks.LedgerRow, path: Path, taken: RebuildResult) -> None:
         frame = archive.Frame(row.offset, row.length)
         text = archive.text_of(path, frame)
         if text is None:
@@ -143,7 +143,7 @@ class Rebuild:
         else:
             taken.turns += write_turns(self.store, state, row, text, self.find_project)
 
-    def _take_frames(self, state: ledger.TranscriptState, path: Path, start: int, taken: Taken) -> None:
+    def _take_frames(self, state: ledger.TranscriptState, path: Path, start: int, taken: RebuildResult) -> None:
         """Write rows and turns of the frames from an offset on, after the rows of the ledger."""
         at = state.mark.offset
         for frame, text in archive.placed_frames(path, start):
@@ -152,7 +152,7 @@ class Rebuild:
                 continue
             sha = hashlib.sha256(text).digest()
             raw = self.capture.cleaner.hash(text)
-            kept = ledger.Kept(at, at + len(text), raw, frame.offset, frame.length, sha, len(text))
+            kept = ledger.CapturedRange(at, at + len(text), raw, frame.offset, frame.length, sha, len(text))
             ident = ledger.add_captured(self.store, state.id, state.mark.generation, kept, self.capture.clock())
             row = checks.LedgerRow(
                 ident,
@@ -192,7 +192,7 @@ class Rebuild:
             kind = "skipped" if rule == RESTORED else "private"
             ledger.add_row(self.store, state.id, generation, start, stop, kind, rule, now)
 
-    def _on_disk(self) -> dict[str, files.Found]:
+    def _on_disk(self) -> dict[str, files.TranscriptFile]:
         found = files.all_transcripts(self.capture.roots)
         return {transcript.transcript_key(one.path)[0]: one for one in found}
 
@@ -258,7 +258,7 @@ def write_turns(
     return turns.add_turns(store, state.origin, said, projects, transcript.titles(lines)).turns
 
 
-def _add(taken: Taken, path: Path, size: int) -> None:
+def _add(taken: RebuildResult, path: Path, size: int) -> None:
     taken.unreadable[str(path)] = taken.unreadable.get(str(path), 0) + size
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from crystal import transcript
 from crystal.capture import files, tail
 from crystal.config.paths import make_private_dir, write_private
-from crystal.errors import NotFound, UsageProblem
+from crystal.errors import NotFoundError, UsageError
 from crystal.ingest import archive
 from crystal.model.capture import RESTORED, Watermark
 from crystal.store import Store
@@ -107,7 +107,7 @@ def restore(
     """
     states = [state for state in ledger.all_states(store) if state.origin.session_id == session and state.archive]
     if not states:
-        raise NotFound(f"no session {session} is archived", hint="run: crystal sessions")
+        raise NotFoundError(f"no session {session} is archived", hint="run: crystal sessions")
     states.sort(key=lambda state: state.origin.subagent is not None)
     folder = root / folder_name(str(project)) if project else _folder_of(states[0], root, store, ldm_home)
     done = []
@@ -118,7 +118,7 @@ def restore(
         if target.exists():
             if state.origin.subagent is not None:
                 continue
-            raise UsageProblem(f"{target} is still there", hint="move it away to restore the archived one")
+            raise UsageError(f"{target} is still there", hint="move it away to restore the archived one")
         lines = _relinked(list(archived_lines(store, state, ldm_home)))
         data = b"".join(line + b"\n" for line in lines)
         missing = sum(

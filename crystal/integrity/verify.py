@@ -16,7 +16,7 @@ from crystal import transcript
 from crystal.capture import files, tail
 from crystal.capture.safe_open import Folders
 from crystal.config.paths import refused
-from crystal.errors import CrystalError, Damaged, Unavailable
+from crystal.errors import CrystalError, DamagedError, UnavailableError
 from crystal.ingest import archive
 from crystal.model.capture import Chunk, Turn
 from crystal.store import Store
@@ -129,7 +129,7 @@ def verify(
                 _check_file(state, rows, cleaner, proof, progress)
             except FileNotFoundError:
                 proof.files_gone += 1
-            except Unavailable as error:
+            except UnavailableError as error:
                 proof.faults.append(_unreadable(state.path, error, state.id))
         for row in rows:
             if row.generation == state.mark.generation:
@@ -185,7 +185,7 @@ def _archive_faults(
         fault = (row.start, row.stop, state.id, row.id)
         try:
             clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
-        except Damaged as error:
+        except DamagedError as error:
             now_state, now_rows = _as_of_one_moment(store, state)
             if now_state.archive != state.archive:  # rewritten meanwhile, without what was forgotten
                 yield from _archive_faults(store, now_state, now_rows, ldm_home, progress)
@@ -330,7 +330,7 @@ def _unseen(store: Store, device: str, folders: Folders, proof: Proof) -> Iterat
                 end = transcript.last_newline(file, found.size)
         except FileNotFoundError:
             continue
-        except Unavailable as error:
+        except UnavailableError as error:
             yield _unreadable(str(found.path), error)
             continue
         if end:
@@ -340,7 +340,7 @@ def _unseen(store: Store, device: str, folders: Folders, proof: Proof) -> Iterat
 
 def _refusal(path: Path, error: Exception) -> Fault:
     known = refused(error, path) if isinstance(error, OSError) else error
-    return _unreadable(str(path), known if isinstance(known, CrystalError) else Unavailable(str(known)))
+    return _unreadable(str(path), known if isinstance(known, CrystalError) else UnavailableError(str(known)))
 
 
 def _unknown_archives(store: Store, ldm_home: Path, agents: Path) -> Iterator[Fault]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 
 KEYWORDS = frozenset(
     "type enum minLength maxLength minimum maximum items minItems maxItems anyOf default description title".split()
@@ -27,10 +27,10 @@ def checked(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str
         if name not in properties:
             near = difflib.get_close_matches(name, properties, 1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(properties) or 'none'}"
-            raise UsageProblem(f"there is no argument {name[:60]!r}", hint=hint)
+            raise UsageError(f"there is no argument {name[:60]!r}", hint=hint)
     for name in schema.get("required", ()):
         if name not in given:
-            raise UsageProblem(f"the argument {name} is missing", hint=str(properties[name].get("description", "")))
+            raise UsageError(f"the argument {name} is missing", hint=str(properties[name].get("description", "")))
     return {name: _checked(name, properties[name], value) for name, value in given.items()}
 
 
@@ -76,8 +76,8 @@ def _is_a(kind: str, value: Any) -> bool:
 def _check_length(name: str, length: int, low: int, high: int | None, what: str) -> None:
     if length < low or (high is not None and length > high):
         most = "any number" if high is None else str(high)
-        raise UsageProblem(f"{name} has {length} {what}", hint=f"use {low} to {most}")
+        raise UsageError(f"{name} has {length} {what}", hint=f"use {low} to {most}")
 
 
-def _wrong(name: str, allowed: str) -> UsageProblem:
-    return UsageProblem(f"{name} has a wrong value", hint=f"{name} is {allowed}")
+def _wrong(name: str, allowed: str) -> UsageError:
+    return UsageError(f"{name} has a wrong value", hint=f"{name} is {allowed}")

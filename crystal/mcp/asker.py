@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
@@ -57,4 +57,4 @@ def stores_of(machine: Machine) -> list[Store]:
 def refuse_folder(project: str | None) -> None:
     """Refuse a path as a project: tools take only names, which say nothing of where a project lies."""
     if project is not None and (any(mark in project for mark in "/\\") or project.strip() in (".", "..", "~")):
-        raise UsageProblem(f"project is {project[:80]!r}, a folder", hint="give the project's name")
+        raise UsageError(f"project is {project[:80]!r}, a folder", hint="give the project's name")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from crystal.mcp.messages import BUSY, Id, Refused
+from crystal.mcp.messages import BUSY, Id, McpError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +18,7 @@ MAX_WAITING = 200
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class PendingCall:
     """A request under way. ``cancelled`` is set when nobody waits for the answer any more."""
 
     id: Id
@@ -29,7 +29,7 @@ class Calls:
     """The threads and what they have to do."""
 
     def __init__(self) -> None:
-        self._open: dict[Future[None], Call] = {}
+        self._open: dict[Future[None], PendingCall] = {}
 
     @functools.cached_property
     def _threads(self) -> ThreadPoolExecutor:
@@ -37,15 +37,15 @@ class Calls:
 
         return ThreadPoolExecutor(MAX_AT_ONCE, "call")
 
-    def start(self, ident: Id, run: Callable[[Call], None]) -> None:
+    def start(self, ident: Id, run: Callable[[PendingCall], None]) -> None:
         """Run something in a thread; ``run`` answers by itself, and raises nothing.
 
         Raises:
             Refused: Too many are waiting.
         """
         if len(self._open) >= MAX_WAITING:
-            raise Refused(BUSY, f"{MAX_WAITING} requests are waiting; try again in a moment")
-        call = Call(ident)
+            raise McpError(BUSY, f"{MAX_WAITING} requests are waiting; try again in a moment")
+        call = PendingCall(ident)
         future = self._threads.submit(lambda: None if call.cancelled.is_set() else run(call))
         self._open[future] = call
         future.add_done_callback(self._open.pop)

@@ -8,10 +8,10 @@ from typing import Any
 
 from crystal.app.context import Machine, open_reader
 from crystal.app.timeline import days
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.mcp.asker import ClientContext, refuse_folder
 from crystal.mcp.hits import Make, ShortIds, memory_item, message_item
-from crystal.mcp.page import Answer, Item, noted, one_page
+from crystal.mcp.page import AnswerItem, ToolAnswer, noted, one_page
 from crystal.mcp.reading import place_of, session_data, title_of
 from crystal.mcp.said import label
 from crystal.mcp.searching import moment
@@ -26,7 +26,7 @@ DAYS = "7d"
 MAX_ENTRIES = 500
 
 
-def recent(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
+def recent(asker: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return the last messages or sessions."""
     what = arguments.get("what") or "messages"
     with open_reader() as machine:
@@ -34,7 +34,7 @@ def recent(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
         offset = arguments.get("offset") or 0
         limit = arguments.get("limit") or (MESSAGES if what == "messages" else SESSIONS)
         if offset + limit >= MAX_MESSAGES:
-            raise UsageProblem(f"offset {offset} and limit {limit} reach too far", hint="use crystal_timeline")
+            raise UsageError(f"offset {offset} and limit {limit} reach too far", hint="use crystal_timeline")
         makers, why = _recent(machine, asker, arguments, what, project, offset + limit + 1)
     data = {"what": what, "scope": scope, "offset": offset, "notes": noted([*notes, *why])}
 
@@ -77,8 +77,8 @@ def _recent(
 def _session_item(session: SessionSummary, ids: ShortIds) -> Make:
     head = f"{ids.session(session.id)} {session.turns}"
 
-    def make(_: int) -> Item:
-        return Item(head, place_of(session, session.last_at, ids), title_of(session), session_data(session))
+    def make(_: int) -> AnswerItem:
+        return AnswerItem(head, place_of(session, session.last_at, ids), title_of(session), session_data(session))
 
     return make
 
@@ -86,7 +86,7 @@ def _session_item(session: SessionSummary, ids: ShortIds) -> Make:
 # -------------------------------------------------------------------------------------------------------- timeline
 
 
-def tell(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
+def tell(asker: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return what happened when, the latest first."""
     refuse_folder(arguments.get("project"))
     with open_reader() as machine:
@@ -96,7 +96,7 @@ def tell(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
         assert since is not None
         end = now + 1 if before is None else before
         if since >= end:
-            raise UsageProblem("since must be earlier than before", hint="swap them")
+            raise UsageError("since must be earlier than before", hint="swap them")
         project = arguments.get("project")
         found, why = days(machine, machine.mirror_store, since=since, before=end, project=project, limit=MAX_ENTRIES)
         ids = ShortIds(machine)
@@ -121,12 +121,12 @@ def _stretch_item(date: str, stretch: Stretch, ids: ShortIds) -> Make:
     clock = f"{local(stretch.first):%H:%M}-{local(stretch.last):%H:%M}"
     head = f"{ids.session(session.id)} {clock} {stretch.turns} turn{'s' * (stretch.turns != 1)}"
 
-    def make(_: int) -> Item:
+    def make(_: int) -> AnswerItem:
         data = {
             "date": date, "kind": "session", "first_at": iso(stretch.first), "last_at": iso(stretch.last),
             "turns": stretch.turns, "session": session_data(session), "memory": None,
         }  # fmt: skip
-        return Item(head, place_of(session, stretch.first, ids), title_of(session), data)
+        return AnswerItem(head, place_of(session, stretch.first, ids), title_of(session), data)
 
     return make
 
@@ -134,7 +134,7 @@ def _stretch_item(date: str, stretch: Stretch, ids: ShortIds) -> Make:
 def _memory_item(date: str, memory: Remembered, ids: ShortIds) -> Make:
     make_memory = memory_item(memory, ids)
 
-    def make(room: int) -> Item:
+    def make(room: int) -> AnswerItem:
         item, when = make_memory(room), iso(memory.updated_at)
         data = {
             "date": date, "kind": "memory", "first_at": when, "last_at": when, "turns": 0, "session": None,

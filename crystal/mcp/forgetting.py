@@ -8,13 +8,12 @@ from typing import Any
 
 from crystal.app.context import open_machine, open_reader
 from crystal.app.forget import carry_out, plan_forget
-from crystal.errors import UsageProblem
-from crystal.forgetting.request import ForgetPlan, ForgetRequest, Forgotten
-from crystal.forgetting.request import Item as Going
+from crystal.errors import UsageError
+from crystal.forgetting.request import ForgetItem, ForgetPlan, ForgetRequest, Forgotten
 from crystal.mcp.asker import ClientContext, refuse_folder
 from crystal.mcp.hits import Make, hit_name
-from crystal.mcp.page import Answer, Item, Json, answered, bounded, noted
-from crystal.mcp.said import Origin, excerpt, kind_of, label
+from crystal.mcp.page import AnswerItem, Json, ToolAnswer, answered, bounded, noted
+from crystal.mcp.said import Attribution, excerpt, kind_of, label
 from crystal.mcp.searching import moment
 from crystal.timewords.parse import iso
 
@@ -31,7 +30,7 @@ class Forgetting:
     def __init__(self) -> None:
         self._previewed: OrderedDict[str, ForgetPlan] = OrderedDict()
 
-    def forget(self, asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
+    def forget(self, asker: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         """Show what would go; with the token of that, let it go."""
         token = arguments.get("confirm")
         refuse_folder(arguments.get("project"))
@@ -46,20 +45,20 @@ class Forgetting:
             self._previewed.popitem(last=False)
         return _preview(plan, asker.room)
 
-    def _carry_out(self, asker: ClientContext, arguments: Mapping[str, Any], token: str, now: int) -> Answer:
+    def _carry_out(self, asker: ClientContext, arguments: Mapping[str, Any], token: str, now: int) -> ToolAnswer:
         given = None if all(arguments.get(name) is None for name in NAMING) else _wish(arguments, now)
         previewed = self._previewed.get(token)
         wish = given if previewed is None else previewed.wish
         if wish is None:
             hint = "preview it again, without confirm"
-            raise UsageProblem(f"confirm is {token[:40]!r}, which is no preview's token", hint=hint)
+            raise UsageError(f"confirm is {token[:40]!r}, which is no preview's token", hint=hint)
         if given is not None and _named(given) != _named(wish):
-            raise UsageProblem("confirm belongs to another preview than these arguments", hint="preview it again")
+            raise UsageError("confirm belongs to another preview than these arguments", hint="preview it again")
         with open_machine() as machine:
             plan = plan_forget(machine, wish)
             if plan.token != token and not _only_repeats(previewed, plan, asker.session):
                 hint = "look at the new preview: call crystal_forget without confirm"
-                raise UsageProblem("the list has changed since the preview; nothing was forgotten", hint=hint)
+                raise UsageError("the list has changed since the preview; nothing was forgotten", hint=hint)
             done = carry_out(machine, plan)
         self._previewed.pop(token, None)
         return _done(done, plan, asker.room)
@@ -104,7 +103,7 @@ def _data(plan: ForgetPlan, notes: Sequence[str], done: Forgotten | None) -> Jso
     }  # fmt: skip
 
 
-def _preview(plan: ForgetPlan, room: int) -> Answer:
+def _preview(plan: ForgetPlan, room: int) -> ToolAnswer:
     notes = []
     if plan.still_held:
         notes.append(f"{len(plan.still_held)} files of other programs still have it; crystal does not change them")
@@ -113,7 +112,7 @@ def _preview(plan: ForgetPlan, room: int) -> Answer:
         notes.append(f"these hits are similar, and would stay: {names}")
     data = _data(plan, notes, None)
 
-    def compose(items: Sequence[Item]) -> Answer:
+    def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         if plan.is_empty:
             return answered("nothing would be forgotten", items, "items", data, None)
         things = "1 thing" if len(plan.items) == 1 else f"{len(plan.items)} things"
@@ -127,26 +126,26 @@ def _preview(plan: ForgetPlan, room: int) -> Answer:
     return bounded([_going(item) for item in plan.items], compose, room)
 
 
-def _going(going: Going) -> Make:
+def _going(going: ForgetItem) -> Make:
     is_memory = going.kind == "memory"
     kind, by = ("memory", "memory") if is_memory else kind_of(going.role)
-    origin = Origin(kind, by, going.timestamp, going.project, going.device, going.session_id)
+    origin = Attribution(kind, by, going.timestamp, going.project, going.device, going.session_id)
 
     place = origin.place("")
 
-    def make(room: int) -> Item:
+    def make(room: int) -> AnswerItem:
         text, _ = excerpt(" ".join(going.text.split()), min(room, SNIPPET))
         names = {"kind": going.kind, "id": going.uuid, "because": going.because}
         data = {**names, "text": text, "when": iso(going.timestamp)}
-        return Item(f"{going.kind} {going.uuid} {by} {going.because}".replace("  ", " "), place, text, data)
+        return AnswerItem(f"{going.kind} {going.uuid} {by} {going.because}".replace("  ", " "), place, text, data)
 
     return make
 
 
-def _done(done: Forgotten, plan: ForgetPlan, room: int) -> Answer:
+def _done(done: Forgotten, plan: ForgetPlan, room: int) -> ToolAnswer:
     data = _data(plan, (), done)
 
-    def compose(items: Sequence[Item]) -> Answer:
+    def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         lines = [f"forgotten: {done.lines} lines, {done.memories} memories, {done.notes} notes"]
         lines += [f"still to do: {why}" for why in data["pending"]]
         lines += [f"machines that forget it at their next sync: {', '.join(data['machines'])}"] if done.machines else []

@@ -9,8 +9,8 @@ from typing import Any
 from crystal.app.context import Machine
 from crystal.app.memory_queries import memory_of
 from crystal.errors import CrystalError
-from crystal.mcp.page import Item
-from crystal.mcp.said import Origin, excerpt, kind_of, label
+from crystal.mcp.page import AnswerItem
+from crystal.mcp.said import Attribution, excerpt, kind_of, label
 from crystal.model.capture import MIRROR_IDS
 from crystal.model.recall import Hit, Remembered
 from crystal.sessions.reading import ShownTurn, find_target
@@ -18,7 +18,7 @@ from crystal.sessions.timeline import Message
 from crystal.text.quoting import quote
 from crystal.timewords.parse import iso
 
-Make = Callable[[int], Item]
+Make = Callable[[int], AnswerItem]
 SHORT_SESSION = 8
 SHORT_MEMORY = 10
 AROUND = 300
@@ -64,7 +64,7 @@ def hit_item(hit: Hit, ids: ShortIds, *, around: bool = False) -> Make:
     """Return the function that renders a search hit; ``around``: with the messages just before and after it."""
     is_memory = hit.source == "memory"
     kind, by = ("memory", _memory_words(hit.category, hit.key)) if is_memory else _kind_of_hit(hit)
-    origin = Origin(kind, by, hit.timestamp, hit.project, hit.device)
+    origin = Attribution(kind, by, hit.timestamp, hit.project, hit.device)
     name = hit.uuid if is_memory and hit.uuid else hit_name(hit.id)
     copies = f" x{hit.copies}" if hit.copies > 1 else ""
     head = f"{ids.memory(name) if is_memory else name} {by}{copies}"
@@ -74,7 +74,7 @@ def hit_item(hit: Hit, ids: ShortIds, *, around: bool = False) -> Make:
         if said is not None and around
     }
 
-    def make(room: int) -> Item:
+    def make(room: int) -> AnswerItem:
         text, left = excerpt(hit.text, room)
         data = {
             "id": name, "score": hit.score, "text": text, "origin": kind, "by": by, "when": iso(hit.timestamp),
@@ -84,7 +84,7 @@ def hit_item(hit: Hit, ids: ShortIds, *, around: bool = False) -> Make:
         }  # fmt: skip
         shown = [f"[{where}] {said}" for where, said in beside.items()]
         whole = "\n".join([*shown[: "before" in beside], text, *shown["before" in beside :]])
-        return Item(head, origin.place(ids.device), whole, data)
+        return AnswerItem(head, origin.place(ids.device), whole, data)
 
     return make
 
@@ -100,28 +100,28 @@ def _memory_words(category: str | None, key: str | None) -> str:
 def message_item(message: Message, ids: ShortIds) -> Make:
     """Return the function that renders a message of a conversation."""
     kind, by = kind_of(message.role)
-    origin = Origin(kind, by, message.timestamp, message.project, message.device)
+    origin = Attribution(kind, by, message.timestamp, message.project, message.device)
     name = hit_name(message.hit)
 
-    def make(room: int) -> Item:
+    def make(room: int) -> AnswerItem:
         text, left = excerpt(message.text, room)
         data = {
             "id": name, "text": text, "origin": kind, "by": by, "when": iso(message.timestamp),
             "project": label(message.project), "device": label(message.device), "session_id": message.session_id,
             "characters_left": left,
         }  # fmt: skip
-        return Item(f"{name} {by}", origin.place(ids.device), text, data)
+        return AnswerItem(f"{name} {by}", origin.place(ids.device), text, data)
 
     return make
 
 
 def turn_item(
-    turn: ShownTurn, origin: Origin, number: int | None = None, start: int = 0, most: int | None = None
+    turn: ShownTurn, origin: Attribution, number: int | None = None, start: int = 0, most: int | None = None
 ) -> Make:
     """Return the function that renders a turn of a conversation; at most ``most`` characters of it are shown."""
     name = hit_name(turn.hit)
 
-    def make(room: int) -> Item:
+    def make(room: int) -> AnswerItem:
         text, left = excerpt(turn.text, min(room, most or room), start)
         data = {
             "id": name, "number": number, "text": text, "origin": origin.kind, "by": origin.by,
@@ -130,7 +130,7 @@ def turn_item(
         }  # fmt: skip
         mark = ", asked for" if turn.focus else ""
         go_on = f"\n[start {len(quote(turn.text)) - left} goes on]" if left and turn.focus else ""
-        return Item(f"{name} {origin.by}{mark}", "", f"{text}{go_on}", data)
+        return AnswerItem(f"{name} {origin.by}{mark}", "", f"{text}{go_on}", data)
 
     return make
 
@@ -138,12 +138,12 @@ def turn_item(
 def memory_item(memory: Remembered, ids: ShortIds, start: int = 0) -> Make:
     """Return the function that renders a memory."""
     by = f"{_memory_words(memory.category, memory.key)} via {label(memory.source)}"
-    place = Origin("memory", by, memory.updated_at, memory.project, memory.device).place(ids.device)
+    place = Attribution("memory", by, memory.updated_at, memory.project, memory.device).place(ids.device)
     head = f"{ids.memory(memory.id)} {by}"
 
-    def make(room: int) -> Item:
+    def make(room: int) -> AnswerItem:
         text, left = excerpt(memory.text, room, start)
-        return Item(head, place, text, {**memory_data(memory), "text": text, "characters_left": left})
+        return AnswerItem(head, place, text, {**memory_data(memory), "text": text, "characters_left": left})
 
     return make
 

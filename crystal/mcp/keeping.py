@@ -8,17 +8,17 @@ from typing import Any
 from crystal.app.background import embed_soon
 from crystal.app.context import open_machine, open_reader
 from crystal.app.memories import remember as keep
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.mcp.asker import ClientContext, refuse_folder
 from crystal.mcp.hits import memory_data
-from crystal.mcp.page import NONCE, Answer
+from crystal.mcp.page import NONCE, ToolAnswer
 from crystal.mcp.said import label
 from crystal.memories.rules import is_as_given
 from crystal.model.recall import Remembered
 from crystal.text.fence import fenced
 
 
-def remember(asker: ClientContext, arguments: Mapping[str, Any], source: str = "mcp") -> Answer:
+def remember(asker: ClientContext, arguments: Mapping[str, Any], source: str = "mcp") -> ToolAnswer:
     """Keep something for good."""
     project, cwd = arguments.get("project"), None
     refuse_folder(project)
@@ -27,7 +27,7 @@ def remember(asker: ClientContext, arguments: Mapping[str, Any], source: str = "
             why = (
                 "project and this_project do not go together" if project else "the folder of this project is not known"
             )
-            raise UsageProblem(why, hint="name the project, or leave both out")
+            raise UsageError(why, hint="name the project, or leave both out")
         project, cwd = ".", asker.folder
     with open_reader():
         pass  # there is a memory: it is not made by the way
@@ -40,11 +40,11 @@ def remember(asker: ClientContext, arguments: Mapping[str, Any], source: str = "
     return _kept(kept, arguments["text"])
 
 
-def _kept(kept: Remembered, asked: str) -> Answer:
+def _kept(kept: Remembered, asked: str) -> ToolAnswer:
     is_whole = is_as_given(kept.text, asked)
     where = "everywhere" if kept.project is None else f"project {label(kept.project)}"
     named = f", under the key {label(kept.key)}" if kept.key else ""
     text = f"remembered as {kept.id}: a {kept.category} for {where}{named}"
     if not is_whole:
         text += "\nnote: secrets and private parts were removed from the text"
-    return Answer(fenced(text, NONCE), {**memory_data(kept), "is_as_given": is_whole})
+    return ToolAnswer(fenced(text, NONCE), {**memory_data(kept), "is_as_given": is_whole})

@@ -21,7 +21,7 @@ Id = str | int
 MAX_IN_A_BATCH = 100
 
 
-class Refused(Exception):
+class McpError(Exception):
     """A request is answered by an error of the protocol."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -56,13 +56,13 @@ class Bad:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MessageBatch:
     """Several messages in one line: a thing of one version of the protocol (2025-03-26)."""
 
     messages: tuple[Request | Notification | Bad, ...]
 
 
-def parse_line(line: bytes) -> Request | Notification | Batch | Bad | None:
+def parse_line(line: bytes) -> Request | Notification | MessageBatch | Bad | None:
     """Read a line; None for what wants nothing: an empty one, or an answer to something that was never asked."""
     if not line.strip():
         return None
@@ -76,7 +76,7 @@ def parse_line(line: bytes) -> Request | Notification | Batch | Bad | None:
         if not value or len(value) > MAX_IN_A_BATCH:
             return Bad(INVALID_REQUEST, f"a batch has 1 to {MAX_IN_A_BATCH} messages, this one has {len(value)}")
         found = (_message(one) for one in value)
-        return Batch(tuple(one for one in found if one is not None))
+        return MessageBatch(tuple(one for one in found if one is not None))
     return _message(value)
 
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from crystal import __version__
 from crystal.errors import CrystalError
 from crystal.mcp.asker import ClientContext
-from crystal.mcp.messages import INVALID_PARAMS, Refused
+from crystal.mcp.messages import INVALID_PARAMS, McpError
 from crystal.text.fence import new_nonce
 
 if TYPE_CHECKING:
-    from crystal.mcp.calls import Call
+    from crystal.mcp.calls import PendingCall
     from crystal.mcp.catalog import Tool
-    from crystal.mcp.page import Answer
+    from crystal.mcp.page import ToolAnswer
     from crystal.mcp.server import Result
 
 INSTRUCTIONS = (
@@ -34,7 +34,7 @@ INSTRUCTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class McpSettings:
     """What the user's settings say about this server."""
 
     aliases: bool = False
@@ -53,13 +53,13 @@ class CrystalOffer:
     name, title, version, instructions = "crystal", "crystal", __version__, INSTRUCTIONS
 
     def __init__(
-        self, asker: ClientContext, settings: Callable[[], Settings], nonce: Callable[[], str] = new_nonce
+        self, asker: ClientContext, settings: Callable[[], McpSettings], nonce: Callable[[], str] = new_nonce
     ) -> None:
         self._asker, self._settings, self._nonce = asker, settings, nonce
         self._forgetting: Any = None
         self._one_at_a_time = threading.Lock()
 
-    def methods(self) -> Mapping[str, Callable[[Mapping[str, Any], Call], Result]]:
+    def methods(self) -> Mapping[str, Callable[[Mapping[str, Any], PendingCall], Result]]:
         """Return every method except the handshake."""
         return {
             "tools/list": lambda params, _: {"tools": _one_page(params, self._definitions())},
@@ -74,24 +74,24 @@ class CrystalOffer:
     def _definitions(self) -> list[dict[str, Any]]:
         return [tool.definition for tool in self._tools(self._settings_or_usual())]
 
-    def _tools(self, settings: Settings) -> tuple[Tool, ...]:
+    def _tools(self, settings: McpSettings) -> tuple[Tool, ...]:
         from crystal.mcp.catalog import ALIASES, TOOLS
 
         return (*TOOLS, *ALIASES) if settings.aliases else TOOLS
 
-    def _settings_or_usual(self) -> Settings:
+    def _settings_or_usual(self) -> McpSettings:
         """Return the settings, or the defaults if they cannot be read: a tool then reports the error."""
         try:
             return self._settings()
         except CrystalError as error:
             sys.stderr.write(f"crystal: error: {error.message}\n")
-            return Settings()
+            return McpSettings()
 
-    def _call(self, params: Mapping[str, Any], _: Call) -> Result:
+    def _call(self, params: Mapping[str, Any], _: PendingCall) -> Result:
         name, given = params["name"], params.get("arguments") or {}
         tools = {tool.name: tool for tool in self._tools(self._settings_or_usual())}
         if name not in tools:
-            raise Refused(INVALID_PARAMS, f"there is no tool {name[:100]!r}")
+            raise McpError(INVALID_PARAMS, f"there is no tool {name[:100]!r}")
         tool = tools[name]
         from crystal.mcp.arguments import checked
 
@@ -107,7 +107,7 @@ class CrystalOffer:
         text = answer.json(nonce) if as_json else answer.markdown(nonce)
         return {"content": [{"type": "text", "text": text}], "isError": False}
 
-    def _run(self, tool: Tool, arguments: dict[str, Any]) -> Answer:
+    def _run(self, tool: Tool, arguments: dict[str, Any]) -> ToolAnswer:
         asker = replace(self._asker, room=self._settings().room)
         place, _, function = tool.run.partition(":")
         module = _imported(place)
@@ -117,7 +117,7 @@ class CrystalOffer:
                 return self._forgetting.forget(asker, arguments)  # type: ignore[no-any-return]
         return getattr(module, function)(asker, arguments)  # type: ignore[no-any-return]
 
-    def _read_resource(self, params: Mapping[str, Any], _: Call) -> Result:
+    def _read_resource(self, params: Mapping[str, Any], _: PendingCall) -> Result:
         asker = replace(self._asker, room=self._settings_or_usual().room)
         return {"contents": _imported("resources").contents(asker, params["uri"], self._nonce())}
 
@@ -131,7 +131,7 @@ def _imported(name: str) -> Any:
 def _one_page(params: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a list; refuse a cursor, because it has one page."""
     if cursor := params.get("cursor"):
-        raise Refused(INVALID_PARAMS, f"there is no page {cursor[:40]!r}: the list has one")
+        raise McpError(INVALID_PARAMS, f"there is no page {cursor[:40]!r}: the list has one")
     return rows
 
 

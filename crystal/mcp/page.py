@@ -30,7 +30,7 @@ NONCE = "\0"
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class AnswerItem:
     """One thing of an answer in both forms.
 
     Attributes:
@@ -53,7 +53,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolAnswer:
     """What a tool answers, in two forms of which one is sent: ``text`` for reading, ``data`` for programs."""
 
     text: str
@@ -79,11 +79,11 @@ def _encoded(data: Json) -> str:
 
 
 def bounded(
-    makers: Iterable[Callable[[int], Item]],
-    compose: Callable[[Sequence[Item]], Answer],
+    makers: Iterable[Callable[[int], AnswerItem]],
+    compose: Callable[[Sequence[AnswerItem]], ToolAnswer],
     room: int,
     longest: int = MAX_LENGTH,
-) -> Answer:
+) -> ToolAnswer:
     """Return an answer with the first of some items, as many as fit; the first one is shortened as needed.
 
     Args:
@@ -92,7 +92,7 @@ def bounded(
         room: Maximum number of characters of the answer, in either form.
         longest: Maximum number of characters shown of one text.
     """
-    items: list[Item] = []
+    items: list[AnswerItem] = []
     left = room - compose(items).size - SPARE
     for make in makers:
         allowed = max(MIN_LENGTH, min(longest, room))
@@ -111,7 +111,9 @@ def bounded(
     return answer
 
 
-def answered(head: str, items: Sequence[Item], name: str, data: Mapping[str, Any], more: str | None) -> Answer:
+def answered(
+    head: str, items: Sequence[AnswerItem], name: str, data: Mapping[str, Any], more: str | None
+) -> ToolAnswer:
     """Compose an answer: a line about it, notes and the items in one fence, and behind it how to get more."""
     if "crystal_get" not in (more or "") and any(_is_cut(item.data) for item in items):
         more = f"{more}; {CUT}" if more else f"more: {CUT}"
@@ -122,18 +124,18 @@ def answered(head: str, items: Sequence[Item], name: str, data: Mapping[str, Any
         lines += [f"[{NONCE} {item.head}{where}]", item.text]
         place = item.place
     whole: Json = {**data, name: [item.data for item in items], "more": more}
-    return Answer("\n".join([fenced("\n".join(lines), NONCE), *([more] if more else [])]), whole)
+    return ToolAnswer("\n".join([fenced("\n".join(lines), NONCE), *([more] if more else [])]), whole)
 
 
 def one_page(
-    makers: Sequence[Callable[[int], Item]],
+    makers: Sequence[Callable[[int], AnswerItem]],
     data: Mapping[str, Any],
     name: str,
     room: int,
     head: Callable[[int], str],
     more: Callable[[int], str],
     limit: int | None = None,
-) -> Answer:
+) -> ToolAnswer:
     """Return a page of a list with its JSON field ``next_offset``, and how to get the next page.
 
     Args:
@@ -147,7 +149,7 @@ def one_page(
     """
     offset = data["offset"]
 
-    def compose(items: Sequence[Item]) -> Answer:
+    def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         at = offset + len(items)
         is_last = at >= len(makers)
         whole = {**data, "next_offset": None if is_last else at}

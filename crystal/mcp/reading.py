@@ -7,11 +7,11 @@ from typing import Any
 
 from crystal.app.context import Machine, open_reader
 from crystal.app.memory_queries import by_key, memory_of
-from crystal.errors import NotFound, UsageProblem
+from crystal.errors import NotFoundError, UsageError
 from crystal.mcp.asker import ClientContext
 from crystal.mcp.hits import Make, ShortIds, memory_item, turn_item
-from crystal.mcp.page import MAX_LENGTH, Answer, Item, Json, answered, bounded
-from crystal.mcp.said import Origin, kind_of, label
+from crystal.mcp.page import MAX_LENGTH, AnswerItem, Json, ToolAnswer, answered, bounded
+from crystal.mcp.said import Attribution, kind_of, label
 from crystal.model.recall import Remembered
 from crystal.sessions.reading import Conversation, SessionSummary, ShownTurn, find_target, read
 from crystal.text.quoting import quote, quote_line
@@ -25,17 +25,17 @@ SHORT_TITLE = 60
 NOTHING: Json = {"kind": "", "session": None, "memory": None, "turns": [], "next_offset": None}
 
 
-def get(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
+def get(asker: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Read what an id or a key names."""
     ident, key = arguments.get("id"), arguments.get("key")
     if (ident is None) == (key is None):
-        raise UsageProblem("give either an id or a key", hint="ids are in the hits of crystal_search")
+        raise UsageError("give either an id or a key", hint="ids are in the hits of crystal_search")
     with open_reader() as machine:
         start = arguments.get("start") or 0
         if key is not None:
             found = by_key(machine, key)
             if found is None:
-                raise NotFound(f"nothing is remembered under the key {key!r}", hint="look with crystal_search")
+                raise NotFoundError(f"nothing is remembered under the key {key!r}", hint="look with crystal_search")
             return of_memory(machine, found, asker.room, start)
         assert ident is not None
         if ident.strip().lower().startswith("mem-"):
@@ -43,49 +43,49 @@ def get(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
         return _of_conversation(machine, asker, ident, arguments)
 
 
-def of_memory(machine: Machine, memory: Remembered, room: int, start: int = 0) -> Answer:
+def of_memory(machine: Machine, memory: Remembered, room: int, start: int = 0) -> ToolAnswer:
     """Return a memory as an answer."""
     ids = ShortIds(machine)
 
-    def compose(items: Sequence[Item]) -> Answer:
+    def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         left = items[0].data["characters_left"] if items else 0
         further = len(quote(memory.text)) - left
         more = f"more: crystal_get with id {ids.memory(memory.id)} and start {further}" if left else None
         data = {**NOTHING, "kind": "memory", "memory": items[0].data if items else None}
         answer = answered("a memory", items, "turns", data, more)
-        return Answer(answer.text, {**answer.data, "turns": []})
+        return ToolAnswer(answer.text, {**answer.data, "turns": []})
 
     return bounded([memory_item(memory, ids, start)], compose, room, longest=room)
 
 
-def _of_conversation(machine: Machine, asker: ClientContext, ident: str, arguments: Mapping[str, Any]) -> Answer:
+def _of_conversation(machine: Machine, asker: ClientContext, ident: str, arguments: Mapping[str, Any]) -> ToolAnswer:
     mirror = machine.mirror_store
     target = find_target(machine.store, ident, mirror=mirror)
     if target.chunk is None:
         for name in ("context", "start"):
             if arguments.get(name):
-                raise UsageProblem(f"{name} goes with a hit, not with a session", hint="leave it out, or use offset")
+                raise UsageError(f"{name} goes with a hit, not with a session", hint="leave it out, or use offset")
         offset = arguments.get("offset") or 0
         return of_session(machine, read(machine.store, target, mirror=mirror), asker.room, offset)
     if arguments.get("offset"):
-        raise UsageProblem("offset goes with a session, not with a hit", hint="leave it out, or use start")
+        raise UsageError("offset goes with a session, not with a hit", hint="leave it out, or use start")
     context = CONTEXT if arguments.get("context") is None else int(arguments["context"])
     conversation = read(machine.store, target, context=context, mirror=mirror)
     return _of_hit(machine, conversation, asker.room, arguments.get("start") or 0)
 
 
-def of_session(machine: Machine, conversation: Conversation, room: int, offset: int) -> Answer:
+def of_session(machine: Machine, conversation: Conversation, room: int, offset: int) -> ToolAnswer:
     """Return a page of a session."""
     session, turns = conversation.session, conversation.turns
     name, about = _head(session, ShortIds(machine))
     if offset and offset >= len(turns):
-        raise UsageProblem(f"offset is {offset}, but there are {len(turns)} turns", hint="use a smaller offset")
+        raise UsageError(f"offset is {offset}, but there are {len(turns)} turns", hint="use a smaller offset")
     makers: list[Make] = []
     for number, turn in enumerate(turns[offset:], offset + 1):
         most = BRIEF if turn.role in BRIEF_ROLES else MAX_LENGTH
         makers.append(turn_item(turn, _origin(turn, session), number, most=most))
 
-    def compose(items: Sequence[Item]) -> Answer:
+    def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         at = offset + len(items)
         next_offset = at if at < len(turns) else None
         more = None if next_offset is None else f"more: crystal_get with id {name} and offset {at}"
@@ -98,7 +98,7 @@ def of_session(machine: Machine, conversation: Conversation, room: int, offset: 
     return bounded(makers, compose, room)
 
 
-def _of_hit(machine: Machine, conversation: Conversation, room: int, start: int) -> Answer:
+def _of_hit(machine: Machine, conversation: Conversation, room: int, start: int) -> ToolAnswer:
     session, turns = conversation.session, conversation.turns
     name, about = _head(session, ShortIds(machine))
     at = next((at for at, turn in enumerate(turns) if turn.focus), 0)
@@ -111,7 +111,7 @@ def _of_hit(machine: Machine, conversation: Conversation, room: int, start: int)
     first = [chosen[at], *chosen[:at][::-1], *chosen[at + 1 :]] if chosen else []
     order = [at, *range(at - 1, -1, -1), *range(at + 1, len(turns))]
 
-    def compose(items: Sequence[Item]) -> Answer:
+    def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         shown = [item for _, item in sorted(zip(order, items, strict=False), key=lambda pair: pair[0])]
         more = f"more: crystal_get with id {name}" if session is not None else None
         data = {**NOTHING, "kind": "hit", "session": _session(session)}
@@ -120,11 +120,11 @@ def _of_hit(machine: Machine, conversation: Conversation, room: int, start: int)
     return bounded(first, compose, room, longest=max(200, room // 2))
 
 
-def _origin(turn: ShownTurn, session: SessionSummary | None) -> Origin:
+def _origin(turn: ShownTurn, session: SessionSummary | None) -> Attribution:
     kind, by = kind_of(turn.role, turn.tool, turn.subagent)
     if session is None:
-        return Origin(kind, by, turn.timestamp)
-    return Origin(kind, by, turn.timestamp, session.project, session.device, session.id)
+        return Attribution(kind, by, turn.timestamp)
+    return Attribution(kind, by, turn.timestamp, session.project, session.device, session.id)
 
 
 def title_of(session: SessionSummary, most: int = TITLE) -> str:
@@ -134,7 +134,7 @@ def title_of(session: SessionSummary, most: int = TITLE) -> str:
 
 def place_of(session: SessionSummary, timestamp: int | None, ids: ShortIds) -> str:
     """Describe in a few words when and where a session went on."""
-    return Origin("user", "user", timestamp, session.project, session.device).place(ids.device)
+    return Attribution("user", "user", timestamp, session.project, session.device).place(ids.device)
 
 
 def session_data(session: SessionSummary) -> Json:

@@ -10,8 +10,8 @@ from crystal.app.context import Machine, open_reader
 from crystal.app.memory_queries import list_memories, memory_of
 from crystal.errors import CrystalError
 from crystal.mcp.asker import ClientContext
-from crystal.mcp.messages import INTERNAL_ERROR, RESOURCE_NOT_FOUND, Refused
-from crystal.mcp.page import Answer, hint_for_agent
+from crystal.mcp.messages import INTERNAL_ERROR, RESOURCE_NOT_FOUND, McpError
+from crystal.mcp.page import ToolAnswer, hint_for_agent
 from crystal.mcp.reading import of_memory, of_session
 from crystal.mcp.said import label
 from crystal.sessions.reading import find_target, read, sessions
@@ -70,23 +70,23 @@ def contents(asker: ClientContext, uri: str, nonce: str) -> list[dict[str, Any]]
     """
     match = _ADDRESS.fullmatch(uri)
     if match is None:
-        raise Refused(RESOURCE_NOT_FOUND, "there is no such resource", {"uri": uri[:300]})
+        raise McpError(RESOURCE_NOT_FOUND, "there is no such resource", {"uri": uri[:300]})
     kind, ident = match[1], unquote(match[2], errors="replace")
     try:
         with open_reader() as machine:
             answer = _read(machine, asker, kind, ident)
     except CrystalError as error:
         if error.exit_code <= 2:  # it is not there, or the id cannot be one
-            raise Refused(RESOURCE_NOT_FOUND, error.message, {"uri": uri[:300]}) from error
+            raise McpError(RESOURCE_NOT_FOUND, error.message, {"uri": uri[:300]}) from error
         hint = f"; {hint_for_agent(error.hint)}" if error.hint else ""
-        raise Refused(INTERNAL_ERROR, f"{error.message}{hint}", {"uri": uri[:300]}) from error
+        raise McpError(INTERNAL_ERROR, f"{error.message}{hint}", {"uri": uri[:300]}) from error
     return [{"uri": uri, "mimeType": MARKDOWN, "text": answer.markdown(nonce)}]
 
 
-def _read(machine: Machine, asker: ClientContext, kind: str, ident: str) -> Answer:
+def _read(machine: Machine, asker: ClientContext, kind: str, ident: str) -> ToolAnswer:
     if kind == "memory":
         return of_memory(machine, memory_of(machine, ident), asker.room)
     target = find_target(machine.store, ident, mirror=machine.mirror_store)
     if target.chunk is not None:
-        raise Refused(RESOURCE_NOT_FOUND, "this is the id of a hit, not of a session", {"hint": "use crystal_get"})
+        raise McpError(RESOURCE_NOT_FOUND, "this is the id of a hit, not of a session", {"hint": "use crystal_get"})
     return of_session(machine, read(machine.store, target, mirror=machine.mirror_store), asker.room, 0)

@@ -20,7 +20,7 @@ def label(text: str | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Attribution:
     """Who said something, when and where. ``kind`` is one of ``KINDS``, ``by`` says it in words."""
 
     kind: str

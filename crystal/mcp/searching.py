@@ -8,10 +8,10 @@ from typing import Any
 
 from crystal.app.context import Machine, open_reader
 from crystal.app.search import checked_role, prepare_search, unreadable_mirror_notes
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.mcp.asker import ClientContext, refuse_folder
 from crystal.mcp.hits import ShortIds, hit_item
-from crystal.mcp.page import Answer, noted, one_page
+from crystal.mcp.page import ToolAnswer, noted, one_page
 from crystal.model.recall import Filters, Hit
 from crystal.search.engine import search as ask
 from crystal.search.request import MAX_LIMIT, SearchResult
@@ -24,7 +24,7 @@ order: what the steps before gave comes first, so that pages neither repeat nor 
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchOutcome:
     """What a question gave: hits but for those of the asker's own session, and how many of those there were."""
 
     result: SearchResult
@@ -32,13 +32,13 @@ class Found:
     own: int
 
 
-def search(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
+def search(asker: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Find what was said or remembered."""
     with open_reader() as machine:
         limit = arguments.get("limit") or min(machine.config.search_limit, 50)
         offset = arguments.get("offset") or 0
         if offset + limit >= MAX_LIMIT:
-            raise UsageProblem(
+            raise UsageError(
                 f"offset {offset} and limit {limit} reach beyond {MAX_LIMIT} hits", hint="ask more narrowly"
             )
         found = find(machine, asker, arguments, offset + limit + 1)
@@ -55,7 +55,7 @@ def search(asker: ClientContext, arguments: Mapping[str, Any]) -> Answer:
     return one_page(makers, data, "hits", asker.room, head, lambda at: f"offset={at}", limit)
 
 
-def find(machine: Machine, asker: ClientContext, arguments: Mapping[str, Any], count: int) -> Found:
+def find(machine: Machine, asker: ClientContext, arguments: Mapping[str, Any], count: int) -> SearchOutcome:
     """Return the first ``count`` hits that are not of the caller's own session."""
     refuse_folder(arguments.get("project"))
     checked_role(arguments.get("role"))
@@ -82,14 +82,14 @@ def find(machine: Machine, asker: ClientContext, arguments: Mapping[str, Any], c
         hits = [hit for hit in told.values() if own is None or hit.session_id != own]
         if len(hits) >= count or len(results[-1].hits) < step:
             break
-    return Found(results[0], tuple(hits[:count]), len(told) - len(hits))
+    return SearchOutcome(results[0], tuple(hits[:count]), len(told) - len(hits))
 
 
 def _filters(arguments: Mapping[str, Any], now: Callable[[], int]) -> Filters:
     values: dict[str, Any] = {name: arguments.get(name) for name in FILTERS}
     start, end = moment(arguments, "since", now()), moment(arguments, "before", now())
     if start is not None and end is not None and start >= end:
-        raise UsageProblem("since must be earlier than before", hint="swap them")
+        raise UsageError("since must be earlier than before", hint="swap them")
     return Filters(**values, since=start, before=end)
 
 

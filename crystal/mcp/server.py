@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from crystal.mcp.calls import Call, Calls
+from crystal.mcp.calls import Calls, PendingCall
 from crystal.mcp.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -22,9 +22,9 @@ from crystal.mcp.messages import (
     PARSE_ERROR,
     UNSUPPORTED_VERSION,
     Bad,
-    Batch,
+    McpError,
+    MessageBatch,
     Notification,
-    Refused,
     Request,
     error_of,
     parse_line,
@@ -52,7 +52,7 @@ SECONDS_AFTER_THE_END = 10.0
 Result = dict[str, Any]
 
 
-class Offer(Protocol):
+class ServerMethods(Protocol):
     """What a server has to offer, by method: each function takes the params and gives the result."""
 
     name: str
@@ -60,14 +60,14 @@ class Offer(Protocol):
     title: str
     instructions: str
 
-    def methods(self) -> Mapping[str, Callable[[Mapping[str, Any], Call], Result]]:
+    def methods(self) -> Mapping[str, Callable[[Mapping[str, Any], PendingCall], Result]]:
         """Return every method except the handshake."""
 
 
 class Server:
     """One client, from its first line to the end of its input."""
 
-    def __init__(self, wire: Wire, offer: Offer) -> None:
+    def __init__(self, wire: Wire, offer: ServerMethods) -> None:
         self._wire, self._offer = wire, offer
         self._calls = Calls()
         self._version = GREETED[-1]
@@ -80,13 +80,13 @@ class Server:
                 self._wire.write(error_of(None, PARSE_ERROR, f"a line has more than {MAX_BYTES} bytes"))
                 continue
             message = parse_line(line)
-            if isinstance(message, Batch):
+            if isinstance(message, MessageBatch):
                 self._take_batch(message)
             elif message is not None:
                 self._take(message)
         self._calls.finish(SECONDS_AFTER_THE_END)
 
-    def _take_batch(self, batch: Batch) -> None:
+    def _take_batch(self, batch: MessageBatch) -> None:
         if self._version != WITH_BATCHES:
             self._wire.write(error_of(None, INVALID_REQUEST, f"only version {WITH_BATCHES} has batches"))
             return
@@ -102,7 +102,7 @@ class Server:
         else:
             try:
                 self._answer(message)
-            except Refused as error:
+            except McpError as error:
                 self._wire.write(error_of(message.id, error.code, error.message, error.data))
 
     def _answer(self, request: Request) -> None:
@@ -112,7 +112,7 @@ class Server:
         elif request.method in self._methods:
             self._calls.start(request.id, lambda call: self._work(request, version or self._version, call))
         else:
-            raise Refused(METHOD_NOT_FOUND, f"method {request.method[:100]!r} is not supported")
+            raise McpError(METHOD_NOT_FOUND, f"method {request.method[:100]!r} is not supported")
 
     def _greeting(self, request: Request, version: str | None) -> Result:
         if request.method == "ping":
@@ -120,21 +120,21 @@ class Server:
         about = {"capabilities": CAPABILITIES, "instructions": self._offer.instructions}
         if request.method == "server/discover":
             if version is None:
-                raise Refused(METHOD_NOT_FOUND, f"server/discover belongs to {MODERN[-1]}: name it in params._meta")
+                raise McpError(METHOD_NOT_FOUND, f"server/discover belongs to {MODERN[-1]}: name it in params._meta")
             return self._stamped("server/discover", version, {"supportedVersions": list(MODERN), **about})
         asked = request.params.get("protocolVersion")
         if not isinstance(asked, str):
-            raise Refused(INVALID_PARAMS, "protocolVersion is missing")
+            raise McpError(INVALID_PARAMS, "protocolVersion is missing")
         self._version = asked if asked in GREETED else GREETED[-1]
         return {"protocolVersion": self._version, "serverInfo": self._info(), **about}
 
-    def _work(self, request: Request, version: str, call: Call) -> None:
+    def _work(self, request: Request, version: str, call: PendingCall) -> None:
         """Answer a request in a thread, whatever happens."""
         try:
             _check(request, version)
             result = self._stamped(request.method, version, self._methods[request.method](request.params, call))
             answer = result_of(request.id, result)
-        except Refused as error:
+        except McpError as error:
             answer = error_of(request.id, error.code, error.message, error.data)
         except Exception as error:  # noqa: BLE001 - a bug in one answer must not end the others
             sys.excepthook(type(error), error, error.__traceback__)
@@ -161,10 +161,10 @@ def _version_of(request: Request) -> str | None:
         return None
     version = meta[VERSION_KEY]
     if not isinstance(version, str) or not isinstance(meta.get(CAPABILITIES_KEY), dict):
-        raise Refused(INVALID_PARAMS, f"params._meta has a string {VERSION_KEY} and an object {CAPABILITIES_KEY}")
+        raise McpError(INVALID_PARAMS, f"params._meta has a string {VERSION_KEY} and an object {CAPABILITIES_KEY}")
     if version not in MODERN:
         known = {"supported": list(MODERN), "requested": version}
-        raise Refused(UNSUPPORTED_VERSION, f"version {version[:40]!r} is not supported", known)
+        raise McpError(UNSUPPORTED_VERSION, f"version {version[:40]!r} is not supported", known)
     return version
 
 
@@ -178,14 +178,14 @@ def _check(request: Request, version: str) -> None:
     try:
         methods.validate_client_request(request.method, version, request.params)
     except KeyError:
-        raise Refused(METHOD_NOT_FOUND, f"method {request.method!r} is not in version {version}") from None
+        raise McpError(METHOD_NOT_FOUND, f"method {request.method!r} is not in version {version}") from None
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in wrong["loc"])
-        raise Refused(INVALID_PARAMS, f"{request.method}: {place}: {wrong['msg']}") from None
+        raise McpError(INVALID_PARAMS, f"{request.method}: {place}: {wrong['msg']}") from None
 
 
-def serve(offer: Offer) -> None:
+def serve(offer: ServerMethods) -> None:
     """Serve the client at the other end of this process's standard input and output; ends the process.
 
     Nothing is left to clean up: what a tool writes, it writes in one transaction.

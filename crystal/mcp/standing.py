@@ -10,7 +10,7 @@ from crystal.app.context import open_reader
 from crystal.app.mirror import mirror_notes
 from crystal.app.status import gather
 from crystal.mcp.asker import ClientContext
-from crystal.mcp.page import NONCE, Answer, Json, noted
+from crystal.mcp.page import NONCE, Json, ToolAnswer, noted
 from crystal.mcp.said import label
 from crystal.text.fence import fenced
 from crystal.text.quoting import quote_line
@@ -20,7 +20,7 @@ MAX_PROBLEMS = 10
 MESSAGE = 300
 
 
-def status(asker: ClientContext, _: Mapping[str, Any]) -> Answer:
+def status(asker: ClientContext, _: Mapping[str, Any]) -> ToolAnswer:
     """Return what is kept, what waits, and what is wrong."""
     with open_reader() as machine:
         found = gather(machine)
@@ -49,7 +49,7 @@ def status(asker: ClientContext, _: Mapping[str, Any]) -> Answer:
         "problems": problems,
         "notes": noted(notes),
     }  # fmt: skip
-    return Answer(fenced("\n".join(_lines(data)), NONCE), data)
+    return ToolAnswer(fenced("\n".join(_lines(data)), NONCE), data)
 
 
 def _capture_words(capture: Json) -> str:

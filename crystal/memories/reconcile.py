@@ -16,9 +16,9 @@ from pathlib import Path
 
 from crystal.config.paths import MEMORY_RECORD
 from crystal.memories.record import (
-    Contents,
     DamagedLine,
-    Entry,
+    MemoryEntry,
+    RecordContents,
     append_entries,
     forget_in_record,
     join_former,
@@ -83,7 +83,7 @@ def record_changes(store: Store, path: Path) -> None:
         _reconcile(store, path)
         return
     entries = [
-        Entry(version, tuple(former_in_rows(store, rows)))
+        MemoryEntry(version, tuple(former_in_rows(store, rows)))
         for uid, rows in store.changed_memories.items()
         if (version := memories.version_of(store, uid)) is not None
     ]
@@ -138,7 +138,7 @@ def find_faults(store: Store, agents: Path, own: Path) -> Iterator[RecordFault]:
         yield from _differences(path, contents, known, forgotten, is_own=path == own, is_grown=is_grown)
 
 
-def _damaged_lines(path: Path, contents: Contents, noted: str | None) -> Iterator[RecordFault]:
+def _damaged_lines(path: Path, contents: RecordContents, noted: str | None) -> Iterator[RecordFault]:
     for line in contents.damaged:
         what = "is cut off" if line.is_torn else "is damaged"
         message = f"line {line.number}, from byte {line.offset} on, {what}"
@@ -146,7 +146,13 @@ def _damaged_lines(path: Path, contents: Contents, noted: str | None) -> Iterato
 
 
 def _differences(
-    path: Path, contents: Contents, known: dict[str, Entry], forgotten: set[str], *, is_own: bool, is_grown: bool
+    path: Path,
+    contents: RecordContents,
+    known: dict[str, MemoryEntry],
+    forgotten: set[str],
+    *,
+    is_own: bool,
+    is_grown: bool,
 ) -> Iterator[RecordFault]:
     recorded = contents.entries
     left = recorded.keys() & forgotten
@@ -198,7 +204,7 @@ def _is_unfinished(line: DamagedLine, noted: str | None) -> bool:
     return line.is_torn and noted == str(line.offset)
 
 
-def _take_in(store: Store, contents: Contents, *, is_in_step: bool, changed: Collection[str] = ()) -> Outcome:
+def _take_in(store: Store, contents: RecordContents, *, is_in_step: bool, changed: Collection[str] = ()) -> Outcome:
     """Update the database from newer versions in the record.
 
     Runs inside a transaction that has changed some memories.
@@ -219,7 +225,7 @@ def _take_in(store: Store, contents: Contents, *, is_in_step: bool, changed: Col
     return Outcome(returned, corrected)
 
 
-def _better(recorded: Entry, here: Entry, *, is_proved: bool) -> Entry:
+def _better(recorded: MemoryEntry, here: MemoryEntry, *, is_proved: bool) -> MemoryEntry:
     """Return the winning version with the history of both; with equal times the record wins."""
     theirs, ours = recorded.version.memory, here.version.memory
     is_chosen = theirs.updated_at > ours.updated_at or (theirs.updated_at == ours.updated_at and is_proved)
@@ -227,17 +233,17 @@ def _better(recorded: Entry, here: Entry, *, is_proved: bool) -> Entry:
     return replace(chosen, former=join_former(here.former, recorded.former))
 
 
-def _agree(one: Entry, other: Entry) -> bool:
+def _agree(one: MemoryEntry, other: MemoryEntry) -> bool:
     """Return True if two entries are equal. A project's name and repository may change without the memory."""
     return one.version.memory == _with_project_of(other, one) and one.former == other.former
 
 
-def _with_project_of(entry: Entry, other: Entry) -> object:
+def _with_project_of(entry: MemoryEntry, other: MemoryEntry) -> object:
     there = other.version.memory
     return replace(entry.version.memory, project=there.project, cwd=there.cwd)
 
 
-def _says(contents: Contents, entries: dict[str, Entry]) -> bool:
+def _says(contents: RecordContents, entries: dict[str, MemoryEntry]) -> bool:
     recorded = contents.entries
     if recorded.keys() != entries.keys():
         return False
@@ -247,10 +253,10 @@ def _says(contents: Contents, entries: dict[str, Entry]) -> bool:
     )
 
 
-def _entries(store: Store) -> dict[str, Entry]:
+def _entries(store: Store) -> dict[str, MemoryEntry]:
     history = all_history(store)
     found = [version for _, version in memories.versions_after(store, 0, -1)]
-    return {one.memory.id: Entry(one, tuple(history.get(one.memory.id, ()))) for one in found}
+    return {one.memory.id: MemoryEntry(one, tuple(history.get(one.memory.id, ()))) for one in found}
 
 
 def _size(path: Path) -> int | None:

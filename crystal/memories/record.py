@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from crystal.config.paths import make_private_dir, refused, sync_folder, write_private
-from crystal.errors import CrystalError, StoreFull
-from crystal.memories.serialize import BadMemory, memory_from_dict, memory_to_dict
+from crystal.errors import CrystalError, StoreFullError
+from crystal.memories.serialize import InvalidMemoryError, memory_from_dict, memory_to_dict
 from crystal.model.capture import Category, MemoryStatus
 from crystal.model.recall import FormerMemory
 from crystal.store.memories.memories import Version
@@ -33,7 +33,7 @@ _CHECKSUM_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MemoryEntry:
     """Memory according to one line, or to all its lines together. ``former`` are its earlier versions, oldest first."""
 
     version: Version
@@ -51,15 +51,15 @@ class DamagedLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class RecordContents:
     """Content of a record: each memory by its id, in the order of first lines. ``size`` is None if there is no file."""
 
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, MemoryEntry] = field(default_factory=dict)
     damaged: tuple[DamagedLine, ...] = ()
     size: int | None = None
 
 
-def encode_entry(entry: Entry) -> bytes:
+def encode_entry(entry: MemoryEntry) -> bytes:
     """Return the line for the current state of a memory, with its newline."""
     former = [[one.text, one.category, one.status, one.from_at, one.until_at] for one in entry.former]
     fields = {"v": FORMAT, "memory": memory_to_dict(entry.version), "former": former}
@@ -67,7 +67,7 @@ def encode_entry(entry: Entry) -> bytes:
     return body[:-1] + _CHECKSUM + _checksum(body) + b'"}\n'
 
 
-def decode_line(line: bytes) -> Entry:
+def decode_line(line: bytes) -> MemoryEntry:
     """Parse a line without its newline.
 
     Raises:
@@ -76,17 +76,17 @@ def decode_line(line: bytes) -> Entry:
     begin, found, end = line.rpartition(_CHECKSUM)
     body = begin + b"}"
     if not found or end != _checksum(body) + b'"}':
-        raise BadMemory("the line is damaged")
+        raise InvalidMemoryError("the line is damaged")
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise BadMemory("the line is not JSON") from error
+        raise InvalidMemoryError("the line is not JSON") from error
     if not isinstance(fields, dict) or fields.get("v") != FORMAT or not isinstance(fields.get("former"), list):
-        raise BadMemory("the line is of another format", hint="update crystal")
-    return Entry(memory_from_dict(fields.get("memory")), tuple(_former(row) for row in fields["former"]))
+        raise InvalidMemoryError("the line is of another format", hint="update crystal")
+    return MemoryEntry(memory_from_dict(fields.get("memory")), tuple(_former(row) for row in fields["former"]))
 
 
-def read_record(path: Path) -> Contents:
+def read_record(path: Path) -> RecordContents:
     """Read a record. Damaged lines are set aside.
 
     Raises:
@@ -95,27 +95,27 @@ def read_record(path: Path) -> Contents:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return Contents()
+        return RecordContents()
     except OSError as error:
         raise refused(error, path) from error
-    entries: dict[str, Entry] = {}
+    entries: dict[str, MemoryEntry] = {}
     damaged: list[DamagedLine] = []
     offset = 0
     for number, line in enumerate(_lines(data), 1):
         try:
             if not line.endswith(b"\n"):
-                raise BadMemory("the line is cut off")
+                raise InvalidMemoryError("the line is cut off")
             entry = decode_line(line[:-1])
-        except BadMemory:
+        except InvalidMemoryError:
             damaged.append(DamagedLine(number, offset, line, not line.endswith(b"\n")))
         else:
             uid = entry.version.memory.id
             entries[uid] = _joined(entries[uid], entry) if uid in entries else entry
         offset += len(line)
-    return Contents(entries, tuple(damaged), len(data))
+    return RecordContents(entries, tuple(damaged), len(data))
 
 
-def append_entries(path: Path, size: int, entries: Iterable[Entry]) -> int:
+def append_entries(path: Path, size: int, entries: Iterable[MemoryEntry]) -> int:
     """Append lines after ``size`` bytes and make them durable; return the new size.
 
     Bytes after ``size`` are the unfinished line of a killed process: they are cut off.
@@ -140,7 +140,7 @@ def append_entries(path: Path, size: int, entries: Iterable[Entry]) -> int:
     return size + len(data)
 
 
-def write_record(path: Path, entries: Iterable[Entry]) -> int:
+def write_record(path: Path, entries: Iterable[MemoryEntry]) -> int:
     """Replace a record as a whole, durably. Return its size. After a crash the old or the new one is there.
 
     Raises:
@@ -193,7 +193,7 @@ def join_former(known: Iterable[FormerMemory], more: Iterable[FormerMemory]) -> 
     return tuple(sorted(dict.fromkeys([*known, *more]), key=lambda one: one.until_at))
 
 
-def _joined(known: Entry, later: Entry) -> Entry:
+def _joined(known: MemoryEntry, later: MemoryEntry) -> MemoryEntry:
     return replace(later, former=tuple(dict.fromkeys([*known.former, *later.former])))
 
 
@@ -208,16 +208,16 @@ def _checksum(body: bytes) -> bytes:
 
 def _former(row: Any) -> FormerMemory:
     if not isinstance(row, list) or len(row) != 5:
-        raise BadMemory("the line has an invalid former text")
+        raise InvalidMemoryError("the line has an invalid former text")
     text, category, status, from_at, until_at = row
     if category not in get_args(Category) or status not in get_args(MemoryStatus) or not isinstance(text, str):
-        raise BadMemory("the line has an invalid former text")
+        raise InvalidMemoryError("the line has an invalid former text")
     if type(from_at) is not int or type(until_at) is not int:
-        raise BadMemory("the line has an invalid time")
+        raise InvalidMemoryError("the line has an invalid time")
     return FormerMemory(text, cast("Category", category), cast("MemoryStatus", status), from_at, until_at)
 
 
 def _translated(error: OSError, path: Path) -> CrystalError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return StoreFull(f"{path}: no space left", hint="free some disk space; nothing was lost")
+        return StoreFullError(f"{path}: no space left", hint="free some disk space; nothing was lost")
     return refused(error, path)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import cast, get_args
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.model.capture import Category, MemoryStatus
 from crystal.model.recall import Remembered
 
@@ -48,13 +48,13 @@ def cleaned_text(text: str, clean: CleanText) -> str:
     """
     plain = _storable(text).strip()
     if not plain:
-        raise UsageProblem("the text is empty", hint='try: crystal remember "we deploy on Fridays"')
+        raise UsageError("the text is empty", hint='try: crystal remember "we deploy on Fridays"')
     _refuse_long(plain, MAX_GIVEN)
     kept, findings = clean(plain)
     kept = kept.strip()
     if findings and not any(character.isalnum() for character in _LEFT_OUT.sub("", kept)):
         what = ", ".join(sorted(findings))
-        raise UsageProblem(
+        raise UsageError(
             f"not remembered: the text is nothing but {what}",
             hint="crystal stores no secrets; remember where it is kept instead",
         )
@@ -75,13 +75,13 @@ def cleaned_key(key: str, clean: CleanText) -> str:
     """
     plain = unicodedata.normalize("NFC", key).strip()
     if not plain:
-        raise UsageProblem("the key is empty", hint="give a name: --key user_name")
+        raise UsageError("the key is empty", hint="give a name: --key user_name")
     if len(plain) > MAX_KEY:
-        raise UsageProblem(f"the key has {len(plain):,} characters, a key has at most {MAX_KEY}", hint="shorten it")
+        raise UsageError(f"the key has {len(plain):,} characters, a key has at most {MAX_KEY}", hint="shorten it")
     if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in plain):
-        raise UsageProblem("the key has a control character", hint="use letters, digits and punctuation")
+        raise UsageError("the key has a control character", hint="use letters, digits and punctuation")
     if clean(plain)[1]:
-        raise UsageProblem("the key holds a secret", hint="give it another name")
+        raise UsageError("the key holds a secret", hint="give it another name")
     return plain
 
 
@@ -93,7 +93,7 @@ def refuse_named_secret(key: str, text: str, clean_line: CleanLine) -> None:
     """
     findings = clean_line(json.dumps({key: text}, ensure_ascii=False).encode())[1]
     if findings:
-        raise UsageProblem(
+        raise UsageError(
             f"the value of {key!r} is a secret ({', '.join(sorted(findings))}), which crystal does not keep",
             hint="remember where it is kept instead",
         )
@@ -108,9 +108,9 @@ def cleaned_name(name: str, clean: CleanText) -> str:
     plain = unicodedata.normalize("NFC", name).strip()
     if not plain or len(plain) > MAX_NAME:
         size = f"has {len(plain):,} characters, at most {MAX_NAME} may be" if plain else "is empty"
-        raise UsageProblem(f"the project's name {size}", hint="give its name or its folder")
+        raise UsageError(f"the project's name {size}", hint="give its name or its folder")
     if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in plain) or clean(plain)[1]:
-        raise UsageProblem("the project's name has characters that are not allowed", hint="give its name or its folder")
+        raise UsageError("the project's name has characters that are not allowed", hint="give its name or its folder")
     return plain
 
 
@@ -122,7 +122,7 @@ def checked_category(category: str) -> Category:
     """
     plain = category.strip().lower()
     if plain not in CATEGORIES:
-        raise UsageProblem(f"there is no category {category!r}", hint=f"use {', '.join(CATEGORIES)}")
+        raise UsageError(f"there is no category {category!r}", hint=f"use {', '.join(CATEGORIES)}")
     return cast("Category", plain)
 
 
@@ -134,7 +134,7 @@ def checked_status(status: str) -> MemoryStatus:
     """
     plain = status.strip().lower()
     if plain not in STATUSES:
-        raise UsageProblem(f"there is no status {status!r}", hint=f"use {', '.join(STATUSES)}, or all")
+        raise UsageError(f"there is no status {status!r}", hint=f"use {', '.join(STATUSES)}, or all")
     return cast("MemoryStatus", plain)
 
 
@@ -146,7 +146,7 @@ def changed(one: Remembered, now: int, **fields: object) -> Remembered:
 
 def _refuse_long(text: str, most: int) -> None:
     if len(text) > most:
-        raise UsageProblem(
+        raise UsageError(
             f"the text has {len(text):,} characters, a memory has at most {MAX_TEXT:,}",
             hint="shorten it, or remember it in parts",
         )

@@ -6,7 +6,7 @@ import unicodedata
 from typing import Any, cast
 
 from crystal.config.paths import AGENT_ID
-from crystal.errors import Damaged
+from crystal.errors import DamagedError
 from crystal.memories.rules import CATEGORIES, MAX_KEY, MAX_TEXT, MAX_TIME, MEMORY_ID, STATUSES
 from crystal.model.capture import Category, MemoryStatus, Project, is_unicode
 from crystal.model.recall import Remembered
@@ -17,7 +17,7 @@ MAX_PATH_CHARS = 8192
 MAX_SESSION_CHARS = 4096
 
 
-class BadMemory(Damaged):
+class InvalidMemoryError(DamagedError):
     """A field is missing or invalid: the writer has a fault, or is another version."""
 
 
@@ -47,14 +47,14 @@ def memory_from_dict(words: Any) -> Version:
         BadMemory: A field is missing or invalid.
     """
     if not isinstance(words, dict):
-        raise BadMemory("the message has no memory")
+        raise InvalidMemoryError("the message has no memory")
     place = None if words.get("project") is None else _project(words["project"])
     agent = _text(words, "agent", MAX_NAME_CHARS)
     if AGENT_ID.fullmatch(agent) is None:
-        raise BadMemory("the memory has no agent")
+        raise InvalidMemoryError("the memory has no agent")
     ident = _text(words, "id", MAX_NAME_CHARS)
     if MEMORY_ID.fullmatch(ident) is None:
-        raise BadMemory("the memory has no id")
+        raise InvalidMemoryError("the memory has no id")
     return Version(
         Remembered(
             id=ident,
@@ -78,7 +78,7 @@ def memory_from_dict(words: Any) -> Version:
 def _told(words: dict[str, Any]) -> str:
     text = _text(words, "text", MAX_TEXT)
     if not text.strip():
-        raise BadMemory("the memory has no text")
+        raise InvalidMemoryError("the memory has no text")
     return text
 
 
@@ -88,35 +88,35 @@ def _key(words: dict[str, Any]) -> str | None:
     key = _text(words, "key", MAX_KEY)
     is_plain = unicodedata.normalize("NFC", key).strip() == key
     if not is_plain or any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in key):
-        raise BadMemory("the memory has no key that can be one")
+        raise InvalidMemoryError("the memory has no key that can be one")
     return key
 
 
 def _one_of(words: dict[str, Any], name: str, known: tuple[str, ...]) -> str:
     value = words.get(name)
     if value not in known:
-        raise BadMemory(f"the memory has no {name} that this crystal knows", hint="update crystal")
+        raise InvalidMemoryError(f"the memory has no {name} that this crystal knows", hint="update crystal")
     return str(value)
 
 
 def _text(words: dict[str, Any], name: str, most: int) -> str:
     value = words.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= most or not is_unicode(value) or "\0" in value:
-        raise BadMemory(f"the memory has no {name}")
+        raise InvalidMemoryError(f"the memory has no {name}")
     return value
 
 
 def _moment(words: dict[str, Any], name: str) -> int:
     value = words.get(name)
     if type(value) is not int or not 0 <= value <= MAX_TIME:
-        raise BadMemory(f"the memory has no {name}")
+        raise InvalidMemoryError(f"the memory has no {name}")
     return value
 
 
 def _project(row: Any) -> Project:
     is_row = isinstance(row, list) and len(row) == 4
     if not is_row or not row[0] or row[3] is None or not all(_is_project_field(field) for field in row):
-        raise BadMemory("the memory has an invalid project")
+        raise InvalidMemoryError("the memory has an invalid project")
     return Project(*row)
 
 

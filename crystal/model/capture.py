@@ -104,7 +104,7 @@ class RawSegment(NamedTuple):
         return self.start + len(self.raw)
 
 
-class Piece(NamedTuple):
+class SegmentPiece(NamedTuple):
     """A run of lines of a segment in one ledger state.
 
     ``clean`` holds the lines as they may be stored (secrets and private spans taken out), and is empty unless
@@ -141,7 +141,7 @@ class Segment(NamedTuple):
     path: str
     before: Watermark
     after: Watermark
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SegmentPiece, ...]
     findings: tuple[Finding, ...] = ()
     private_uuids: tuple[str, ...] = ()
 

@@ -1,8 +1,8 @@
 """Requests to providers of models: bounded in time and in size, never redirected, and failures told apart.
 
-What a person can do decides the error: wait (``ModelUnavailable``), look at the text (``TextRefused``,
-``ServerFault``), or change a setting (``Denied``, ``NotConfigured``, ``WrongAnswer``). Messages name the status and
-the provider's error code, never what was sent or the key.
+What a person can do decides the error: wait (``ModelUnavailableError``), look at the text (``TextRefusedError``,
+``ServerFaultError``), or change a setting (``DeniedError``, ``NotConfiguredError``, ``WrongAnswerError``). Messages
+name the status and the provider's error code, never what was sent or the key.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import orjson
 
 from crystal.errors import (
     CrystalError,
-    Denied,
-    ModelUnavailable,
-    NotConfigured,
-    ServerFault,
-    TextRefused,
-    UsageProblem,
-    WrongAnswer,
+    DeniedError,
+    ModelUnavailableError,
+    NotConfiguredError,
+    ServerFaultError,
+    TextRefusedError,
+    UsageError,
+    WrongAnswerError,
 )
 
 CONNECT_SECONDS = 10.0
@@ -72,7 +72,7 @@ def post_json(
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.InvalidURL) as error:
         raise _unreachable(name, url, error, may_be_billed=False) from error
     except httpx.TimeoutException as error:
-        raise ServerFault(f"{name} did not answer in time", may_be_billed=True) from error
+        raise ServerFaultError(f"{name} did not answer in time", may_be_billed=True) from error
     except httpx.HTTPError as error:
         raise _unreachable(name, url, error, may_be_billed=True) from error
     return parsed(name, held)
@@ -95,7 +95,7 @@ def address(url: str, *, scheme: str = "") -> str:
             return full
     except ValueError:
         pass
-    raise UsageProblem("the provider's address cannot be used", hint="for example http://localhost:8080/v1")
+    raise UsageError("the provider's address cannot be used", hint="for example http://localhost:8080/v1")
 
 
 def parsed(name: str, held: bytes) -> Any:
@@ -104,7 +104,7 @@ def parsed(name: str, held: bytes) -> Any:
         return orjson.loads(held)
     except ValueError as error:
         message = f"{name} answered with {len(held)} bytes that are not JSON"
-        raise ServerFault(message, may_be_billed=True) from error
+        raise ServerFaultError(message, may_be_billed=True) from error
 
 
 def refusal(name: str, status: int, headers: Mapping[str, str], held: bytes) -> CrystalError:
@@ -115,16 +115,16 @@ def refusal(name: str, status: int, headers: Mapping[str, str], held: bytes) -> 
         codes = ""
     message = f"{name} answered {status}" + (f" ({codes})" if codes else "")
     if status in (401, 402, 403) or "API_KEY_INVALID" in codes:
-        return Denied(message, hint="check the API key and the account behind it")
+        return DeniedError(message, hint="check the API key and the account behind it")
     if status in (400, 413, 422):
-        return TextRefused(message, hint="check the model's name and its other settings")
+        return TextRefusedError(message, hint="check the model's name and its other settings")
     if status == 404:
-        return NotConfigured(message, hint="check the settings of the model's name and base_url")
+        return NotConfiguredError(message, hint="check the settings of the model's name and base_url")
     if status in (408, 409, 425, 429, 503):
-        return ModelUnavailable(message, seconds=retry_after(headers))
+        return ModelUnavailableError(message, seconds=retry_after(headers))
     if status >= 500:
-        return ServerFault(message)
-    return WrongAnswer(message, hint="check the setting of the base_url")
+        return ServerFaultError(message)
+    return WrongAnswerError(message, hint="check the setting of the base_url")
 
 
 def labels(answer: object) -> str:
@@ -180,15 +180,15 @@ def _read(name: str, chunks: Iterable[bytes], deadline: float, max_bytes: int) -
     for chunk in chunks:
         held += chunk
         if len(held) > max_bytes:
-            raise ServerFault(f"{name} answered with more than {max_bytes} bytes", may_be_billed=True)
+            raise ServerFaultError(f"{name} answered with more than {max_bytes} bytes", may_be_billed=True)
         if time.monotonic() > deadline:
-            raise ServerFault(f"{name} did not finish its answer in time", may_be_billed=True)
+            raise ServerFaultError(f"{name} did not finish its answer in time", may_be_billed=True)
     return bytes(held)
 
 
-def _unreachable(name: str, url: str, error: Exception, *, may_be_billed: bool) -> ModelUnavailable:
+def _unreachable(name: str, url: str, error: Exception, *, may_be_billed: bool) -> ModelUnavailableError:
     words = f"{name} at {shown(url)} cannot be reached ({type(error).__name__})"
-    return ModelUnavailable(words, may_be_billed=may_be_billed, hint="is it running?")
+    return ModelUnavailableError(words, may_be_billed=may_be_billed, hint="is it running?")
 
 
 def _authorities(url: str) -> ssl.SSLContext | bool:

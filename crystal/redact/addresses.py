@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from crystal.redact.engine import Lazy, compiled, stretches
 from crystal.redact.judge import is_stand_in, looks_random
 from crystal.redact.spans import ADDRESS, HEADER, Span
-from crystal.redact.work import CALL, FINDING, Work
+from crystal.redact.work import CALL, FINDING, RedactionWork
 
 _USER = rb"[^\s\"'<>/?#@:\xff]*"
 URL_HINTS = (
@@ -121,7 +121,7 @@ _PGPASS = (
 PGPASS_HINTS = (_PGPASS_HINT,)
 
 
-def pgpass_spans(text: bytes, work: Work) -> Iterator[Span]:
+def pgpass_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the passwords in lines ``host:port:database:user:password``, as .pgpass has them."""
     for place in stretches(text, PGPASS_HINTS):
         for found in compiled(_PGPASS).finditer(text, *place):
@@ -143,7 +143,7 @@ def _is_pgpass(found: re.Match[bytes]) -> bool:
 _DIGIT_AND_LETTER = Lazy(rb"[0-9].*[A-Za-z]|[A-Za-z].*[0-9]")
 
 
-def command_spans(text: bytes, work: Work) -> Iterator[Span]:
+def command_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the passwords that are given to commands in short options."""
     for start, end in stretches(text, COMMAND_HINTS):
         part = text[start:end]
@@ -160,7 +160,7 @@ def _option_spans(
     commands: tuple[bytes, ...],
     ends: bytes,
     pattern: re.Pattern[bytes],
-    work: Work,
+    work: RedactionWork,
 ) -> Iterator[Span]:
     for found in pattern.finditer(text, *place):
         work.spend(2 * FINDING)
@@ -179,7 +179,7 @@ def _is_option_of(commands: tuple[bytes, ...], ends: bytes, before: bytes) -> bo
     return any(re.search(rb"\b" + re.escape(word) + rb"\b", before) for word in commands if word in before)
 
 
-def url_spans(text: bytes, work: Work) -> Iterator[Span]:
+def url_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the passwords in URLs, and tokens that stand where the user does. User and host stay."""
     work.spend(len(text) * 5)
     for found in compiled(_URL).finditer(text):
@@ -194,7 +194,7 @@ def url_spans(text: bytes, work: Work) -> Iterator[Span]:
     yield from _database_spans(text, work)
 
 
-def _database_spans(text: bytes, work: Work) -> Iterator[Span]:
+def _database_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the passwords with a slash in them: only in addresses of databases, where no path could be meant."""
     small = text.lower()
     if not any(scheme in small for scheme in (b"postgres", b"mysql", b"mariadb", b"mongodb", b"redis", b"amqp")):
@@ -208,7 +208,7 @@ def _database_spans(text: bytes, work: Work) -> Iterator[Span]:
             yield Span(*found.span("pass"), "url-password", ADDRESS)
 
 
-def header_spans(text: bytes, work: Work) -> Iterator[Span]:
+def header_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield what stands in Authorization and Cookie headers, and after Bearer and Basic anywhere."""
     lower = text.lower()
     for word, kind, pattern in _HEADERS:
@@ -222,7 +222,7 @@ def header_spans(text: bytes, work: Work) -> Iterator[Span]:
             at = lower.find(word, found.end() if found else at + len(word))
 
 
-def _in_header(text: bytes, found: re.Match[bytes], kind: str, work: Work) -> Iterator[Span]:
+def _in_header(text: bytes, found: re.Match[bytes], kind: str, work: RedactionWork) -> Iterator[Span]:
     if kind == "cookie":
         for pair in compiled(_PAIR).finditer(text, *found.span("v")):
             work.spend(FINDING)

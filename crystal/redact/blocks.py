@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from crystal.redact.engine import Lazy
 from crystal.redact.spans import BLOCK, Span
-from crystal.redact.work import FINDING, Work
+from crystal.redact.work import FINDING, RedactionWork
 
 BLOCK_HINTS = (rb"PRIVATE KEY", rb"SSH2 ENCRYPTED", rb"PuTTY-User-Key-File", rb"LS0tLS1CRUdJTi")
 
@@ -26,7 +26,7 @@ _PUTTY_HEAD, _PUTTY_BYTES = b"PuTTY-User-Key-File-", 8192
 _ENCODED = Lazy(rb"LS0tLS1CRUdJTi[A-Za-z0-9+/=]{40,}(?:\s+[A-Za-z0-9+/=]{40,})*")
 
 
-def block_spans(text: bytes, work: Work) -> Iterator[Span]:
+def block_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the private keys in plain text. A public key or a certificate is none."""
     at = 0
     while (begin := _BEGIN.search(text, at)) is not None:

@@ -14,7 +14,7 @@ from functools import cache
 from crystal.redact.engine import compiled, scanner
 from crystal.redact.formats import FORMATS
 from crystal.redact.spans import ENCODED, Span
-from crystal.redact.work import CALL, FINDING, Work
+from crystal.redact.work import CALL, FINDING, RedactionWork
 
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _LETTERS = _ALPHABET + b"-_"
@@ -57,7 +57,7 @@ def base64_of(literal: bytes, shift: int) -> bytes:
     return encoded[-(-8 * shift // 6) : 8 * (shift + len(literal)) // 6]
 
 
-def encoded_spans(text: bytes, work: Work) -> Iterator[Span]:
+def encoded_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the stretches of base64 and hexadecimal text that hold a token of a known format."""
     work.spend(len(text) * 4)
     for begin, end in _runs(text, work):
@@ -68,7 +68,7 @@ def encoded_spans(text: bytes, work: Work) -> Iterator[Span]:
             yield Span(begin + start, begin + stop + padding, kind, ENCODED)
 
 
-def _runs(text: bytes, work: Work) -> Iterator[tuple[int, int]]:
+def _runs(text: bytes, work: RedactionWork) -> Iterator[tuple[int, int]]:
     """Yield the runs to decode, each from shortly before a hint on."""
     run = compiled(rb"[A-Za-z0-9+/_-]{1,8192}={0,2}")
     search, at = scanner(encoded_hints()), 0
@@ -80,7 +80,7 @@ def _runs(text: bytes, work: Work) -> Iterator[tuple[int, int]]:
         yield begin, at
 
 
-def _in_base64(run: bytes, work: Work) -> Iterator[tuple[str, int, int]]:
+def _in_base64(run: bytes, work: RedactionWork) -> Iterator[tuple[str, int, int]]:
     """Yield (kind, start, end) of tokens in a run of base64, tried at each of its four alignments."""
     for shift in range(4):
         part = run[shift:].translate(_TO_STANDARD)
@@ -90,7 +90,7 @@ def _in_base64(run: bytes, work: Work) -> Iterator[tuple[str, int, int]]:
             yield kind, shift + start * 4 // 3, shift + (end * 4 + 2) // 3
 
 
-def _in_hex(run: bytes, work: Work) -> Iterator[tuple[str, int, int]]:
+def _in_hex(run: bytes, work: RedactionWork) -> Iterator[tuple[str, int, int]]:
     """Yield the same of a run of hexadecimal digits."""
     for digits in compiled(rb"[0-9a-f]{32,}|[0-9A-F]{32,}").finditer(run):
         for shift in range(2):
@@ -100,7 +100,7 @@ def _in_hex(run: bytes, work: Work) -> Iterator[tuple[str, int, int]]:
                 yield kind, at + 2 * start, at + 2 * end
 
 
-def _tokens(plain: bytes, work: Work) -> Iterator[tuple[str, int, int]]:
+def _tokens(plain: bytes, work: RedactionWork) -> Iterator[tuple[str, int, int]]:
     if scanner(_LITERALS)(plain, 0) is None:
         return
     work.spend(len(plain) * len(_TELLING) + FINDING)

@@ -11,7 +11,7 @@ from crystal.redact.engine import compiled, stretches
 from crystal.redact.format_table import APART_RAW, DIGITS, TABLE
 from crystal.redact.judge import looks_random
 from crystal.redact.spans import FORMAT, NEARBY, Span
-from crystal.redact.work import CALL, FINDING, Work
+from crystal.redact.work import CALL, FINDING, RedactionWork
 
 
 class Format(NamedTuple):
@@ -76,7 +76,7 @@ def format_hints() -> tuple[bytes, ...]:
     return tuple(_OWN_HINTS.get(literals) or _hint(pattern) for _, literals, pattern in TABLE)
 
 
-def format_spans(text: bytes, work: Work) -> Iterator[Span]:
+def format_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the tokens of known formats, and the secrets that stand near an account id."""
     for start, end in stretches(text, format_hints()):
         part = text if end - start == len(text) else text[start:end]
@@ -90,7 +90,9 @@ def format_spans(text: bytes, work: Work) -> Iterator[Span]:
     yield from _near(text, _TWILIO_ACCOUNT, _HEX32, "twilio-auth-token", work)
 
 
-def _tokens(text: bytes, start: int, end: int, kind: str, pattern: re.Pattern[bytes], work: Work) -> Iterator[Span]:
+def _tokens(
+    text: bytes, start: int, end: int, kind: str, pattern: re.Pattern[bytes], work: RedactionWork
+) -> Iterator[Span]:
     group = 1 if pattern.groups else 0
     for found in pattern.finditer(text, start, end):
         work.spend(FINDING)
@@ -108,7 +110,7 @@ def _in_base64(text: bytes, start: int, end: int) -> bool:
     )
 
 
-def _near(text: bytes, account: bytes, secret: bytes, kind: str, work: Work) -> Iterator[Span]:
+def _near(text: bytes, account: bytes, secret: bytes, kind: str, work: RedactionWork) -> Iterator[Span]:
     """Yield what looks like the secret of an account id close by. Each stretch is searched once."""
     work.spend(len(text) * 3)
     stretches: list[list[int]] = []

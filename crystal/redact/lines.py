@@ -17,7 +17,7 @@ _VALUE_KEYS = frozenset((b"value", b"Value", b"default"))
 _FLAG = Lazy(rb"--?[A-Za-z][\w-]*")
 
 
-class Piece(NamedTuple):
+class JsonString(NamedTuple):
     """A JSON string: ``line[start:end]`` stands between its quotes; ``name`` is what tells of it, or empty."""
 
     start: int
@@ -25,7 +25,7 @@ class Piece(NamedTuple):
     name: bytes
 
 
-def strings_of(line: bytes) -> list[Piece] | None:
+def strings_of(line: bytes) -> list[JsonString] | None:
     """Return the strings of a JSON line in order, keys among them, or None if the line is not JSON.
 
     The name of a value is its key; in a list the key of the list, or the flag before it (``["--token", "..."]``);
@@ -40,15 +40,15 @@ def strings_of(line: bytes) -> list[Piece] | None:
         return None
     gaps = [gap.translate(None, _SPACES) for gap in gaps] if b" " in line or b"\t" in line or b"\r" in line else gaps
     names = _Names()
-    pieces: list[Piece] = []
+    pieces: list[JsonString] = []
     at = len(parts[0]) + 1
     for number, text in enumerate(texts):
         end = at + len(text)
         if gaps[number + 1][:1] == b":":
             names.see_key(gaps[number], line[at:end])
-            pieces.append(Piece(at, end, b""))
+            pieces.append(JsonString(at, end, b""))
         else:
-            pieces.append(Piece(at, end, names.name_value(gaps[number], line[at:end])))
+            pieces.append(JsonString(at, end, names.name_value(gaps[number], line[at:end])))
         at = end + 2 + len(parts[2 * number + 2])
     return pieces
 

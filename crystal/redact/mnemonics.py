@@ -15,7 +15,7 @@ from pathlib import Path
 
 from crystal.redact.engine import Lazy, compiled, stretches
 from crystal.redact.spans import FORMAT, Span
-from crystal.redact.work import FINDING, Work
+from crystal.redact.work import FINDING, RedactionWork
 
 SIZES = (24, 21, 18, 15, 12)
 MAX_WORDS = 40
@@ -57,7 +57,7 @@ def holds_words(text: bytes, search: Callable[..., re.Match[bytes] | None]) -> b
     return False
 
 
-def mnemonic_spans(text: bytes, work: Work) -> Iterator[Span]:
+def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the recovery phrases, from their first word to their last."""
     for place in stretches(text, MNEMONIC_HINTS):
         for found in compiled(_PHRASE).finditer(text, *place):
@@ -69,7 +69,7 @@ def mnemonic_spans(text: bytes, work: Work) -> Iterator[Span]:
                 yield from _phrases([(_words()[text[slice(*span)]], *span) for span in spans], work)
 
 
-def _phrases(run: list[tuple[int, int, int]], work: Work) -> Iterator[Span]:
+def _phrases(run: list[tuple[int, int, int]], work: RedactionWork) -> Iterator[Span]:
     """Yield the phrases in a run of words, each with its place in the list, its start and its end."""
     at = 0
     while at + SIZES[-1] <= len(run):

@@ -16,7 +16,7 @@ from crystal.redact.judge import is_bare_password, is_code, is_quoted_password, 
 from crystal.redact.named_hints import ASSIGNED, OTHERWISE
 from crystal.redact.names import Strength, strength
 from crystal.redact.spans import NAMED, Span
-from crystal.redact.work import CALL, FINDING, Work
+from crystal.redact.work import CALL, FINDING, RedactionWork
 
 MAX_VALUE = 4096
 """Bytes of a value that are taken out at most."""
@@ -55,7 +55,7 @@ _OTHER = Lazy(
 _WORD_VALUE = Lazy(rb"""[^\s"'`\x00\xff]{1,256}""")
 
 
-def named_spans(text: bytes, work: Work) -> Iterator[Span]:
+def named_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the secrets that stand beside telling names in plain (unescaped) text."""
     for hints, judge in (((ASSIGNED,), _assigned), ((OTHERWISE,), _beside)):
         search, at = scanner(hints), 0
@@ -120,7 +120,7 @@ class _Assignment(NamedTuple):
         return self.text[self.left - 1 : self.left]
 
 
-def _assigned(text: bytes, stem: int, work: Work) -> Span | None:
+def _assigned(text: bytes, stem: int, work: RedactionWork) -> Span | None:
     work.spend(2 * CALL)
     found = _assignment_at(text, stem)
     if found is None:
@@ -178,14 +178,14 @@ def _is_working_folder(found: _Assignment) -> bool:
     return found.before == b"$" or found.text[at : at + 1] in b"/~.:$"
 
 
-def _quoted_secret(found: _Assignment, quoted: _Quoted, work: Work) -> tuple[int, int] | None:
+def _quoted_secret(found: _Assignment, quoted: _Quoted, work: RedactionWork) -> tuple[int, int] | None:
     """Return where the secret between quotes stands, or None if it is none."""
     work.spend(50 * min(len(quoted.value), _JUDGED))
     good = _good_quoted(found.strong, quoted.value, listed=found.symbol == b",")
     return (quoted.start, quoted.start + len(quoted.value)) if good else None
 
 
-def _bare_secret(found: _Assignment, work: Work) -> tuple[int, int] | None:
+def _bare_secret(found: _Assignment, work: RedactionWork) -> tuple[int, int] | None:
     """Return where the secret without quotes stands, or None if it is none."""
     value, start, tight = _bare(found)
     work.spend(50 * len(value))
@@ -339,7 +339,7 @@ _MAPPED_END = Lazy(rb"[,;)\]}]+$|<.*$")
 _EXPRESSION_ENDS = (b",", b")")
 
 
-def _beside(text: bytes, start: int, work: Work) -> Span | None:
+def _beside(text: bytes, start: int, work: RedactionWork) -> Span | None:
     """Judge a value that follows its name without an assignment: a flag, a sentence, SQL, netrc, a declaration."""
     work.spend(2 * FINDING)
     found = _OTHER.match(text, start)

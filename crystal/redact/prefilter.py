@@ -25,7 +25,7 @@ from crystal.redact.addresses import (
 from crystal.redact.blocks import BLOCK_HINTS, block_spans
 from crystal.redact.encoded import encoded_hints, encoded_spans
 from crystal.redact.formats import FORMAT_LITERALS, format_hints, format_spans
-from crystal.redact.lines import Piece
+from crystal.redact.lines import JsonString
 from crystal.redact.mnemonics import MIN_PHRASE_BYTES, MNEMONIC_HINTS, holds_words, mnemonic_spans
 from crystal.redact.named import named_spans
 from crystal.redact.named_hints import NAMED_HINTS
@@ -33,10 +33,10 @@ from crystal.redact.private import PRIVATE_HINT
 from crystal.redact.recalled import FENCE_NAME
 from crystal.redact.spans import Span
 from crystal.redact.views import MAX_LEVELS, percent_decoded
-from crystal.redact.work import Work
+from crystal.redact.work import RedactionWork
 
 Prefilter = Callable[[bytes], bool]
-Rules = Callable[[bytes, Work], Iterator[Span]]
+Rules = Callable[[bytes, RedactionWork], Iterator[Span]]
 
 _FAMILIES: tuple[tuple[Callable[[], tuple[bytes, ...]], Rules], ...] = (
     (lambda: BLOCK_HINTS, block_spans),
@@ -116,7 +116,7 @@ def families_in(text: bytes) -> list[Rules]:
     return [*found, mnemonic_spans] if _holds_phrase(text) else found
 
 
-def holding_pieces(line: bytes, pieces: Sequence[Piece], may_hold: Prefilter) -> Iterator[Piece]:
+def holding_pieces(line: bytes, pieces: Sequence[JsonString], may_hold: Prefilter) -> Iterator[JsonString]:
     """Yield the strings of a JSON line that may hold a secret.
 
     One search runs through the line from hint to hint: asking of each string would cost one search for each. A line
@@ -134,8 +134,8 @@ def holding_pieces(line: bytes, pieces: Sequence[Piece], may_hold: Prefilter) ->
                 yield piece
 
 
-def _pieces_with_hints(line: bytes, pieces: Sequence[Piece], search: engine.Search) -> list[Piece]:
-    found: list[Piece] = []
+def _pieces_with_hints(line: bytes, pieces: Sequence[JsonString], search: engine.Search) -> list[JsonString]:
+    found: list[JsonString] = []
     at = -1
     for piece in pieces:
         if at < piece.start - 1:

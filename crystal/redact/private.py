@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from crystal.redact.engine import Lazy
-from crystal.redact.work import CALL, Work
+from crystal.redact.work import CALL, RedactionWork
 
 PRIVATE_HINT = rb"(?i:(?:<|u003c)[\s\\nrt/]{0,16}private)"
 """What a raw line must hold for a tag to be in any of its strings (RE2 and ``re`` syntax)."""
@@ -32,7 +32,7 @@ _TAG = Lazy(
 """A tag; with white space before its name, attributes count only if there is one (``a < private and b > c``)."""
 
 
-def private_spans(text: bytes, work: Work) -> list[tuple[int, int]]:
+def private_spans(text: bytes, work: RedactionWork) -> list[tuple[int, int]]:
     """Return the stretches to hide, tags included, in order and without overlap.
 
     A closing tag without an opening one hides nothing. ``<private/>`` opens a span only if one is closed later:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from crystal.redact.engine import Lazy
-from crystal.redact.work import CALL, Work
+from crystal.redact.work import CALL, RedactionWork
 from crystal.text.fence import HEADER, NAME
 
 FENCE_NAME = NAME.encode("ascii")
@@ -25,7 +25,7 @@ _HEADER_NEAR = Lazy(rb"[\W\d]{0,48}(?:" + re.escape(HEADER.encode()) + rb"|data:
 """The line may have been quoted, numbered or joined to the tag's."""
 
 
-def recalled_spans(text: bytes, work: Work) -> list[tuple[int, int]]:
+def recalled_spans(text: bytes, work: RedactionWork) -> list[tuple[int, int]]:
     """Return the stretches between fences, tags included, in order and without overlap.
 
     A tag that is merely named counts as a fence if a closing one with its nonce follows before any other opens.

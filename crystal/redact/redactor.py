@@ -7,7 +7,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from crystal.redact.addresses import header_spans
-from crystal.redact.lines import Piece, strings_of
+from crystal.redact.lines import JsonString, strings_of
 from crystal.redact.named import is_secret_beside
 from crystal.redact.names import strength
 from crystal.redact.prefilter import families_in, holding_pieces, private_prefilter, secret_prefilter
@@ -15,7 +15,7 @@ from crystal.redact.private import private_spans
 from crystal.redact.recalled import FENCE_NAME, recalled_spans
 from crystal.redact.spans import DENSE, MARKER, NAMED, PRIVATE, RECALLED, Cut, Span, masked, merged
 from crystal.redact.views import MAX_LEVELS, View, near_escapes, percent_decoded, unescaped, unescaped_json, unwrapped
-from crystal.redact.work import CALL, FINDING, TooDense, Work
+from crystal.redact.work import CALL, FINDING, RedactionWork, TooDenseError
 
 FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
 """What stands in the place of a line that could not be cleaned. It holds nothing of it."""
@@ -32,7 +32,7 @@ _MAX_REMEMBERED = 4096
 """Short texts whose findings are remembered: what is repeated thousands of times is examined once."""
 
 
-class NotSettled(Exception):
+class UnstableRedactionError(Exception):
     """Cleaning went on finding things in its own output. Never seen; the line is given up, not passed on."""
 
 
@@ -47,13 +47,13 @@ class Redactor:
 
     def __init__(self, key: bytes, *, secrets: bool = True) -> None:
         self._key = key if len(key) <= 64 else blake2b(key).digest()
-        self._spans_in: Callable[[bytes, Work], Iterator[Span]] = _all_spans if secrets else _always_spans
+        self._spans_in: Callable[[bytes, RedactionWork], Iterator[Span]] = _all_spans if secrets else _always_spans
         self._secrets = secrets
         self._may_hold = secret_prefilter() if secrets else private_prefilter()
         remember = lru_cache(maxsize=_MAX_REMEMBERED)
         self._clean_short_line = remember(lambda line: self._settle(line, self._line_cuts))
         self._clean_short_text = remember(lambda text: self._settle(text, self._leaf_cuts))
-        self._examine_short = remember(lambda leaf, name: self._examine(leaf, name, Work(len(leaf))))
+        self._examine_short = remember(lambda leaf, name: self._examine(leaf, name, RedactionWork(len(leaf))))
 
     def clean_line(self, line: bytes) -> tuple[bytes, Mapping[str, int]]:
         """Clean one transcript line, given without its newline.
@@ -91,16 +91,18 @@ class Redactor:
         try:
             if not self._may_hold(line):
                 return []
-            return [(cut.start, cut.kind) for cut in merged(self._line_cuts(line, Work(len(line))))]
+            return [(cut.start, cut.kind) for cut in merged(self._line_cuts(line, RedactionWork(len(line))))]
         except Exception:  # noqa: BLE001 - as above
             return [(0, "unprocessable")]
 
-    def _settle(self, source: bytes, cuts_of: Callable[[bytes, Work], list[Cut]]) -> tuple[bytes, Mapping[str, int]]:
+    def _settle(
+        self, source: bytes, cuts_of: Callable[[bytes, RedactionWork], list[Cut]]
+    ) -> tuple[bytes, Mapping[str, int]]:
         """Clean until nothing more is found. Each round takes something out that is no marker, so this ends."""
         if not self._worth_a_look(source):
             return source, {}
         counts: dict[str, int] = {}
-        work = Work(len(source))
+        work = RedactionWork(len(source))
         for _ in range(_MAX_ROUNDS):
             cuts = merged(cuts_of(source, work))
             for cut in cuts:
@@ -108,7 +110,7 @@ class Redactor:
             source = self._spliced(source, cuts) if cuts else source
             if not cuts or not self._worth_a_look(source):
                 return source, counts
-        raise NotSettled
+        raise UnstableRedactionError
 
     def _worth_a_look(self, source: bytes) -> bool:
         """Return whether the source may hold something beside its markers, which attract most rules."""
@@ -134,7 +136,7 @@ class Redactor:
         digest = blake2b(cut.secret, key=self._key, digest_size=4, person=b"crystal-redact").hexdigest()
         return f"[redacted:{cut.kind}:{digest}]".encode()
 
-    def _line_cuts(self, line: bytes, work: Work) -> list[Cut]:
+    def _line_cuts(self, line: bytes, work: RedactionWork) -> list[Cut]:
         pieces = strings_of(line)
         if pieces is None:
             return self._leaf_cuts(line, work)
@@ -146,10 +148,10 @@ class Redactor:
             cuts += self._piece_cuts(line, piece, b"", work)
         return cuts
 
-    def _split_telling(self, pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
+    def _split_telling(self, pieces: list[JsonString]) -> tuple[list[JsonString], list[JsonString]]:
         """Return the strings that stand under a telling name, and those of the others that can hold anything."""
-        telling: list[Piece] = []
-        plain: list[Piece] = []
+        telling: list[JsonString] = []
+        plain: list[JsonString] = []
         for piece in pieces:
             if self._secrets and _is_telling(piece):
                 telling.append(piece)
@@ -157,31 +159,31 @@ class Redactor:
                 plain.append(piece)
         return telling, plain
 
-    def _piece_cuts(self, line: bytes, piece: Piece, name: bytes, work: Work) -> list[Cut]:
+    def _piece_cuts(self, line: bytes, piece: JsonString, name: bytes, work: RedactionWork) -> list[Cut]:
         """Clean one string of a JSON line: ``line[piece.start:piece.end]`` is what stands between its quotes."""
         inner = line[piece.start : piece.end]
         view = unescaped_json(inner)
         return _moved(self._leaf_cuts(inner if view is None else view.text, work, name), view, piece.start)
 
-    def _leaf_cuts(self, leaf: bytes, reserve: Work, name: bytes = b"") -> list[Cut]:
+    def _leaf_cuts(self, leaf: bytes, reserve: RedactionWork, name: bytes = b"") -> list[Cut]:
         """Look at one string. One that holds more than can be examined one by one is taken out whole."""
         if MARKER.fullmatch(leaf):
             return []
         try:
             if len(leaf) > _MAX_REMEMBERED_BYTES:
-                return self._examine(leaf, name, Work(len(leaf), reserve))
+                return self._examine(leaf, name, RedactionWork(len(leaf), reserve))
             found = self._examine_short(leaf, name)
             reserve.spend(_LEAF + FINDING * len(found))
             return found
-        except TooDense:
+        except TooDenseError:
             return [Cut(0, len(leaf), "dense", DENSE, leaf)]
 
-    def _examine(self, leaf: bytes, name: bytes, work: Work) -> list[Cut]:
+    def _examine(self, leaf: bytes, name: bytes, work: RedactionWork) -> list[Cut]:
         work.spend(_LEAF)
         found = self._text_cuts(leaf, work)
         return found + _named_leaf(name, leaf, work) if name else found
 
-    def _text_cuts(self, text: bytes, work: Work, level: int = 0) -> list[Cut]:
+    def _text_cuts(self, text: bytes, work: RedactionWork, level: int = 0) -> list[Cut]:
         """Look at the text as it is, with lines joined, and as it reads with each of its levels of encoding undone."""
         cuts = self._plain_cuts(text, work)
         if self._secrets:
@@ -194,14 +196,14 @@ class Redactor:
             cuts += self._decoded_cuts(text, work, level)
         return cuts
 
-    def _plain_cuts(self, text: bytes, work: Work) -> list[Cut]:
+    def _plain_cuts(self, text: bytes, work: RedactionWork) -> list[Cut]:
         return [
             Cut(start, end, kind, rank, text[start:end])
             for start, end, kind, rank in self._spans_in(text, work)
             if start < end
         ]
 
-    def _decoded_cuts(self, text: bytes, work: Work, level: int) -> list[Cut]:
+    def _decoded_cuts(self, text: bytes, work: RedactionWork, level: int) -> list[Cut]:
         """Look at the text with one level of escaping undone, or else with the encoding of URLs undone."""
         near = near_escapes(text)
         part = text if near is None else near.text
@@ -224,11 +226,11 @@ def _moved(cuts: list[Cut], view: View | None, offset: int) -> list[Cut]:
     ]
 
 
-def _is_telling(piece: Piece) -> bool:
+def _is_telling(piece: JsonString) -> bool:
     return bool(piece.name) and strength(piece.name) is not None
 
 
-def _structured_cuts(text: bytes, work: Work, level: int = 0) -> list[Cut]:
+def _structured_cuts(text: bytes, work: RedactionWork, level: int = 0) -> list[Cut]:
     """Judge the strings of a text that is itself JSON by the keys that they stand under, and JSON in them likewise."""
     cuts: list[Cut] = []
     if text.lstrip()[:1] not in (b"{", b"[", b'"'):
@@ -250,7 +252,7 @@ def _structured_cuts(text: bytes, work: Work, level: int = 0) -> list[Cut]:
     return cuts
 
 
-def _named_leaf(name: bytes, leaf: bytes, work: Work) -> list[Cut]:
+def _named_leaf(name: bytes, leaf: bytes, work: RedactionWork) -> list[Cut]:
     """Judge a whole JSON string by the key that it stands under, and what a header of that name would hold."""
     work.spend(2 * FINDING)
     plain = masked(leaf)
@@ -263,14 +265,14 @@ def _named_leaf(name: bytes, leaf: bytes, work: Work) -> list[Cut]:
     return cuts
 
 
-def _always_spans(text: bytes, work: Work) -> Iterator[Span]:
+def _always_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     for start, end in private_spans(text, work):
         yield Span(start, end, "private-span", PRIVATE)
     for start, end in recalled_spans(text, work) if FENCE_NAME in text else ():
         yield Span(start, end, "recalled", RECALLED)
 
 
-def _all_spans(text: bytes, work: Work) -> Iterator[Span]:
+def _all_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     yield from _always_spans(text, work)
     plain = masked(text)
     work.spend(CALL + 20 * len(plain))

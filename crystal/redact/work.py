@@ -1,7 +1,7 @@
 """A limit on the work that one text may cause, so that no input can make redaction slow.
 
 The rules charge what they are about to do in units of roughly one nanosecond. A text may use an amount in proportion
-to its size. When that is spent, ``TooDense`` is raised, and the caller removes the whole text instead of guessing.
+to its size. When that is spent, ``TooDenseError`` is raised, and the caller removes the whole text instead of guessing.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ FINDING = 10_000
 """Everything that is done with one finding, from the span to the marker."""
 
 
-class TooDense(Exception):
+class TooDenseError(Exception):
     """A text holds more possible secrets for its size than can be examined one by one."""
 
 
-class Work:
+class RedactionWork:
     """Count the work for one text.
 
     Args:
@@ -34,7 +34,7 @@ class Work:
 
     __slots__ = ("_reserve", "left")
 
-    def __init__(self, size: int, reserve: Work | None = None) -> None:
+    def __init__(self, size: int, reserve: RedactionWork | None = None) -> None:
         self.left = size * UNITS_PER_BYTE + (0 if reserve else MIN_UNITS)
         self._reserve = reserve
 
@@ -48,6 +48,6 @@ class Work:
         if self.left >= 0:
             return
         if self._reserve is None:
-            raise TooDense
+            raise TooDenseError
         overdrawn, self.left = -self.left, 0
         self._reserve.spend(overdrawn)

@@ -26,7 +26,7 @@ from crystal.store.search.candidates import (
     substring_candidates,
 )
 from crystal.store.search.index_source import ids_where
-from crystal.store.search.scope import Scope
+from crystal.store.search.scope import SearchScope
 from crystal.text.query import UNSPACED, Query, completions, in_short, parse_query, unspaced_pairs, without_phrases
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ _VERSION = re.compile(r"[vV]?([0-9]+\.[0-9].*)")
 # -------------------------------------------------------------------------------------------------- phrases and names
 
 
-def with_phrases(asked: Query, places: Sequence[tuple[Store, Scope]]) -> tuple[Query, list[Scope], tuple[str, ...]]:
+def with_phrases(
+    asked: Query, places: Sequence[tuple[Store, SearchScope]]
+) -> tuple[Query, list[SearchScope], tuple[str, ...]]:
     """Restrict to chunks with the quoted phrases; if no memory has them, search for their words instead."""
     scopes = [scope for _, scope in places]
     if not asked.phrases:
@@ -59,16 +61,16 @@ def with_phrases(asked: Query, places: Sequence[tuple[Store, Scope]]) -> tuple[Q
     return without_phrases(asked), scopes, (f"nothing has {words} word for word",)
 
 
-def _phrased(phrases: Sequence[str]) -> Scope:
+def _phrased(phrases: Sequence[str]) -> SearchScope:
     """Return the condition for phrases; those of a script without spaces may stand inside a run of characters."""
     spaced = [phrase for phrase in phrases if not UNSPACED.search(phrase)]
-    condition = matches_fts(all_of(map(quoted, spaced))) if spaced else Scope()
+    condition = matches_fts(all_of(map(quoted, spaced))) if spaced else SearchScope()
     for phrase in phrases:
-        condition &= contains_text(phrase) if phrase not in spaced else Scope()
+        condition &= contains_text(phrase) if phrase not in spaced else SearchScope()
     return condition
 
 
-def exact_chunks(store: Store, asked: Query, scope: Scope, limit: int) -> dict[int, int]:
+def exact_chunks(store: Store, asked: Query, scope: SearchScope, limit: int) -> dict[int, int]:
     """Return the chunks with the identifier that is the question, by tier: 0 to the letter, 1 in any case, 2 nearly."""
     if not asked.is_literal:
         return {}
@@ -76,7 +78,7 @@ def exact_chunks(store: Store, asked: Query, scope: Scope, limit: int) -> dict[i
     return {ident: tier for ident, _, tier in literal_candidates(store, _as_words(name), name, scope, limit)}
 
 
-def naming_chunks(store: Store, name: str, scope: Scope, limit: int) -> list[int]:
+def naming_chunks(store: Store, name: str, scope: SearchScope, limit: int) -> list[int]:
     """Return the chunks that have a name of the question as it is written, in any case."""
     found = literal_candidates(store, _as_words(name), name, scope, limit)
     return [ident for ident, _, tier in found if tier < 2]
@@ -92,7 +94,7 @@ def _as_words(name: str) -> str:
 
 
 def propose_chunks(
-    store: Store, asked: Query, wordings: Sequence[str], scope: Scope, vector: QuestionVector, limit: int
+    store: Store, asked: Query, wordings: Sequence[str], scope: SearchScope, vector: QuestionVector, limit: int
 ) -> list[int]:
     """Return the chunks to rank where there is no index: all if they are few, else what each engine puts first.
 

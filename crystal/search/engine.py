@@ -21,9 +21,9 @@ from crystal.search.candidates import QuestionVector, by_meaning_alone, propose_
 from crystal.search.index import folder_of
 from crystal.search.ranking.latest import is_time_alone, list_latest, list_showing
 from crystal.search.request import MemorySource, Mode, SearchRequest, SearchResult
-from crystal.search.results import Answer, Place, hits_of
+from crystal.search.results import RankedAnswer, SearchedStore, hits_of
 from crystal.store.memories.memories import superseded
-from crystal.store.search.scope import Scope, scope_of, without_memories
+from crystal.store.search.scope import SearchScope, scope_of, without_memories
 from crystal.text.query import Query, parse_query
 from crystal.timewords import TimeSpan, find_times
 from crystal.timewords.parse import clock
@@ -75,7 +75,7 @@ def search_project_first(
 class _Found:
     """The answers in order, and what is to be said of them."""
 
-    answers: Sequence[Answer]
+    answers: Sequence[RankedAnswer]
     notes: Notes = ()
     explained: Notes = ()
     mode: Mode = "keywords"
@@ -116,7 +116,7 @@ class _Question:
             if why_not:
                 return SearchResult(text, "keywords", (), (*why_not, *notes))
             places = [
-                Place(source, scope, scope, vector.checked(source.store))
+                SearchedStore(source, scope, scope, vector.checked(source.store))
                 for source, scope, vector in zip(self.sources, scopes, self.vectors, strict=True)
                 if not scope.is_empty
             ]
@@ -128,13 +128,13 @@ class _Question:
         explained = (*dict.fromkeys(map(self._explain_time, self.times)), *found.explained)
         return SearchResult(text, found.mode, tuple(hits), (*found.notes, *notes), explained)
 
-    def _scope(self, source: MemorySource, filters: Filters) -> Scope:
+    def _scope(self, source: MemorySource, filters: Filters) -> SearchScope:
         """Return what may be found in a memory; in the mirror nothing of which this machine knows a newer version."""
         own = self.sources[0].store
         hidden = () if source.store is own else superseded(own, source.store)
         return scope_of(source.store, filters) & without_memories(hidden)
 
-    def _why_unanswerable(self, scopes: Sequence[Scope]) -> Notes:
+    def _why_unanswerable(self, scopes: Sequence[SearchScope]) -> Notes:
         if not any(map(_means_something, self.asked.text)):
             return (f"the question {'has no words' if self.asked.text else 'is empty'}",)
         if all(scope.is_empty for scope in scopes):
@@ -143,7 +143,7 @@ class _Question:
 
     # ------------------------------------------------------------------------------------------------ how it is found
 
-    def _find(self, places: Sequence[Place]) -> _Found:
+    def _find(self, places: Sequence[SearchedStore]) -> _Found:
         if self.request.how.fusion == "similarity":
             return self._nearest(places)
         if is_time_alone(self.asked, self.times):
@@ -154,9 +154,9 @@ class _Question:
                 return _Found(answers, ("the latest that have it",))
         return self._best(places)
 
-    def _best(self, places: Sequence[Place]) -> _Found:
+    def _best(self, places: Sequence[SearchedStore]) -> _Found:
         """Return the best by words and meaning."""
-        from crystal.search.ranking.order import Wanted, rank
+        from crystal.search.ranking.order import RankingRequest, rank
         from crystal.search.ranking.scoring import Preferences
 
         request, how = self.request, self.request.how
@@ -164,7 +164,7 @@ class _Question:
         spans = tuple((span.start, span.end) for span in self.times)
         preferences = Preferences(request.now, spans, how.recency, how.fusion)
         reorder = None if how.deep is None else how.deep.rerank
-        wanted = Wanted(request.query, asked, request.limit, preferences, self.wordings, reorder)
+        wanted = RankingRequest(request.query, asked, request.limit, preferences, self.wordings, reorder)
         model = None if how.late is None else how.late()
         (answers, said), why_not = self._with_indexes(
             narrowed, asked, lambda fields: rank(narrowed, fields, wanted, model)
@@ -177,7 +177,7 @@ class _Question:
         meant = _joined((place.source, (place.vector.note or "",)) for place in places)
         return _Found(answers, (*relaxed, *said, *meant, *vague, *nothing), (*why_not, *self._explain(answers)), mode)
 
-    def _nearest(self, places: Sequence[Place]) -> _Found:
+    def _nearest(self, places: Sequence[SearchedStore]) -> _Found:
         """Return what is nearest in meaning, in the memories that have vectors."""
         from crystal.search.ranking.similar import rank_by_similarity
 
@@ -194,10 +194,10 @@ class _Question:
         return _Found(answers, (*relaxed, *meant, *nothing), why_not, "vectors")
 
     def _with_indexes(
-        self, places: Sequence[Place], asked: Query, ranked: Callable[[Sequence[Field]], Ranked]
+        self, places: Sequence[SearchedStore], asked: Query, ranked: Callable[[Sequence[Field]], Ranked]
     ) -> tuple[Ranked, Notes]:
         """Rank with the index of each memory, or one in memory where its files cannot be used; give also why not."""
-        from crystal.search.index.files import IndexDamaged
+        from crystal.search.index.files import IndexDamagedError
         from crystal.search.ranking.order import field_of
 
         def fields(opened: Sequence[Index]) -> list[Field]:
@@ -208,11 +208,11 @@ class _Question:
         reasons = [reason for _, reason in found if reason]
         try:
             return ranked(fields([index for index, _ in found])), _not_ranked(reasons)
-        except IndexDamaged as error:
+        except IndexDamagedError as error:
             in_memory = [self._index_in_memory(place, asked) for place in places]
             return ranked(fields(in_memory)), _not_ranked([str(error)])
 
-    def _open_index(self, place: Place, asked: Query) -> tuple[Index, str]:
+    def _open_index(self, place: SearchedStore, asked: Query) -> tuple[Index, str]:
         from crystal.search.index.reader import Absent, open_index
 
         store, vector = place.source.store, place.vector
@@ -223,7 +223,7 @@ class _Question:
             return self._index_in_memory(place, asked), "its vectors are being made"
         return index, ""
 
-    def _index_in_memory(self, place: Place, asked: Query) -> Index:
+    def _index_in_memory(self, place: SearchedStore, asked: Query) -> Index:
         from crystal.search.index.reader import index_of_chunks
 
         most = max(CANDIDATES, 4 * self.request.limit)
@@ -231,7 +231,7 @@ class _Question:
         ids = propose_chunks(store, asked, self.wordings, place.narrowed, place.vector, most)
         return index_of_chunks(store, ids)
 
-    def _latest(self, places: Sequence[Place]) -> _Found:
+    def _latest(self, places: Sequence[SearchedStore]) -> _Found:
         """Return the latest turns in the times asked for; if there are none, within twice that span on either side."""
         words = ", ".join(dict.fromkeys(f'"{span.words}"' for span in self.times))
         spans = [(span.start, span.end) for span in self.times]
@@ -249,7 +249,7 @@ class _Question:
         start, end = (clock(moment, self.request.now, self.request.how.tz) for moment in (span.start, span.end))
         return f'preferred, for "{span.words}": {start} to {end}'
 
-    def _explain(self, answers: Sequence[Answer]) -> Notes:
+    def _explain(self, answers: Sequence[RankedAnswer]) -> Notes:
         recency, deep = self.request.how.recency, self.request.how.deep
         lines = [f"other words: {', '.join(self.wordings)}"] if self.wordings else []
         if deep is not None and deep.asker is not None:
@@ -259,7 +259,7 @@ class _Question:
         return (*lines, *([] if recency == "light" else [f"recency: {recency}"]))
 
 
-def _narrowed(asked: Query, places: Sequence[Place]) -> tuple[Query, list[Place], Notes]:
+def _narrowed(asked: Query, places: Sequence[SearchedStore]) -> tuple[Query, list[SearchedStore], Notes]:
     """Restrict what may answer to the quoted phrases of the question."""
     asked, scopes, relaxed = with_phrases(asked, [(place.source.store, place.scope) for place in places])
     return asked, [replace(place, narrowed=scope) for place, scope in zip(places, scopes, strict=True)], relaxed

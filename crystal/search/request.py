@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.model.capture import MIRROR_IDS, Fusion, Memory, Recency
 from crystal.model.recall import Filters, Hit
 from crystal.store import Store
@@ -71,9 +71,9 @@ class How:
         """Refuse what is no choice."""
         for name, value, known in (("recency", self.recency, Recency), ("fusion", self.fusion, Fusion)):
             if value not in get_args(known):
-                raise UsageProblem(f"{name} is {value!r}", hint=f"use {', '.join(get_args(known))}")
+                raise UsageError(f"{name} is {value!r}", hint=f"use {', '.join(get_args(known))}")
         if self.deep is not None and self.fusion == "similarity":
-            raise UsageProblem(
+            raise UsageError(
                 "a deep search has an order of its own, and fusion is similarity", hint="with --deep: --fusion weighted"
             )
 
@@ -102,7 +102,7 @@ class SearchRequest:
     def __post_init__(self) -> None:
         """Refuse a limit that is out of range."""
         if not 1 <= self.limit <= MAX_LIMIT:
-            raise UsageProblem(f"the number of hits is {self.limit}", hint=f"use 1 to {MAX_LIMIT}")
+            raise UsageError(f"the number of hits is {self.limit}", hint=f"use 1 to {MAX_LIMIT}")
 
 
 @dataclass(frozen=True, slots=True)

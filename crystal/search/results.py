@@ -22,7 +22,7 @@ from crystal.store.search.candidates import (
     latest_chunks,
     places_of_text,
 )
-from crystal.store.search.scope import Scope
+from crystal.store.search.scope import SearchScope
 from crystal.store.search.surroundings import Said, around
 
 DAY_MS = 86_400_000
@@ -44,7 +44,7 @@ Unit = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SearchedStore:
     """One memory in a search.
 
     Attributes:
@@ -55,13 +55,13 @@ class Place:
     """
 
     source: MemorySource
-    scope: Scope
-    narrowed: Scope
+    scope: SearchScope
+    narrowed: SearchScope
     vector: QuestionVector
 
 
 @dataclass(slots=True)
-class Answer:
+class RankedAnswer:
     """One answer: the chunk that stands for it, its score, and each engine's view by name.
 
     ``similar`` counts answers nearly like it that are not shown; ``row`` and ``tokens`` are for the ranking.
@@ -98,7 +98,7 @@ class Answer:
         return chunk.role in ("tool_call", "tool_result") and _OWN_TOOL.fullmatch(chunk.tool or "") is not None
 
 
-def read_chunks(places: Sequence[Place], refs: Iterable[Ref]) -> dict[Ref, Candidate]:
+def read_chunks(places: Sequence[SearchedStore], refs: Iterable[Ref]) -> dict[Ref, Candidate]:
     """Read everything about some chunks; those that are gone are left out."""
     wanted = list(refs)
     found: dict[Ref, Candidate] = {}
@@ -108,15 +108,15 @@ def read_chunks(places: Sequence[Place], refs: Iterable[Ref]) -> dict[Ref, Candi
     return found
 
 
-def latest_answers(places: Sequence[Place], spans: Sequence[tuple[int, int]], limit: int) -> list[Answer]:
+def latest_answers(places: Sequence[SearchedStore], spans: Sequence[tuple[int, int]], limit: int) -> list[RankedAnswer]:
     """Return the latest turns of users and assistants within spans of time, latest first."""
     depth = 4 * limit
     while True:
         latest = [latest_chunks(place.source.store, place.narrowed, spans, depth) for place in places]
         found = read_chunks(places, ((at, ident) for at, ids in enumerate(latest) for ident in ids))
-        answers: dict[Unit, Answer] = {}
+        answers: dict[Unit, RankedAnswer] = {}
         for ref, chunk in sorted(found.items(), key=lambda one: (-(one[1].ts or 0), one[0][1], one[0][0])):
-            one = Answer(ref, chunk, 0.0)
+            one = RankedAnswer(ref, chunk, 0.0)
             answers.setdefault(one.unit, one)
         if len(answers) >= limit or all(len(ids) < depth for ids in latest):
             return list(answers.values())[:limit]
@@ -126,7 +126,9 @@ def latest_answers(places: Sequence[Place], spans: Sequence[tuple[int, int]], li
 # ------------------------------------------------------------------------------------------------------------ hits
 
 
-def hits_of(places: Sequence[Place], answers: Sequence[Answer], limit: int, now: int, filters: Filters) -> list[Hit]:
+def hits_of(
+    places: Sequence[SearchedStore], answers: Sequence[RankedAnswer], limit: int, now: int, filters: Filters
+) -> list[Hit]:
     """Return the first answers as hits, with the turns around them, which obey the time filters too.
 
     Calls of this memory's own tools come last: such a call repeats a question, and says nothing of its own.
@@ -135,7 +137,7 @@ def hits_of(places: Sequence[Place], answers: Sequence[Answer], limit: int, now:
     return [_hit(places, one, now, filters if at < SURROUNDED else None) for at, one in enumerate(ordered)]
 
 
-def _hit(places: Sequence[Place], answer: Answer, now: int, filters: Filters | None) -> Hit:
+def _hit(places: Sequence[SearchedStore], answer: RankedAnswer, now: int, filters: Filters | None) -> Hit:
     chunk, ref = answer.chunk, _own_ref(places, answer)
     place = places[ref[0]]
     session = place.scope.session
@@ -169,7 +171,7 @@ def _hit(places: Sequence[Place], answer: Answer, now: int, filters: Filters | N
     )
 
 
-def _own_ref(places: Sequence[Place], answer: Answer) -> Ref:
+def _own_ref(places: Sequence[SearchedStore], answer: RankedAnswer) -> Ref:
     """Return this machine's copy of a chunk, if only the mirror's was found; else the chunk."""
     chunk, ref, own = answer.chunk, answer.ref, places[0]
     if ref[0] == 0 or chunk.uuid is None:
@@ -182,7 +184,7 @@ def _own_ref(places: Sequence[Place], answer: Answer) -> Ref:
     return ref if same is None else (0, same)
 
 
-def _count_copies(places: Sequence[Place], text_sha256: bytes) -> int:
+def _count_copies(places: Sequence[SearchedStore], text_sha256: bytes) -> int:
     """Return how many places have exactly this text; a place in both memories is one."""
     counts = [count_copies(place.source.store, text_sha256, place.scope) for place in places]
     if sum(count > 0 for count in counts) < 2:
@@ -204,7 +206,9 @@ def freshness(ts: int | None, now: int) -> str:
     return next((name for limit, name in ((3, "fresh"), (7, "recent"), (14, "aging")) if days < limit), "stale")
 
 
-def _neighbours(places: Sequence[Place], answer: Answer, filters: Filters) -> tuple[Neighbour | None, Neighbour | None]:
+def _neighbours(
+    places: Sequence[SearchedStore], answer: RankedAnswer, filters: Filters
+) -> tuple[Neighbour | None, Neighbour | None]:
     if answer.chunk.turn is None:
         return None, None
     store = places[answer.ref[0]].source.store

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from crystal.errors import NotFound, UsageProblem
+from crystal.errors import NotFoundError, UsageError
 from crystal.memories.rules import is_memory_id
 from crystal.model.capture import MIRROR_IDS, Memory, parse_hit_name
 from crystal.model.recall import Filters
@@ -89,7 +89,7 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ShowTarget:
     """Target of ``show``: a session, or a chunk of one, as row ids of the memory that has it."""
 
     session: int | None
@@ -120,7 +120,7 @@ def sessions(
         UsageProblem: ``limit`` is not positive.
     """
     if limit < 1:
-        raise UsageProblem(f"the number of sessions is {limit}", hint="use 1 or more")
+        raise UsageError(f"the number of sessions is {limit}", hint="use 1 or more")
     own, notes = _sessions(store, project, since, before, limit)
     if mirror is None:
         return own, notes
@@ -163,7 +163,7 @@ def find_session(store: Store, wanted: str) -> str:
     return _session_name([store], wanted)
 
 
-def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> Target:
+def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> ShowTarget:
     """Find a target: a complete session id, a hit's number, a line's uuid, or a prefix of a session id.
 
     Raises:
@@ -181,35 +181,35 @@ def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> Ta
     found_rows = {memory: _row_of(side, name) for memory, side in sides.items()}
     turns = {memory: count_turns(sides[memory], row) for memory, row in found_rows.items() if row is not None}
     most = max(turns, key=lambda memory: turns[memory])  # the first, this machine's own, if they are equal
-    return Target(found_rows[most], memory=most)
+    return ShowTarget(found_rows[most], memory=most)
 
 
 def _sides(store: Store, mirror: Store | None) -> dict[Memory, Store]:
     return {"local": store} if mirror is None else {"local": store, "mirror": mirror}
 
 
-def _memory_target(sides: Mapping[Memory, Store], wanted: str) -> Target:
+def _memory_target(sides: Mapping[Memory, Store], wanted: str) -> ShowTarget:
     """Return the first chunk of a memory; deprecated memories are not found here."""
     for memory, side in sides.items():
         chunk = first_chunk(side, wanted)
         if chunk is not None:
-            return Target(None, chunk, memory)
-    raise NotFound(f"no memory {wanted!r} that is active", hint="list them: crystal memories --status all")
+            return ShowTarget(None, chunk, memory)
+    raise NotFoundError(f"no memory {wanted!r} that is active", hint="list them: crystal memories --status all")
 
 
-def _hit(sides: Mapping[Memory, Store], wanted: str) -> Target | None:
+def _hit(sides: Mapping[Memory, Store], wanted: str) -> ShowTarget | None:
     """Return the hit with this number, or the line with this uuid."""
     number = parse_hit_name(wanted)
     if number is not None:
         memory: Memory = "mirror" if number > MIRROR_IDS else "local"
         place = place_of_chunk(sides[memory], number % MIRROR_IDS) if memory in sides else None
         if place is not None:
-            return Target(place.session, place.chunk, memory)
+            return ShowTarget(place.session, place.chunk, memory)
     for memory, side in sides.items():
         chunk = chunk_of_uuid(side, _storable(wanted))
         place = None if chunk is None else place_of_chunk(side, chunk)
         if place is not None:
-            return Target(place.session, place.chunk, memory)
+            return ShowTarget(place.session, place.chunk, memory)
     return None
 
 
@@ -220,11 +220,11 @@ def _session_name(sides: Iterable[Store], wanted: str) -> str:
     if ident in names:
         return ident
     if not names:
-        raise NotFound(f"there is no session or hit {wanted!r}", hint="run: crystal sessions")
+        raise NotFoundError(f"there is no session or hit {wanted!r}", hint="run: crystal sessions")
     if len(names) > 1:
         ids = ", ".join(names[:_SHOWN])
         more = ", ..." if len(names) > _SHOWN else ""
-        raise UsageProblem(f"{wanted!r} is the beginning of several sessions: {ids}{more}", hint="use more of the id")
+        raise UsageError(f"{wanted!r} is the beginning of several sessions: {ids}{more}", hint="use more of the id")
     return names[0]
 
 
@@ -232,14 +232,14 @@ def _row_of(store: Store, name: str) -> int | None:
     return session_matches(store, name)[0][0] if has_session(store, name) else None
 
 
-def target_memory(store: Store, target: Target, *, mirror: Store | None = None) -> str | None:
+def target_memory(store: Store, target: ShowTarget, *, mirror: Store | None = None) -> str | None:
     """Return the id of the memory that a target belongs to, None for conversation."""
     place = mirror if target.memory == "mirror" and mirror is not None else store
     one = None if target.chunk is None else memory_of_chunk(place, target.chunk)
     return None if one is None else one.id
 
 
-def read(store: Store, target: Target, *, context: int = 2, mirror: Store | None = None) -> Conversation:
+def read(store: Store, target: ShowTarget, *, context: int = 2, mirror: Store | None = None) -> Conversation:
     """Read a whole session, or a hit's turn with ``context`` turns before and after it in the same thread."""
     if target.memory == "mirror" and mirror is not None:
         found = _read(mirror, target, context)
@@ -249,7 +249,7 @@ def read(store: Store, target: Target, *, context: int = 2, mirror: Store | None
     return _read(store, target, context)
 
 
-def _read(store: Store, target: Target, context: int) -> Conversation:
+def _read(store: Store, target: ShowTarget, context: int) -> Conversation:
     with store.reading():
         row = None if target.session is None else session_row(store, target.session)
         session = None if row is None else _summary(store, row)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.model.capture import MIRROR_IDS, Memory
 from crystal.model.recall import Filters, Remembered
 from crystal.sessions.reading import SessionSummary, sessions
@@ -81,7 +81,7 @@ def messages(
         UsageProblem: ``limit`` is out of range.
     """
     if not 1 <= limit <= MAX_MESSAGES:
-        raise UsageProblem(f"the number of messages is {limit}", hint=f"use 1 to {MAX_MESSAGES}")
+        raise UsageError(f"the number of messages is {limit}", hint=f"use 1 to {MAX_MESSAGES}")
     found: dict[tuple[str, int], Message] = {}
     notes: list[tuple[str, ...]] = []
     places: tuple[tuple[Store | None, Memory], ...] = ((store, "local"), (mirror, "mirror"))

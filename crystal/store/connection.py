@@ -18,7 +18,14 @@ from typing import Any
 import apsw
 
 from crystal.config.paths import refused
-from crystal.errors import CrystalError, NotConfigured, StoreBusy, StoreDamaged, StoreFull, Unavailable
+from crystal.errors import (
+    CrystalError,
+    NotConfiguredError,
+    StoreBusyError,
+    StoreDamagedError,
+    StoreFullError,
+    UnavailableError,
+)
 from crystal.store import migrate, texts
 from crystal.store.private_record import Recorder
 
@@ -32,29 +39,29 @@ Row = tuple[Any, ...]
 # The class follows from what the user can do. What is missing here only a bug in crystal can cause: it keeps its
 # traceback.
 TRANSLATION: dict[type[apsw.Error], type[CrystalError]] = {
-    apsw.BusyError: StoreBusy,
-    apsw.LockedError: StoreBusy,
-    apsw.ProtocolError: StoreBusy,
-    apsw.FullError: StoreFull,
-    apsw.CorruptError: StoreDamaged,
-    apsw.FormatError: StoreDamaged,
-    apsw.NotADBError: StoreDamaged,
-    apsw.CantOpenError: Unavailable,
-    apsw.IOError: Unavailable,
-    apsw.NoMemError: Unavailable,
-    apsw.PermissionsError: Unavailable,
-    apsw.ReadOnlyError: Unavailable,
-    apsw.AuthError: Unavailable,
-    apsw.NoLFSError: Unavailable,
-    apsw.ExtensionLoadingError: NotConfigured,
+    apsw.BusyError: StoreBusyError,
+    apsw.LockedError: StoreBusyError,
+    apsw.ProtocolError: StoreBusyError,
+    apsw.FullError: StoreFullError,
+    apsw.CorruptError: StoreDamagedError,
+    apsw.FormatError: StoreDamagedError,
+    apsw.NotADBError: StoreDamagedError,
+    apsw.CantOpenError: UnavailableError,
+    apsw.IOError: UnavailableError,
+    apsw.NoMemError: UnavailableError,
+    apsw.PermissionsError: UnavailableError,
+    apsw.ReadOnlyError: UnavailableError,
+    apsw.AuthError: UnavailableError,
+    apsw.NoLFSError: UnavailableError,
+    apsw.ExtensionLoadingError: NotConfiguredError,
 }
 
 HINTS: dict[type[CrystalError], str] = {
-    StoreBusy: "another crystal process is writing; try again in a moment",
-    StoreFull: "free some disk space; nothing was lost, capture continues by itself",
-    StoreDamaged: "run: crystal verify --repair",
-    Unavailable: "check the permissions of the folder and that its disk is present",
-    NotConfigured: "reinstall the package sqlite-vec",
+    StoreBusyError: "another crystal process is writing; try again in a moment",
+    StoreFullError: "free some disk space; nothing was lost, capture continues by itself",
+    StoreDamagedError: "run: crystal verify --repair",
+    UnavailableError: "check the permissions of the folder and that its disk is present",
+    NotConfiguredError: "reinstall the package sqlite-vec",
 }
 
 
@@ -65,7 +72,7 @@ def translated(path: Path) -> Iterator[None]:
         with _translated(path):
             yield
     except UnicodeDecodeError as error:
-        raise StoreDamaged(f"{path}: a text in it cannot be decoded", hint=HINTS[StoreDamaged]) from error
+        raise StoreDamagedError(f"{path}: a text in it cannot be decoded", hint=HINTS[StoreDamagedError]) from error
 
 
 @contextlib.contextmanager
@@ -78,9 +85,9 @@ def _translated(path: Path) -> Iterator[None]:
         if ours is None:
             raise
         if isinstance(error, apsw.IOError) and _is_full(path.parent):
-            ours = StoreFull  # the file that WAL readers share cannot grow: an input/output error to SQLite
+            ours = StoreFullError  # the file that WAL readers share cannot grow: an input/output error to SQLite
         hint = HINTS[ours]
-        if ours is NotConfigured:
+        if ours is NotConfiguredError:
             hint = f"{hint}: {_packages().reinstall_command('sqlite-vec')}"
         raise ours(f"{path}: {error}", hint=hint) from error
 
@@ -164,7 +171,7 @@ class Store:
             StoreForeign: As for ``open``.
         """
         if not path.exists() or path.stat().st_size == 0:
-            raise NotConfigured(f"there is no memory at {path} yet", hint="run: crystal init")
+            raise NotConfiguredError(f"there is no memory at {path} yet", hint="run: crystal init")
         migrate.refuse_foreign(path)
         with translated(path):
             db = _connect_for_reading(path)
@@ -291,7 +298,9 @@ def sqlite_vec_library() -> str:
     """Return the path of the sqlite-vec extension without importing its package, which imports NumPy."""
     spec = importlib.util.find_spec("sqlite_vec")
     if spec is None or spec.origin is None:
-        raise NotConfigured("the package sqlite-vec is not installed", hint=_packages().install_command("sqlite-vec"))
+        raise NotConfiguredError(
+            "the package sqlite-vec is not installed", hint=_packages().install_command("sqlite-vec")
+        )
     return str(Path(spec.origin).with_name("vec0"))
 
 

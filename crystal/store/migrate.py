@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 
 from crystal.config.paths import refused
-from crystal.errors import StoreDamaged, StoreForeign, StoreNewer
+from crystal.errors import ForeignStoreError, NewerStoreError, StoreDamagedError
 
 APPLICATION_ID = 0x43525953
 """``CRYS``: marks a database file as ours, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
@@ -60,7 +60,7 @@ def refuse_foreign(path: Path) -> None:
     except FileNotFoundError:
         return
     except IsADirectoryError as error:
-        raise StoreForeign(f"{path} is a folder", hint=FOREIGN_HINT) from error
+        raise ForeignStoreError(f"{path} is a folder", hint=FOREIGN_HINT) from error
     except OSError as error:
         raise refused(error, path) from error
     if not header or _is_without_tables(header):
@@ -69,11 +69,11 @@ def refuse_foreign(path: Path) -> None:
         (struct.unpack(">i", header[at : at + 4])[0] for at in (60, 68)) if len(header) == 100 else (0, 0)
     )
     if not header.startswith(HEADER) or application != APPLICATION_ID:
-        raise StoreForeign(f"{path} is not a crystal store", hint=FOREIGN_HINT)
+        raise ForeignStoreError(f"{path} is not a crystal store", hint=FOREIGN_HINT)
     if not 0 <= version <= MAX_VERSION:
-        raise StoreDamaged(f"{path}: its header is damaged", hint="run: crystal verify --repair")
+        raise StoreDamagedError(f"{path}: its header is damaged", hint="run: crystal verify --repair")
     if version > newest():
-        raise StoreNewer(
+        raise NewerStoreError(
             f"{path} has schema {version}, this crystal knows up to {newest()}", hint="upgrade crystal on this machine"
         )
 

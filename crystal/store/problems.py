@@ -9,7 +9,7 @@ from typing import NamedTuple
 from crystal.store.connection import Store
 
 
-class Problem(NamedTuple):
+class LastingProblem(NamedTuple):
     """A failure that lasts.
 
     ``since`` is the first failure since the component last worked, ``at`` the latest, ``tries`` their number in a row;
@@ -49,12 +49,12 @@ def clear_problem(store: Store, room: str) -> None:
         store.execute("DELETE FROM problems WHERE room = ?", (room,))
 
 
-def find_problem(store: Store, room: str) -> Problem | None:
+def find_problem(store: Store, room: str) -> LastingProblem | None:
     """Return the failure of ``room`` that lasts, or None."""
     row = store.row(f"SELECT {COLUMNS} FROM problems WHERE room = ?", (room,))
-    return None if row is None else Problem(*row)
+    return None if row is None else LastingProblem(*row)
 
 
-def list_problems(store: Store) -> list[Problem]:
+def list_problems(store: Store) -> list[LastingProblem]:
     """Return every failure that lasts, oldest first."""
-    return [Problem(*row) for row in store.rows(f"SELECT {COLUMNS} FROM problems ORDER BY since, room")]
+    return [LastingProblem(*row) for row in store.rows(f"SELECT {COLUMNS} FROM problems ORDER BY since, room")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from crystal.store.sessions.sessions import Said
+from crystal.store.sessions.sessions import SaidTurn
 
 ROLES = ("user", "assistant", "summary", "subagent", "tool_call", "tool_result")
 CHARACTERS = {"user": 1500, "assistant": 1200, "summary": 1500, "subagent": 300, "tool_call": 200, "tool_result": 200}
@@ -20,7 +20,7 @@ def estimated_tokens(text: str) -> int:
     return -(-ascii_characters // 4) + len(text) - ascii_characters
 
 
-def condense(said: Sequence[Said], *, tokens: int) -> str:
+def condense(said: Sequence[SaidTurn], *, tokens: int) -> str:
     """Render a conversation in at most about ``tokens`` tokens, saying where turns are left out.
 
     The beginning gets a quarter, the end nearly half; the rest is spread evenly over the middle, user turns first. All
@@ -42,7 +42,7 @@ def condense(said: Sequence[Said], *, tokens: int) -> str:
     return "\n".join(lines)
 
 
-def _rendered(turn: Said) -> str:
+def _rendered(turn: SaidTurn) -> str:
     limit = CHARACTERS.get(turn.role, 200)
     text = turn.text[:limit] + (" […]" if len(turn.text) > limit or turn.length > len(turn.text) else "")
     return f"{_NAMES.get(turn.role, turn.role)}: " + "\n  ".join(text.splitlines())
@@ -52,7 +52,7 @@ def _gap(count: int) -> str:
     return f"[{count} turns left out]"
 
 
-def _chosen(said: Sequence[Said], sizes: Sequence[int], tokens: int) -> set[int]:
+def _chosen(said: Sequence[SaidTurn], sizes: Sequence[int], tokens: int) -> set[int]:
     kept: set[int] = set()
     left = tokens - _take(range(len(said)), sizes, int(tokens * _HEAD_SHARE), kept)
     left -= _take(range(len(said) - 1, -1, -1), sizes, int(tokens * _TAIL_SHARE), kept)

@@ -36,7 +36,7 @@ _MARK = re.compile(rb"<!-- ([a-z0-9_-]+) (\d+) -->[ \t\r]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DailyStretch:
     """Stretch of a session without a pause, within one local day. Times in ms; ``first_id`` is its oldest row."""
 
     start: int
@@ -101,15 +101,17 @@ def log_sessions(
     return report
 
 
-def split_parts(times: Sequence[tuple[int, int]], *, idle_ms: int, day_of: Callable[[int], date | None]) -> list[Part]:
+def split_parts(
+    times: Sequence[tuple[int, int]], *, idle_ms: int, day_of: Callable[[int], date | None]
+) -> list[DailyStretch]:
     """Split (time, id) pairs, ordered by time, at pauses of ``idle_ms`` or more and where the day changes."""
-    parts: list[Part] = []
+    parts: list[DailyStretch] = []
     for at, ident in times:
         last = parts[-1] if parts else None
         if last is not None and at - last.stop < idle_ms and day_of(at) == day_of(last.stop):
-            parts[-1] = Part(last.start, at, min(last.first_id, ident))
+            parts[-1] = DailyStretch(last.start, at, min(last.first_id, ident))
         else:
-            parts.append(Part(at, at, ident))
+            parts.append(DailyStretch(at, at, ident))
     return parts
 
 

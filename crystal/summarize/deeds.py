@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from crystal.store.sessions.sessions import Said
+from crystal.store.sessions.sessions import SaidTurn
 from crystal.summarize.text import Deeds, FileTouched
 from crystal.summarize.wording import cut, one_line
 
@@ -32,7 +32,7 @@ _SHELLS = frozenset({"bash", "powershell", "shell"})
 _MORE_ARGUMENTS = re.compile(r"\n(?:description|timeout|run_in_background|dangerouslyDisableSandbox|sandbox): ")
 
 
-def deeds_of(calls: Iterable[Said], *, below: str | None) -> Deeds:
+def deeds_of(calls: Iterable[SaidTurn], *, below: str | None) -> Deeds:
     """Collect the actions of tool calls.
 
     Args:
@@ -58,7 +58,7 @@ def deeds_of(calls: Iterable[Said], *, below: str | None) -> Deeds:
     )
 
 
-def _main_argument(call: Said) -> str:
+def _main_argument(call: SaidTurn) -> str:
     prefix = f"{call.tool}: "
     return call.text[len(prefix) :] if call.tool and call.text.startswith(prefix) else ""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crystal.config.paths import make_private_dir, write_private
-from crystal.errors import CrystalError, ModelUnavailable, Unavailable
+from crystal.errors import CrystalError, ModelUnavailableError, UnavailableError
 from crystal.store import Store
 from crystal.store.costs import DAY_MS, day_start
 from crystal.store.problems import clear_problem, find_problem, record_problem
@@ -30,9 +30,9 @@ from crystal.store.sessions.sessions import (
 )
 from crystal.summarize.condense import CHARACTERS, ROLES
 from crystal.summarize.deeds import deeds_of
-from crystal.summarize.llm import BadAnswer, SummaryModel, build_prompt, parse_answer
+from crystal.summarize.llm import InvalidSummaryError, SummaryModel, build_prompt, parse_answer
 from crystal.summarize.markdown import new_summary_path, render
-from crystal.summarize.paid import OverCap, ask_paid
+from crystal.summarize.paid import CostCapError, ask_paid
 from crystal.summarize.simple import summarize_simply
 from crystal.summarize.text import SummaryText
 
@@ -180,7 +180,7 @@ def _write_all(job: _Job, sessions: Sequence[Session], should_stop: Callable[[],
             job.report.failed += 1
             job.report.problems.append(error.message)
             record_problem(job.store, FILE_ROOM, error.message, job.now)
-            if isinstance(error, Unavailable):  # the disk or the store: the next session would fail too
+            if isinstance(error, UnavailableError):  # the disk or the store: the next session would fail too
                 return
         else:
             clear_problem(job.store, FILE_ROOM)
@@ -215,7 +215,7 @@ def _text_of(job: _Job, session: Session) -> tuple[SummaryText, SummaryMode]:
     if job.model is not None and job.instead is None:
         try:
             text = _ask(job, job.model, session)
-        except BadAnswer as error:
+        except InvalidSummaryError as error:
             mode = "simple"  # paid but useless: not requested again for this session until it grows
             job.bad_answers += 1
             enough = job.bad_answers >= MAX_BAD_ANSWERS
@@ -245,11 +245,11 @@ def _retry_at(job: _Job, error: CrystalError) -> int:
 
     After one minute, doubled with each failure up to an hour; over the cap, at the start of the next UTC day.
     """
-    if isinstance(error, OverCap):
+    if isinstance(error, CostCapError):
         return day_start(job.now) + DAY_MS
     before = find_problem(job.store, ROOM)
     wait = min(MAX_WAIT_MS, FIRST_WAIT_MS << min(before.tries if before else 0, 10))
-    asked = int((error.seconds or 0) * 1000) if isinstance(error, ModelUnavailable) else 0
+    asked = int((error.seconds or 0) * 1000) if isinstance(error, ModelUnavailableError) else 0
     return job.now + max(wait, min(asked, DAY_MS))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crystal.config.providers import SUMMARIZERS
-from crystal.errors import CrystalError, NotConfigured, TextRefused, UsageProblem
+from crystal.errors import CrystalError, NotConfiguredError, TextRefusedError, UsageError
 from crystal.provider_http.post import address, is_loopback, post_json
 from crystal.summarize.llm import ANSWER_TOKENS, PROMPT_TOKENS, Completion, Prompt, SummaryModel
 
@@ -49,7 +49,7 @@ class OpenAIChat:
         plain = {"model": self.model, "messages": messages}
         try:
             return self._send({**plain, **chosen})
-        except TextRefused:
+        except TextRefusedError:
             return self._send({**plain, "max_completion_tokens": _REASONING_TOKENS})
 
     def _send(self, body: dict[str, Any]) -> Completion:
@@ -131,15 +131,15 @@ def choose_model(
         return None
     if provider not in SUMMARIZERS:
         return MissingModel(
-            UsageProblem(f"the model's provider is {provider!r}", hint=f"one of {', '.join(SUMMARIZERS)}")
+            UsageError(f"the model's provider is {provider!r}", hint=f"one of {', '.join(SUMMARIZERS)}")
         )
     usual_url, usual = SUMMARIZERS[provider]
     if provider == "ollama":
         return OllamaChat(model or usual, base_url or usual_url)
     if key is None and needs_key:
-        return MissingModel(NotConfigured(f"there is no API key for {provider}", hint="run: crystal config"))
+        return MissingModel(NotConfiguredError(f"there is no API key for {provider}", hint="run: crystal config"))
     if key is not None and not (key.isascii() and key.isprintable()):
-        return MissingModel(NotConfigured(f"the API key for {provider} holds characters that no key has"))
+        return MissingModel(NotConfiguredError(f"the API key for {provider} holds characters that no key has"))
     return OpenAIChat(provider, model or usual, base_url or usual_url, key)
 
 

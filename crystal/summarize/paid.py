@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from crystal.config.prices import price_of
-from crystal.errors import CrystalError, ModelUnavailable
+from crystal.errors import CrystalError, ModelUnavailableError
 from crystal.store import Store
 from crystal.store.costs import Cost, release, reserve, settle
 from crystal.summarize.condense import estimated_tokens
 from crystal.summarize.llm import Completion, Prompt, SummaryModel
 
 
-class OverCap(CrystalError):
+class CostCapError(CrystalError):
     """The next call would exceed the daily cap."""
 
 
@@ -34,11 +34,11 @@ def ask_paid(
     estimate = _estimate(model, prompt, purpose, now)
     ident = reserve(store, estimate, daily_cap_usd=daily_cap_usd)
     if ident is None:
-        raise OverCap(f"the daily cap of ${daily_cap_usd:g} leaves no room for another {purpose} by {model.model}")
+        raise CostCapError(f"the daily cap of ${daily_cap_usd:g} leaves no room for another {purpose} by {model.model}")
     try:
         completion = model.complete(prompt)
     except CrystalError as error:
-        if not (isinstance(error, ModelUnavailable) and error.may_be_billed):
+        if not (isinstance(error, ModelUnavailableError) and error.may_be_billed):
             release(store, ident)
         raise
     actual = _actual(estimate, model, completion)

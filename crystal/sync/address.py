@@ -12,7 +12,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 
 _FORM = re.compile(
     r"(?P<scheme>https?)://(?P<host>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::(?P<port>[0-9]{1,5}))?(?P<path>/[!-~]*)?",
@@ -57,14 +57,14 @@ def parse_address(url: str, *, allow_insecure: bool = False) -> RelayAddress:
     """
     found = _FORM.fullmatch(url)
     if found is None:
-        raise UsageProblem(f"the relay's address {_quoted(url)} cannot be used{_why(url)}", hint=_EXAMPLE)
+        raise UsageError(f"the relay's address {_quoted(url)} cannot be used{_why(url)}", hint=_EXAMPLE)
     scheme, host = found["scheme"].lower(), _host(found["host"].lower())
     port = int(found["port"]) if found["port"] else {"https": 443, "http": 80}[scheme]
     if not 1 <= port <= 65535:
-        raise UsageProblem(f"{port} cannot be the relay's port", hint="ports are 1 to 65535")
+        raise UsageError(f"{port} cannot be the relay's port", hint="ports are 1 to 65535")
     address = RelayAddress(scheme, host, port, _path(found["path"] or ""))
     if scheme == "http" and not is_loopback(host) and not allow_insecure:
-        raise UsageProblem(
+        raise UsageError(
             f"the relay's address {address.shown} is not encrypted, and not this machine",
             hint="use https; plain http is for 127.0.0.1, ::1 and localhost, or with CRYSTAL_RELAY_INSECURE_HTTP=1",
         )
@@ -87,10 +87,10 @@ def _host(text: str) -> str:
         try:
             return str(ipaddress.IPv6Address(text[1:-1]))
         except ValueError as error:
-            raise UsageProblem(f"the relay's host {_quoted(text)} is not an IPv6 address", hint=_EXAMPLE) from error
+            raise UsageError(f"the relay's host {_quoted(text)} is not an IPv6 address", hint=_EXAMPLE) from error
     if all(_LABEL.fullmatch(label) for label in text.removesuffix(".").split(".")):
         return text
-    raise UsageProblem(f"{_quoted(text)} cannot be the relay's host", hint=_EXAMPLE)
+    raise UsageError(f"{_quoted(text)} cannot be the relay's host", hint=_EXAMPLE)
 
 
 def _path(text: str) -> str:
@@ -98,7 +98,7 @@ def _path(text: str) -> str:
     parts = path.split("/")[1:]
     if all(_SEGMENT.fullmatch(part) and part not in (".", "..") for part in parts):
         return path
-    raise UsageProblem(
+    raise UsageError(
         f"the path {_quoted(text)} of the relay's address cannot be used",
         hint="a path has letters, digits and . _ ~ - between single slashes; no ? and no #",
     )

@@ -36,12 +36,12 @@ Number = Annotated[int, Meta(ge=0, le=MAX_SEQ)]
 TokenId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
 
 
-class BadAnswer(ValueError):
+class ProtocolViolationError(ValueError):
     """An answer violates the protocol. The message uses fixed words only, never the relay's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RelayResponse:
     """A complete answer, not yet validated."""
 
     status: int
@@ -89,7 +89,7 @@ class StreamList(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if len({one.stream for one in self.streams}) != len(self.streams):
-            raise BadAnswer("a stream is listed twice")
+            raise ProtocolViolationError("a stream is listed twice")
 
 
 class BlobInfo(Struct, frozen=True):
@@ -149,13 +149,13 @@ class MadeToken(Struct, frozen=True):
         return f"MadeToken(id={self.id!r}, token=***)"
 
 
-class Mailbox(Struct):
+class OpenedMailbox(Struct):
     """A mailbox that was opened."""
 
     nameplate: Annotated[int, Meta(ge=1, le=999_999_999)]
 
 
-class Problem(Struct):
+class ProblemDocument(Struct):
     """The part of a problem document (RFC 9457) that is read."""
 
     code: str
@@ -167,7 +167,7 @@ def parse(body: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(body, type=kind, dec_hook=_from_hex)
     except (ValueError, RecursionError) as error:
         reason = "it is not UTF-8" if isinstance(error, UnicodeError) else str(error)
-        raise BadAnswer(reason) from error
+        raise ProtocolViolationError(reason) from error
 
 
 def _from_hex(kind: type[Id], value: object) -> Id:
@@ -180,7 +180,7 @@ def parse_stream(body: bytes, stream: bytes) -> StreamInfo:
     """Parse the state of one stream."""
     found = parse(body, StreamInfo)
     if found.stream != stream:
-        raise BadAnswer("it is about another stream")
+        raise ProtocolViolationError("it is about another stream")
     return found
 
 
@@ -188,7 +188,7 @@ def parse_blobs(body: bytes, after: int, limit: int) -> BlobPage:
     """Parse a page of blobs: at most ``limit``, their numbers rising from above ``after``."""
     page = parse(body, BlobPage)
     if len(page.blobs) > limit:
-        raise BadAnswer(f"it lists {len(page.blobs)} blobs; {limit} at most are read")
+        raise ProtocolViolationError(f"it lists {len(page.blobs)} blobs; {limit} at most are read")
     _check_order([after, *(one.seq for one in page.blobs)])
     return page
 
@@ -211,9 +211,9 @@ def parse_stored(body: bytes, named: Mapping[str, int | str], result: str) -> No
     answer = parse(body, dict[str, Any])
     for key, value in {**named, "result": result}.items():
         if type(answer.get(key)) is not type(value) or answer[key] != value:
-            raise BadAnswer(f"its {key} is not that of what was sent")
+            raise ProtocolViolationError(f"its {key} is not that of what was sent")
 
 
 def _check_order(rising: list[Any]) -> None:
     if any(later <= earlier for earlier, later in pairwise(rising)):
-        raise BadAnswer("what it lists is not in order")
+        raise ProtocolViolationError("what it lists is not in order")

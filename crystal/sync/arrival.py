@@ -13,11 +13,11 @@ from operator import add
 from pathlib import Path
 
 from crystal import transcript
-from crystal.errors import Damaged
+from crystal.errors import DamagedError
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING, without_forgotten
 from crystal.ingest.ingest import IngestReport, Prepared, prepare, write
-from crystal.model.capture import Piece, Project, Segment, Watermark
+from crystal.model.capture import Project, Segment, SegmentPiece, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger, privacy
 from crystal.store.forget.forgetting import is_anything_forgotten, read_blocks
@@ -168,7 +168,7 @@ def _agrees(
         frame = archive.Frame(row.offset, row.length)
         try:
             clean = archive.read_frame(arrivals.ldm_home / str(state.archive), frame)
-        except Damaged:
+        except DamagedError:
             continue  # `verify` reports the damage; until then the stored lines count as unchanged
         here = [line for line in clean.split(b"\n")[:-1] if line.strip()]
         if not (_holds_run(here, coming) or (_may_lack_lines(arrivals.store, segment) and _holds(here, coming))):
@@ -237,7 +237,7 @@ def _mark_at(mark: Watermark, offset: int) -> Watermark:
     return Watermark(mark.transcript, offset, 0, 0, mark.generation)
 
 
-def _cut(piece: Piece, low: int, high: int) -> Piece | None:
+def _cut(piece: SegmentPiece, low: int, high: int) -> SegmentPiece | None:
     """Return the part of a piece in [low, high), or None if there is none."""
     start, end = max(piece.start, low), min(piece.end, high)
     if start >= end:
@@ -245,14 +245,14 @@ def _cut(piece: Piece, low: int, high: int) -> Piece | None:
     if (start, end) == (piece.start, piece.end):
         return piece
     if piece.state != "captured":
-        return Piece(start, end, piece.state, piece.rule)
+        return SegmentPiece(start, end, piece.state, piece.rule)
     whole = zip(line_starts(piece), piece.clean.split(b"\n")[:-1], strict=True)
     lines = [(offset, line) for offset, line in whole if start <= offset < end]
     if not lines:
-        return Piece(start, end, "skipped", BLANK)
+        return SegmentPiece(start, end, "skipped", BLANK)
     clean = b"".join(line + b"\n" for _, line in lines)
     said = tuple((offset, line) for offset, line in lines if line.strip())
-    return Piece(start, end, "captured", piece.rule, clean, None, said)
+    return SegmentPiece(start, end, "captured", piece.rule, clean, None, said)
 
 
 def _sum(one: IngestReport, other: IngestReport) -> IngestReport:

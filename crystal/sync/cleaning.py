@@ -21,11 +21,11 @@ from crystal.store.forget.forgetting import (
 from crystal.store.memories import memories
 from crystal.store.sync import outbox
 from crystal.store.sync.outbox import OutStream
-from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import Channel
 from crystal.sync.sending import KeptMessage, Link, kept_messages, seal_changed
 from crystal.sync.tombstones import messages
-from crystal.sync.wire import BadRecord, Sent, control_message, decode_segment, encode_segment
+from crystal.sync.wire import InvalidRecordError, Sent, control_message, decode_segment, encode_segment
 
 BECAUSE = "forgotten"
 """Reason for ending a stream, as sent to home."""
@@ -134,10 +134,10 @@ class SealedOutbox:
             )
 
 
-def _changed(store: Store, blocks: Blocks | None, message: KeptMessage) -> tuple[Kind, bytes] | None:
+def _changed(store: Store, blocks: Blocks | None, message: KeptMessage) -> tuple[PayloadKind, bytes] | None:
     """Return the replacement for a message, or None if it stays."""
-    if message.kind is Kind.CONTROL:
-        return (Kind.CONTROL, NOTHING) if _is_of_forgotten_memory(store, message.payload) else None
+    if message.kind is PayloadKind.CONTROL:
+        return (PayloadKind.CONTROL, NOTHING) if _is_of_forgotten_memory(store, message.payload) else None
     sent = _segment(message)
     if sent is None or blocks is None:
         return None
@@ -146,11 +146,11 @@ def _changed(store: Store, blocks: Blocks | None, message: KeptMessage) -> tuple
 
 
 def _segment(message: KeptMessage) -> Sent | None:
-    if message.kind is not Kind.RECORDS:
+    if message.kind is not PayloadKind.RECORDS:
         return None
     try:
         return decode_segment(message.payload)
-    except BadRecord:  # sealed by an older version; home will refuse it
+    except InvalidRecordError:  # sealed by an older version; home will refuse it
         return None
 
 

@@ -21,17 +21,17 @@ from crystal.sync import answers
 from crystal.sync.address import parse_address
 from crystal.sync.answers import (
     SMALL_ANSWER,
-    Answer,
     BlobPage,
     MadeToken,
-    Mailbox,
     ObjectInfo,
+    OpenedMailbox,
+    RelayResponse,
     StreamInfo,
     StreamList,
     TokenInfo,
     TokenList,
 )
-from crystal.sync.errors import BlobTooLarge
+from crystal.sync.errors import BlobTooLargeError
 from crystal.sync.pace import Timeouts
 from crystal.sync.refusal import broken, check, check_digest, check_kind
 
@@ -128,7 +128,7 @@ class RelayClient:
             RelayFull: The relay is full; the blob stays in the outbox.
         """
         if len(blob) > answers.LARGEST_BLOB:
-            raise BlobTooLarge(f"a blob has {len(blob)} bytes; {answers.LARGEST_BLOB} is the most")
+            raise BlobTooLargeError(f"a blob has {len(blob)} bytes; {answers.LARGEST_BLOB} is the most")
         named: dict[str, int | str] = {"seq": seq, "tag": blob[-32:].hex()}
         return self._store(f"{_stream_path(stream)}/blobs/{_seq(seq)}", blob, {"resend": 1} if resend else None, named)
 
@@ -181,7 +181,7 @@ class RelayClient:
             RelayFull: The relay is full.
         """
         if len(data) > answers.MAX_OBJECT:
-            raise BlobTooLarge(f"an object has {len(data)} bytes; {answers.MAX_OBJECT} is the most")
+            raise BlobTooLargeError(f"an object has {len(data)} bytes; {answers.MAX_OBJECT} is the most")
         named: dict[str, int | str] = {"id": object_id.hex(), "size": len(data)}
         return self._store(_object_path(object_id), data, {"resend": 1} if resend else None, named)
 
@@ -243,7 +243,7 @@ class RelayClient:
             The nameplate: the number before the words of the pairing code.
         """
         answer = self._ask("POST", "/v1/pair", json={}, expect=(201,))
-        return self._read(answer, lambda body: answers.parse(body, Mailbox)).nameplate
+        return self._read(answer, lambda body: answers.parse(body, OpenedMailbox)).nameplate
 
     def claim_mailbox(self, nameplate: int) -> None:
         """Become side ``b`` of a mailbox, with the client's ``claim``. Idempotent.
@@ -294,7 +294,7 @@ class RelayClient:
         json: object = None,
         params: Mapping[str, str | int] | None = None,
         expect: tuple[int, ...] = (200,),
-    ) -> Answer:
+    ) -> RelayResponse:
         kind = "application/octet-stream"
         if json is not None:
             content, kind = orjson.dumps(json), "application/json"
@@ -309,7 +309,7 @@ class RelayClient:
         largest: int = SMALL_ANSWER,
         wait: float = 0,
         expect: tuple[int, ...] = (200,),
-    ) -> Answer:
+    ) -> RelayResponse:
         held = max(0.0, min(wait, MAX_WAIT))
         full = {**(params or {}), **({"wait": f"{held:.3f}"} if held else {})}
         answer = self._exchange.ask("GET", path, params=full, largest=largest, wait=held)
@@ -326,16 +326,16 @@ class RelayClient:
     def _fetch(self, path: str, largest: int) -> bytes:
         return self._bytes_of(self._get(path, largest=largest))
 
-    def _bytes_of(self, answer: Answer) -> bytes:
+    def _bytes_of(self, answer: RelayResponse) -> bytes:
         check_kind(answer, "application/octet-stream", self.shown)
         check_digest(answer, self.shown)
         return answer.body
 
-    def _read(self, answer: Answer, parse: Callable[[bytes], T]) -> T:
+    def _read(self, answer: RelayResponse, parse: Callable[[bytes], T]) -> T:
         check_kind(answer, "application/json", self.shown)
         try:
             return parse(answer.body)
-        except answers.BadAnswer as error:
+        except answers.ProtocolViolationError as error:
             raise broken(self.shown, str(error)) from error
 
 

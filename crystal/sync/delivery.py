@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from crystal.errors import CrystalError, Damaged, Denied, Unavailable
+from crystal.errors import CrystalError, DamagedError, DeniedError, UnavailableError
 from crystal.store import Store, problems
 from crystal.store.sync import inbox, outbox, relay_peers
 from crystal.store.sync.outbox import OutStream
@@ -22,14 +22,14 @@ from crystal.sync.documents import Document, newest_documents, put_document, rea
 from crystal.sync.envelope.blob import open_blob
 from crystal.sync.envelope.header import Channel
 from crystal.sync.envelope.link import LinkKeys
-from crystal.sync.envelope.refusals import Refused, WrongKey
-from crystal.sync.errors import RelayBroken, RelayFull, RelayUnavailable, StreamConflict
+from crystal.sync.envelope.refusals import EnvelopeError, WrongKeyError
+from crystal.sync.errors import RelayFullError, RelayProtocolError, RelayUnavailableError, StreamConflictError
 from crystal.sync.losses import LOST, MESSAGES, note_losses
 from crystal.sync.opening import keep_or_count, refusal_of
 from crystal.sync.receipts import act_on_receipts, mend_streams, read_receipts
 from crystal.sync.sending import Link, seal_again
 from crystal.sync.triage import Effort
-from crystal.sync.wire import BadRecord
+from crystal.sync.wire import InvalidRecordError
 
 ROOM = "relay"
 PAGE = 50
@@ -110,7 +110,7 @@ class Delivery:
             mend_streams(self.store, self.link, self.clock())
             try:
                 self._send(report, should_stop)
-            except RelayFull as error:
+            except RelayFullError as error:
                 full = error  # read home's documents all the same: receipts free space
             lost = self._check_relay(self._read_home(report))
             words = note_losses(self.store, LOST, lost, MESSAGES, self.clock())
@@ -131,8 +131,8 @@ class Delivery:
         now = self.clock()
         wait = min(MAX_WAIT_MS, FIRST_WAIT_MS << min(tries, 12))
         wait = int(wait * random.uniform(0.5, 1.5))
-        asked = 1000 * error.retry_after if isinstance(error, (RelayUnavailable, RelayFull)) else 0
-        retry_at = now + max(wait, asked) if isinstance(error, Unavailable) else now + MAX_WAIT_MS
+        asked = 1000 * error.retry_after if isinstance(error, (RelayUnavailableError, RelayFullError)) else 0
+        retry_at = now + max(wait, asked) if isinstance(error, UnavailableError) else now + MAX_WAIT_MS
         problems.record_problem(self.store, ROOM, error.message, now, retry_at)
 
     # -- sending -----------------------------------------------------------------------------------------------------
@@ -144,14 +144,14 @@ class Delivery:
             streams.sort(key=lambda one: (one.lane == "past", one.id))
             if not any(self._send_stream(stream, report, should_stop) for stream in streams):
                 return
-        raise RelayBroken("the relay already has other blobs in each new stream of this machine")
+        raise RelayProtocolError("the relay already has other blobs in each new stream of this machine")
 
     def _send_stream(self, stream: OutStream, report: DeliveryReport, should_stop: Callable[[], bool]) -> bool:
         """Send the waiting blobs of one stream. Return True if a new stream had to be started."""
         try:
             while not should_stop() and self._send_some(stream, report, should_stop):
                 pass
-        except StreamConflict:
+        except StreamConflictError:
             self._begin_anew(stream, report)
             return True
         return False
@@ -231,10 +231,10 @@ class Delivery:
                 )
                 document = read_document(opened)
                 self._take(newest.channel, document, report)
-            except (Refused, BadRecord) as error:
+            except (EnvelopeError, InvalidRecordError) as error:
                 why = refusal_of(newest.seq, newest.data, error)
                 keep_or_count(self.store, self.link.peer.id, info.stream, why, DEFAULT_BUDGET, self.clock())
-                if isinstance(error, WrongKey):
+                if isinstance(error, WrongKeyError):
                     report.notice("home seals with keys that this machine does not have")
                 continue
             # Delete documents with keys: an old key would open the new ones.
@@ -261,7 +261,7 @@ class Delivery:
         elif is_new and channel == Channel.MIRROR and self.on_mirror is not None:
             try:
                 self.on_mirror(document.body, document.serial)
-            except (Denied, Damaged) as error:
+            except (DeniedError, DamagedError) as error:
                 report.noticed.append(error.message)  # the mirror stays as it is; the rest continues
         # Only part of the message: the whole may hold keys.
         keep = {"home": document.body.get("home")} if channel == Channel.RECEIPTS else {}

@@ -17,11 +17,11 @@ from crystal.sync.answers import StreamInfo
 from crystal.sync.client import RelayClient
 from crystal.sync.envelope.blob import Opened
 from crystal.sync.envelope.header import Channel, read_header
-from crystal.sync.envelope.refusals import Refused
-from crystal.sync.errors import NotAtRelay, RelayUnavailable, StreamConflict
+from crystal.sync.envelope.refusals import EnvelopeError
+from crystal.sync.errors import NotAtRelayError, RelayUnavailableError, StreamConflictError
 from crystal.sync.opening import is_about_one_blob
 from crystal.sync.sending import Link, open_another, seal_document
-from crystal.sync.wire import BadRecord
+from crystal.sync.wire import InvalidRecordError
 
 LATEST_WINS = (Channel.RECEIPTS, Channel.MIRROR, Channel.HEARTBEAT)
 PAGE = 100
@@ -69,7 +69,7 @@ def put_document(
         stream, seq, blob = seal_document(store, link, channel, payload, now)
         try:
             client.put(stream, seq, blob)
-        except StreamConflict:
+        except StreamConflictError:
             # This machine was restored from a backup or lost the number in a crash: continue in another stream.
             with store.transaction():
                 open_another(store, link, channel, "latest", now, "fork")
@@ -111,7 +111,7 @@ def newest_documents(client: RelayClient, info: StreamInfo, after: int, taken: b
         data = client.get(info.stream, blob.seq)
         try:
             channel = read_header(data).channel
-        except Refused:
+        except EnvelopeError:
             continue
         if channel in LATEST_WINS:
             yield Fetched(blob.seq, channel, data)
@@ -124,9 +124,9 @@ def looks_like_documents(client: RelayClient, info: StreamInfo) -> bool:
         return False
     try:
         return read_header(client.get(info.stream, page.blobs[0].seq)).channel in LATEST_WINS
-    except (Refused, NotAtRelay):
+    except (EnvelopeError, NotAtRelayError):
         return False
-    except RelayUnavailable as error:
+    except RelayUnavailableError as error:
         if is_about_one_blob(error):
             return False
         raise
@@ -142,9 +142,9 @@ def read_document(opened: Opened) -> Document:
         fields = json.loads(opened.payload)
         serial, as_of, body = fields["serial"], fields["as_of"], fields["body"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise BadRecord(f"the document cannot be understood ({type(error).__name__})") from error
+        raise InvalidRecordError(f"the document cannot be understood ({type(error).__name__})") from error
     if type(serial) is not int or type(as_of) is not int or not isinstance(body, dict):
-        raise BadRecord("the document has an invalid serial, time or body")
+        raise InvalidRecordError("the document has an invalid serial, time or body")
     if not 0 < serial < relay_peers.HIGHEST_SERIAL or not 0 <= as_of < 1 << 62:
-        raise BadRecord("the document's serial or time is out of range")
+        raise InvalidRecordError("the document's serial or time is out of range")
     return Document(serial, as_of, body)

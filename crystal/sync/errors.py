@@ -6,13 +6,13 @@ alphabet.
 
 from __future__ import annotations
 
-from crystal.errors import CrystalError, Denied, Unavailable
+from crystal.errors import CrystalError, DeniedError, UnavailableError
 
 MAX_RETRY = 3600
 """Maximum seconds for a requested pause; a longer one is cut to this."""
 
 
-class RelayUnavailable(Unavailable):
+class RelayUnavailableError(UnavailableError):
     """The relay did not answer, or asked to try later.
 
     Attributes:
@@ -26,22 +26,22 @@ class RelayUnavailable(Unavailable):
         self.code = code
 
 
-class RelayBroken(RelayUnavailable):
+class RelayProtocolError(RelayUnavailableError):
     """The answer violates the protocol: another program, an intercepting page, or a lying relay.
 
     Nothing of it was used. It is retried like a missing answer, because an intercepting page may go away.
     """
 
 
-class RelayUntrusted(RelayUnavailable):
+class RelayUntrustedError(RelayUnavailableError):
     """The relay's certificate was not accepted. Nothing was sent."""
 
 
-class RelayFull(Unavailable):
+class RelayFullError(UnavailableError):
     """The account, the stream or the relay's disk is full until something is acknowledged or deleted.
 
     Attributes:
-        retry_after: Seconds to wait, see ``RelayUnavailable``.
+        retry_after: Seconds to wait, see ``RelayUnavailableError``.
         code: The relay's error code, or "".
     """
 
@@ -51,7 +51,7 @@ class RelayFull(Unavailable):
         self.code = code
 
 
-class _Refusal(Denied):
+class _RelayRefusalError(DeniedError):
     """The relay refused the request; repeating it does not help.
 
     Attributes:
@@ -63,31 +63,31 @@ class _Refusal(Denied):
         self.code = code
 
 
-class RelayDenied(_Refusal):
+class RelayDeniedError(_RelayRefusalError):
     """The token is unknown, revoked or lacks the permission, or the request is invalid."""
 
 
-class StreamConflict(_Refusal):
+class StreamConflictError(_RelayRefusalError):
     """Another blob has this number in this stream: the sender was cloned or restored from a backup."""
 
 
-class ObjectConflict(_Refusal):
+class ObjectConflictError(_RelayRefusalError):
     """Different bytes are stored under this id: an object is written once."""
 
 
-class MailboxTaken(_Refusal):
+class MailboxTakenError(_RelayRefusalError):
     """Somebody else has claimed this pairing, or has written this message."""
 
 
-class BlobTooLarge(_Refusal):
+class BlobTooLargeError(_RelayRefusalError):
     """The data is larger than the relay, or the format, allows."""
 
 
-class VersionRefused(_Refusal):
+class VersionRefusedError(_RelayRefusalError):
     """The relay uses another version of the protocol."""
 
 
-class NotAtRelay(CrystalError):
+class NotAtRelayError(CrystalError):
     """The relay does not have it: never stored, deleted after its acknowledgement, or lost.
 
     Attributes:

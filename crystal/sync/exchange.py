@@ -16,10 +16,10 @@ from urllib.parse import urlencode
 
 import httpcore
 
-from crystal.errors import CrystalError, UsageProblem
+from crystal.errors import CrystalError, UsageError
 from crystal.sync.address import RelayAddress
-from crystal.sync.answers import SMALL_ANSWER, Answer
-from crystal.sync.errors import RelayUnavailable, RelayUntrusted
+from crystal.sync.answers import SMALL_ANSWER, RelayResponse
+from crystal.sync.errors import RelayUnavailableError, RelayUntrustedError
 from crystal.sync.pace import Pace, Timeouts
 from crystal.sync.refusal import PROTOCOL, broken
 from crystal.sync.transport import connect, paced, tls_context
@@ -83,7 +83,7 @@ class Exchange:
         kind: str = "application/octet-stream",
         largest: int = SMALL_ANSWER,
         wait: float = 0,
-    ) -> Answer:
+    ) -> RelayResponse:
         """Send one request and read the whole answer.
 
         Args:
@@ -112,7 +112,7 @@ class Exchange:
                 body = _read_body(response, fields, largest, pace, self._address.shown)
         except _FAILURES as error:
             raise failure(error, self._address.shown) from error
-        return Answer(response.status, fields, body)
+        return RelayResponse(response.status, fields, body)
 
 
 def authorization(token: str | None, claim: bytes | None) -> str | None:
@@ -125,7 +125,7 @@ def authorization(token: str | None, claim: bytes | None) -> str | None:
         return None if claim is None else "Claim " + base64.urlsafe_b64encode(claim).decode().rstrip("=")
     if 0 < len(token) <= 512 and token.isascii() and token.isprintable() and " " not in token:
         return f"Bearer {token}"
-    raise UsageProblem(
+    raise UsageError(
         "the relay's token cannot be sent: it is empty, too long, or has characters that no token has",
         hint="copy the token again, or pair this device again",
     )
@@ -141,7 +141,7 @@ def failure(error: Exception, relay: str) -> CrystalError:
     refused = _certificate_error(error)
     if refused is not None:
         reason, hint = _UNTRUSTED.get(refused.verify_code, _UNKNOWN_AUTHORITY)
-        return RelayUntrusted(f"the relay at {relay} is not trusted: {reason}", hint=hint)
+        return RelayUntrustedError(f"the relay at {relay} is not trusted: {reason}", hint=hint)
     name = type(error).__name__
     if isinstance(error, httpcore.TimeoutException):
         step = {"ConnectTimeout": "connect", "PoolTimeout": "connect", "WriteTimeout": "take what was sent"}
@@ -158,7 +158,7 @@ def failure(error: Exception, relay: str) -> CrystalError:
 def _unavailable(
     message: str, hint: str = "is it running, and is this machine online? crystal tries again"
 ) -> CrystalError:
-    return RelayUnavailable(message, hint=hint)
+    return RelayUnavailableError(message, hint=hint)
 
 
 def _fields(response: httpcore.Response) -> dict[str, str]:

@@ -15,10 +15,10 @@ from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone, add_tombstones, newest_tombstone, tombstones_after
 from crystal.store.sync import outbox, relay_forgotten, relay_peers
 from crystal.store.sync.relay_peers import Peer
-from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.sending import Link, put_message
 from crystal.sync.tombstones import MAX_TIME, messages, read_tombstones, words_of
-from crystal.sync.wire import BadRecord
+from crystal.sync.wire import InvalidRecordError
 
 MAX_TOLD = 1 << 20
 """Approximate maximum bytes of tombstones in one document; the rest follows when they are confirmed."""
@@ -47,7 +47,7 @@ def put_forgotten(store: Store, link: Link, now: int) -> int:
     told, at = 0, stand.sealed
     while some := relay_forgotten.untold(store, at, AT_ONCE):
         for payload in messages([tombstone for _, tombstone in some]):
-            put_message(store, link, payload, kind=Kind.CONTROL, lane="live", now=now)
+            put_message(store, link, payload, kind=PayloadKind.CONTROL, lane="live", now=now)
         told, at = told + len(some), some[-1][0]
     if told:
         relay_forgotten.write_stand(store, replace(stand, sealed=at, sealed_at=now))
@@ -131,7 +131,7 @@ def read_told(found: object) -> TombstoneBatch | None:
         case {"from": int(start), "upto": int(upto), "mark": str(mark), "lost": bool(lost), "tombstones": list(rows)}:
             if type(start) is type(upto) is int and 0 <= start <= upto < MAX_TIME and len(mark) <= MAX_MARK:
                 return TombstoneBatch(start, upto, mark, lost, read_tombstones(rows, None, most=MAX_TOLD))
-    raise BadRecord("what home says of what was forgotten cannot be understood")
+    raise InvalidRecordError("what home says of what was forgotten cannot be understood")
 
 
 def take_from_home(store: Store, peer: Peer, told: TombstoneBatch, *, now: int, as_of: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from crystal.store import Store
 from crystal.store.sync import inbox, relay_peers
 from crystal.store.sync.relay_peers import NewLink, link_of
-from crystal.sync.wire import BadRecord
+from crystal.sync.wire import InvalidRecordError
 
 VERSION = 1
 _BYTES = ("device_id", "up_prefix", "down_prefix", "stream", "last_tag")
@@ -92,11 +92,11 @@ def from_words(words: Mapping[str, Any]) -> Handover:
     """
     try:
         if words["v"] != VERSION:
-            raise BadRecord("the handing over is of another version", hint="update crystal on both machines")
+            raise InvalidRecordError("the handing over is of another version", hint="update crystal on both machines")
         devices = devices_from_words(words["devices"])
         return Handover(bytes.fromhex(words["root"]), str(words["token"]), str(words["name"]), devices)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BadRecord(f"the handing over cannot be understood ({type(error).__name__})") from error
+        raise InvalidRecordError(f"the handing over cannot be understood ({type(error).__name__})") from error
 
 
 def devices_from_words(rows: list[Any]) -> tuple[KnownDevice, ...]:

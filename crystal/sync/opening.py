@@ -11,9 +11,9 @@ from crystal.store.sync.quarantine import Budget, RefusedBlob, count_refusal, qu
 from crystal.store.sync.relay_peers import Peer
 from crystal.sync.answers import BlobInfo, BlobPage
 from crystal.sync.envelope.link import LinkKeys
-from crystal.sync.envelope.refusals import Forked, Refused, UnknownVersion, WrongKey
-from crystal.sync.errors import RelayBroken, RelayUnavailable
-from crystal.sync.wire import BadRecord
+from crystal.sync.envelope.refusals import EnvelopeError, ForkedError, UnknownVersionError, WrongKeyError
+from crystal.sync.errors import RelayProtocolError, RelayUnavailableError
+from crystal.sync.wire import InvalidRecordError
 
 MAX_CLAIMS = 64
 """Maximum number of streams in one heartbeat."""
@@ -55,7 +55,7 @@ class PollReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class BlobRefusal:
     """Refused blob: the new state of its stream, and the blob itself."""
 
     seq: int
@@ -66,9 +66,9 @@ class Refusal:
     resend: bool = False
 
 
-def is_about_one_blob(error: RelayUnavailable) -> bool:
+def is_about_one_blob(error: RelayUnavailableError) -> bool:
     """Return True if the relay did answer, but with one invalid blob."""
-    return isinstance(error, RelayBroken) or error.code == "digest"
+    return isinstance(error, RelayProtocolError) or error.code == "digest"
 
 
 def run_after(page: BlobPage, last: int) -> list[BlobInfo]:
@@ -77,19 +77,19 @@ def run_after(page: BlobPage, last: int) -> list[BlobInfo]:
     return [blob for blob, seq in takewhile(lambda pair: pair[0].seq == pair[1], numbered)]
 
 
-def refusal_of(seq: int, data: bytes, error: Refused | BadRecord) -> Refusal:
+def refusal_of(seq: int, data: bytes, error: EnvelopeError | InvalidRecordError) -> BlobRefusal:
     """Return what a blob's error means for its stream. Only damage in transit is worth sending again."""
-    states = {Forked: "fork", WrongKey: "wrong-key", UnknownVersion: "waiting"}
+    states = {ForkedError: "fork", WrongKeyError: "wrong-key", UnknownVersionError: "waiting"}
     state = next((states[kind] for kind in states if isinstance(error, kind)), "damaged")
-    resend = state == "damaged" and not isinstance(error, BadRecord)
-    return Refusal(seq, data, state, error.code, error.message, resend)
+    resend = state == "damaged" and not isinstance(error, InvalidRecordError)
+    return BlobRefusal(seq, data, state, error.code, error.message, resend)
 
 
 _UNPROVED = frozenset({"length", "magic", "version", "suite", "tag"})
 _NOT_KEPT = frozenset({"wrong-key", "revoked"})
 
 
-def keep_or_count(store: Store, peer: int, stream: bytes, why: Refusal, budget: Budget, now: int) -> None:
+def keep_or_count(store: Store, peer: int, stream: bytes, why: BlobRefusal, budget: Budget, now: int) -> None:
     """Keep the body of a refused blob if it may open later and the budget allows it; else count it."""
     if why.state in _NOT_KEPT:
         count_refusal(store, peer, why.code, now)

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import cast
 
 from crystal import transcript
-from crystal.errors import Damaged
+from crystal.errors import DamagedError
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import without_forgotten
 from crystal.memories.serialize import memory_to_dict
-from crystal.model.capture import LedgerState, Piece, Segment, Watermark
+from crystal.model.capture import LedgerState, Segment, SegmentPiece, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.forget.forgetting import read_blocks
@@ -25,7 +25,7 @@ from crystal.store.health import stats
 from crystal.store.health.checks import LedgerRow
 from crystal.store.memories import memories
 from crystal.store.sync import outbox, past
-from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.sending import Link, put_control, put_message
 from crystal.sync.wire import encode_segment
 
@@ -66,7 +66,7 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
             states = {state.id: state for state in ledger.all_states(store)}
         try:
             segment = _segment(store, states[found.transcript], found.row, ldm_home)
-        except Damaged:
+        except DamagedError:
             segment = None  # `verify` reports it
             damaged += 1
         with store.transaction():
@@ -77,7 +77,7 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
     return PastReport(sent, past.rows_between(store, place.row, place.until), damaged)
 
 
-def _finish_if_all_sent(store: Store, place: past.Place) -> tuple[past.Place, bool]:
+def _finish_if_all_sent(store: Store, place: past.PastProgress) -> tuple[past.PastProgress, bool]:
     """Read the position again, and forget it if nothing is left. Return it and whether all ledger rows were sent."""
     with store.transaction():  # another process may have added more meanwhile
         place = past.read_place(store) or place
@@ -92,7 +92,7 @@ def _put_segment(store: Store, link: Link, segment: Segment, row: int, now: int)
     blocks = read_blocks(store)
     segment = segment if blocks is None else without_forgotten(blocks, segment)
     payload = encode_segment(segment, past.projects_of_row(store, row), "past")
-    put_message(store, link, payload, kind=Kind.RECORDS, lane="past", now=now)
+    put_message(store, link, payload, kind=PayloadKind.RECORDS, lane="past", now=now)
 
 
 def _send_private(store: Store, link: Link, after: str, now: int) -> None:
@@ -125,11 +125,11 @@ def _segment(store: Store, state: ledger.TranscriptState, row: LedgerRow, ldm_ho
     after = Watermark(key, row.stop, 0, 0, row.generation)
     before = Watermark(key, row.start, 0, 0, row.generation)
     if row.state != "captured":
-        piece = Piece(row.start, row.stop, cast("LedgerState", row.state), row.rule)
+        piece = SegmentPiece(row.start, row.stop, cast("LedgerState", row.state), row.rule)
         return Segment(state.origin, state.path, before, after, (piece,))
     clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
     raw_hash = row.raw_hash or None
-    piece = Piece(row.start, row.stop, "captured", None, clean, raw_hash, _lines(store, state, row, clean))
+    piece = SegmentPiece(row.start, row.stop, "captured", None, clean, raw_hash, _lines(store, state, row, clean))
     return Segment(state.origin, state.path, before, after, (piece,))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from crystal.errors import CrystalError, StoreDamaged, Unavailable, WatermarkMoved
+from crystal.errors import CrystalError, StoreDamagedError, UnavailableError, WatermarkMovedError
 from crystal.store import Store
 from crystal.store.notes import read_note, write_note
 from crystal.store.sync import inbox, outbox, relay_peers
@@ -24,14 +24,14 @@ from crystal.sync.documents import LATEST_WINS, looks_like_documents, newest_doc
 from crystal.sync.envelope.blob import Opened, open_blob
 from crystal.sync.envelope.header import Channel
 from crystal.sync.envelope.link import LinkKeys
-from crystal.sync.envelope.refusals import Refused
-from crystal.sync.errors import NotAtRelay, RelayDenied, RelayUnavailable
+from crystal.sync.envelope.refusals import EnvelopeError
+from crystal.sync.errors import NotAtRelayError, RelayDeniedError, RelayUnavailableError
 from crystal.sync.losses import LOST, MESSAGES, note_losses
-from crystal.sync.opening import PollReport, Refusal, Sender, Senders, claims_of, in_words, refusal_of, run_after
+from crystal.sync.opening import BlobRefusal, PollReport, Sender, Senders, claims_of, in_words, refusal_of, run_after
 from crystal.sync.stopping import StoppedStreams
-from crystal.sync.taking import MessageHandler, OpenedBlob, Part
+from crystal.sync.taking import MessageHandler, OpenedBlob, PartialMessage
 from crystal.sync.triage import Effort, count_listed, starting_after, triage
-from crystal.sync.wire import BadRecord
+from crystal.sync.wire import InvalidRecordError
 
 PAGE = 100
 LIVE_TURN = 400
@@ -185,15 +185,15 @@ class Poller:
             else:
                 self._conversation(known, info, report, should_stop)
             self._silent = 0
-        except RelayUnavailable as error:
+        except RelayUnavailableError as error:
             # One failing stream must not block the others, but an unavailable relay must not be asked again and again.
             self._silent += 1
             if error.retry_after or self._silent >= MAX_SILENT:
                 raise
             self._stopped.stand_still(self._stopped.met(known), "waiting", "relay", error.message)
-        except (Unavailable, StoreDamaged, RelayDenied):
+        except (UnavailableError, StoreDamagedError, RelayDeniedError):
             raise
-        except (WatermarkMoved, NotAtRelay):
+        except (WatermarkMovedError, NotAtRelayError):
             return  # another poller took it, or the document was replaced: the next one contains everything
         except Exception as error:  # noqa: BLE001 - a fault in one stream is named and must not hold up the others
             words = error.message if isinstance(error, CrystalError) else type(error).__name__
@@ -240,13 +240,13 @@ class Poller:
                 known, size = self._commit(known, waiting, report), 0
                 waiting = []
             found = self._read(known, waiting, blob.seq, data)
-            if isinstance(found, Refusal):
+            if isinstance(found, BlobRefusal):
                 self._refuse(self._commit(known, waiting, report), found)
                 return self._stopped.met(known), False
             sender, item = found
             waiting.append(item)
             size += len(data)
-            if isinstance(item.message, Part) or self._is_first(known, sender):
+            if isinstance(item.message, PartialMessage) or self._is_first(known, sender):
                 known, size = self._commit(self._bound(known, sender), waiting, report), 0
                 waiting = []
         return self._commit(known, waiting, report), bool(run)
@@ -264,15 +264,15 @@ class Poller:
 
     def _read(
         self, known: InStream, waiting: Sequence[OpenedBlob], seq: int, data: bytes
-    ) -> tuple[Sender, OpenedBlob] | Refusal:
+    ) -> tuple[Sender, OpenedBlob] | BlobRefusal:
         """Open one blob, the next after those waiting to be committed."""
         tag = waiting[-1].tag if waiting else known.last_tag
         try:
             sender, opened = self._open(known, seq, data, tag)
             if sender.refused:
-                return Refusal(seq, data, "revoked", sender.refused, in_words(sender))
+                return BlobRefusal(seq, data, "revoked", sender.refused, in_words(sender))
             return sender, self._taker.read(known, seq, opened)
-        except (Refused, BadRecord) as error:
+        except (EnvelopeError, InvalidRecordError) as error:
             return refusal_of(seq, data, error)
 
     def _commit(self, known: InStream, waiting: Sequence[OpenedBlob], report: PollReport) -> InStream:
@@ -283,7 +283,7 @@ class Poller:
         try:
             runs = [waiting]
             took = [self._taker.take(peer, known, waiting, self._clock())]
-        except (Unavailable, StoreDamaged, WatermarkMoved):
+        except (UnavailableError, StoreDamagedError, WatermarkMovedError):
             raise
         except Exception:  # one of them is faulty: committed one by one, only that one raises
             if len(waiting) == 1:
@@ -325,7 +325,7 @@ class Poller:
             relay_peers.set_generation(self._store, peer.id, newest, sender.generation)
             self._senders = self._senders_now()
 
-    def _refuse(self, known: InStream, why: Refusal) -> None:
+    def _refuse(self, known: InStream, why: BlobRefusal) -> None:
         self._stopped.refuse(known, why, known.peer or self._writers[known.stream[:8]].id)
 
     # -- documents ---------------------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ class Poller:
             try:
                 sender, opened = self._open(known, newest.seq, newest.data, b"", newest.channel)
                 if sender.refused:
-                    why = Refusal(newest.seq, newest.data, "revoked", sender.refused, in_words(sender))
+                    why = BlobRefusal(newest.seq, newest.data, "revoked", sender.refused, in_words(sender))
                     self._refuse(self._stopped.met(known), why)
                     if sender.refused == "old-key":
                         self._stopped.leave(
@@ -344,7 +344,7 @@ class Poller:
                         )  # the device sends its state under its new keys
                     return
                 document = read_document(opened)
-            except (Refused, BadRecord) as error:
+            except (EnvelopeError, InvalidRecordError) as error:
                 self._refuse(
                     self._stopped.met(known), replace(refusal_of(newest.seq, newest.data, error), resend=False)
                 )

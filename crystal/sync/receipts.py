@@ -17,7 +17,7 @@ from crystal.store.sync.outbox import OutStream
 from crystal.store.sync.relay_peers import Peer
 from crystal.sync.envelope.header import Channel
 from crystal.sync.sending import Link, seal_again
-from crystal.sync.wire import BadRecord
+from crystal.sync.wire import InvalidRecordError
 
 FORK = "another copy of this machine used its stream; crystal began a new one"
 LOST = "home needs blobs that are no longer kept here; everything archived here is sent again"
@@ -62,7 +62,7 @@ def read_receipts(body: Mapping[str, Any]) -> Receipts:
         resend = {str(name): int(start) for name, start in body["resend"].items()}
         fork = frozenset(str(name) for name in body["fork"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BadRecord(f"the receipts cannot be understood ({type(error).__name__})") from error
+        raise InvalidRecordError(f"the receipts cannot be understood ({type(error).__name__})") from error
     return Receipts(streams, resend, fork)
 
 

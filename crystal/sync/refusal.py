@@ -15,19 +15,19 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 
 from crystal.errors import CrystalError
-from crystal.sync.answers import Answer, BadAnswer, Problem, parse
+from crystal.sync.answers import ProblemDocument, ProtocolViolationError, RelayResponse, parse
 from crystal.sync.errors import (
     MAX_RETRY,
-    BlobTooLarge,
-    MailboxTaken,
-    NotAtRelay,
-    ObjectConflict,
-    RelayBroken,
-    RelayDenied,
-    RelayFull,
-    RelayUnavailable,
-    StreamConflict,
-    VersionRefused,
+    BlobTooLargeError,
+    MailboxTakenError,
+    NotAtRelayError,
+    ObjectConflictError,
+    RelayDeniedError,
+    RelayFullError,
+    RelayProtocolError,
+    RelayUnavailableError,
+    StreamConflictError,
+    VersionRefusedError,
 )
 
 PROTOCOL = "1"
@@ -37,23 +37,23 @@ _CODE = re.compile(r"[a-z][a-z0-9_-]{0,63}", re.ASCII)
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):", re.ASCII)
 _VERSION = re.compile(r"([0-9]{1,6})(?:\.[0-9]{1,6})?", re.ASCII)
 
-_CONFLICTS: Mapping[str, tuple[type[StreamConflict | ObjectConflict | MailboxTaken], str, str]] = {
+_CONFLICTS: Mapping[str, tuple[type[StreamConflictError | ObjectConflictError | MailboxTakenError], str, str]] = {
     "blob-conflict": (
-        StreamConflict,
+        StreamConflictError,
         "another blob has this number in this stream",
         "this device may be a copy or come from a backup; its next sync starts a new stream",
     ),
-    "object-conflict": (ObjectConflict, "another object has this id", "make the snapshot again"),
-    "mail-conflict": (MailboxTaken, "another message was written in this pairing", "start the pairing again"),
+    "object-conflict": (ObjectConflictError, "another object has this id", "make the snapshot again"),
+    "mail-conflict": (MailboxTakenError, "another message was written in this pairing", "start the pairing again"),
     "mailbox-claimed": (
-        MailboxTaken,
+        MailboxTakenError,
         "another device has claimed this pairing",
         "start the pairing again; if that was not you, somebody has seen the code",
     ),
 }
 
 
-def check(answer: Answer, expected: tuple[int, ...], relay: str) -> Answer:
+def check(answer: RelayResponse, expected: tuple[int, ...], relay: str) -> RelayResponse:
     """Return the answer if it is one of those expected, from a relay of our version.
 
     Args:
@@ -71,7 +71,7 @@ def check(answer: Answer, expected: tuple[int, ...], relay: str) -> Answer:
     code = refusal_code(answer)
     if answer.status == 426 or (version is not None and not ours):
         spoken = f"version {version[1]}" if version is not None else "another version"
-        raise VersionRefused(
+        raise VersionRefusedError(
             f"the relay at {relay} speaks {spoken} of the protocol, this crystal version {PROTOCOL}",
             hint="update the older of the two",
             code=code,
@@ -79,7 +79,7 @@ def check(answer: Answer, expected: tuple[int, ...], relay: str) -> Answer:
     raise refusal(answer, code, relay, ours=ours)
 
 
-def refusal(answer: Answer, code: str, relay: str, *, ours: bool) -> CrystalError:
+def refusal(answer: RelayResponse, code: str, relay: str, *, ours: bool) -> CrystalError:
     """Return the error that a status means.
 
     Args:
@@ -93,11 +93,13 @@ def refusal(answer: Answer, code: str, relay: str, *, ours: bool) -> CrystalErro
     pause = retry_after(answer.headers)
     if status == 507:
         hint = "nothing is lost; the home machine makes room by collecting (crystal relay poll)"
-        return RelayFull(told + ": it is full", hint=hint, retry_after=pause, code=code)
+        return RelayFullError(told + ": it is full", hint=hint, retry_after=pause, code=code)
     if status in (408, 425, 429) or status >= 500 or code == "digest-mismatch":
-        return RelayUnavailable(told, hint="crystal tries again", retry_after=pause, code=code)
+        return RelayUnavailableError(told, hint="crystal tries again", retry_after=pause, code=code)
     if status == 413:
-        return BlobTooLarge(told + ": the body is too large for it", hint="raise the limit at the relay", code=code)
+        return BlobTooLargeError(
+            told + ": the body is too large for it", hint="raise the limit at the relay", code=code
+        )
     if 300 <= status < 400:
         return broken(relay, f"it redirects ({status}), which crystal does not follow")
     if not ours:
@@ -105,29 +107,31 @@ def refusal(answer: Answer, code: str, relay: str, *, ours: bool) -> CrystalErro
     if status in (401, 403):
         home = "at home: crystal init --role home --relay URL"
         unknown = f"the token is unknown or revoked; on a device: crystal relay join; {home}"
-        return RelayDenied(told, hint=unknown if status == 401 else "the token may not do this", code=code)
+        return RelayDeniedError(told, hint=unknown if status == 401 else "the token may not do this", code=code)
     if status == 404 and code != "not-found":
-        return NotAtRelay(told, code=code)
+        return NotAtRelayError(told, code=code)
     if status == 409 and code in _CONFLICTS:
         kind, reason, hint_text = _CONFLICTS[code]
         return kind(f"{told}: {reason}", hint=hint_text, code=code)
     if status in (400, 411, 414, 415, 422, 431):
-        return RelayDenied(told + ": it does not take this request", hint="update crystal or the relay", code=code)
+        return RelayDeniedError(told + ": it does not take this request", hint="update crystal or the relay", code=code)
     return broken(relay, f"status {status}" + (f" ({code})" if code else ""))
 
 
-def broken(relay: str, reason: str) -> RelayBroken:
+def broken(relay: str, reason: str) -> RelayProtocolError:
     """Return the error for an answer that violates the protocol."""
-    return RelayBroken(f"the answer of {relay} is not used: {reason}", hint="is this the address of a crystal relay?")
+    return RelayProtocolError(
+        f"the answer of {relay} is not used: {reason}", hint="is this the address of a crystal relay?"
+    )
 
 
-def check_kind(answer: Answer, kind: str, relay: str) -> None:
+def check_kind(answer: RelayResponse, kind: str, relay: str) -> None:
     """Refuse a body of an unexpected content type."""
     if answer.headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
         raise broken(relay, f"it is not {kind}")
 
 
-def check_digest(answer: Answer, relay: str) -> None:
+def check_digest(answer: RelayResponse, relay: str) -> None:
     """Check the body's digest if the relay sent one. The blob's own authentication comes later.
 
     Raises:
@@ -135,18 +139,18 @@ def check_digest(answer: Answer, relay: str) -> None:
     """
     said = _DIGEST.search(answer.headers.get("content-digest", ""))
     if said is not None and said[1].encode() != base64.b64encode(hashlib.sha256(answer.body).digest()):
-        raise RelayUnavailable(
+        raise RelayUnavailableError(
             f"an answer of {relay} was damaged on the way", hint="crystal tries again", code="digest"
         )
 
 
-def refusal_code(answer: Answer) -> str:
+def refusal_code(answer: RelayResponse) -> str:
     """Return the stable code of a problem document (RFC 9457), or ""."""
     if answer.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/problem+json":
         return ""
     try:
-        code = parse(answer.body, Problem).code
-    except BadAnswer:
+        code = parse(answer.body, ProblemDocument).code
+    except ProtocolViolationError:
         return ""
     return code if _CODE.fullmatch(code) else ""
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from crystal.errors import NotConfigured, WatermarkMoved
+from crystal.errors import NotConfiguredError, WatermarkMovedError
 from crystal.store import Store
 from crystal.store.sync import outbox, relay_peers
 from crystal.store.sync.outbox import OutStream
 from crystal.store.sync.relay_peers import Peer
 from crystal.sync.envelope.blob import Opened, open_blob, seal, seal_parts, tag_of
-from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import Channel, read_header
 from crystal.sync.envelope.link import LinkKeys
 from crystal.sync.wire import Lane, control_message
@@ -56,28 +56,28 @@ class Link:
         """
         keys = self.keys_of(generation)
         if keys is None:
-            raise NotConfigured(
+            raise NotConfiguredError(
                 f"the key for {self.peer.name}, generation {generation}, is missing",
                 hint="restore the key, or pair this machine again: crystal relay join",
             )
         return keys
 
 
-def put_message(store: Store, link: Link, payload: bytes, *, kind: Kind, lane: Lane, now: int) -> None:
+def put_message(store: Store, link: Link, payload: bytes, *, kind: PayloadKind, lane: Lane, now: int) -> None:
     """Seal a message into the open conversation stream. Runs inside the transaction that writes the data.
 
     Raises:
         WatermarkMoved: The link's keys were rotated meanwhile: load the link again.
     """
     if relay_peers.peer_by_id(store, link.peer.id).generation != link.peer.generation:
-        raise WatermarkMoved(f"the keys for {link.peer.name} were rotated meanwhile")
+        raise WatermarkMovedError(f"the keys for {link.peer.name} were rotated meanwhile")
     stream = _writable(store, link, Channel.CONVERSATIONS, lane, now)
     _append(store, stream, seal_message(link, stream, kind, payload, now), now)
 
 
 def put_control(store: Store, link: Link, kind: str, fields: Mapping[str, Any], *, lane: Lane, now: int) -> None:
     """Seal a control message, see ``put_message``."""
-    put_message(store, link, control_message(kind, fields), kind=Kind.CONTROL, lane=lane, now=now)
+    put_message(store, link, control_message(kind, fields), kind=PayloadKind.CONTROL, lane=lane, now=now)
 
 
 def seal_document(store: Store, link: Link, channel: Channel, payload: bytes, now: int) -> tuple[bytes, int, bytes]:
@@ -89,7 +89,7 @@ def seal_document(store: Store, link: Link, channel: Channel, payload: bytes, no
             link.keys,
             payload,
             channel=channel,
-            kind=Kind.CONTROL,
+            kind=PayloadKind.CONTROL,
             stream=stream.stream,
             seq=seq,
             prev=stream.last_tag,
@@ -125,7 +125,7 @@ class KeptMessage:
         return [one.header.seq for one in self.opened]
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> PayloadKind:
         """Kind of payload."""
         return self.opened[0].kind
 
@@ -161,7 +161,7 @@ class KeptMessage:
         return blobs
 
 
-Change = Callable[[KeptMessage], tuple[Kind, bytes] | None]
+Change = Callable[[KeptMessage], tuple[PayloadKind, bytes] | None]
 """Returns the replacement of a message, or None if it stays as it is."""
 
 
@@ -221,7 +221,7 @@ def seal_changed(
         control_message("continues", words),
         *ahead,
     ):  # first: home need not wait for the old stream any more
-        target = _append(store, target, seal_message(link, target, Kind.CONTROL, payload, now), now)
+        target = _append(store, target, seal_message(link, target, PayloadKind.CONTROL, payload, now), now)
     seqs: list[int] = []
     for message in kept_messages(store, link, old, start):
         seqs += message.seqs
@@ -253,7 +253,7 @@ def kept_messages(store: Store, link: Link, stream: OutStream, start: int = 1) -
         yield KeptMessage(tuple(parts))
 
 
-def seal_message(link: Link, target: OutStream, kind: Kind, payload: bytes, created_at: int) -> list[bytes]:
+def seal_message(link: Link, target: OutStream, kind: PayloadKind, payload: bytes, created_at: int) -> list[bytes]:
     """Seal a message as the next blobs of a stream."""
     return seal_parts(
         link.keys,

@@ -14,7 +14,7 @@ from crystal.store import Store, problems
 from crystal.store.capture import ledger, privacy
 from crystal.store.forget.forgetting import read_blocks
 from crystal.store.sync import past
-from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.sending import Link, put_control, put_message
 from crystal.sync.wire import Lane, encode_segment
 from crystal.transcript import parse_turns
@@ -61,7 +61,7 @@ class DeviceSink:
             ident = claim(store, claimed, now)
             # A different one if something of it was forgotten since it was read.
             said = payload if claimed is segment else encode_segment(claimed, self._projects(claimed), self.lane)
-            put_message(store, link, said, kind=Kind.RECORDS, lane=self.lane, now=now)
+            put_message(store, link, said, kind=PayloadKind.RECORDS, lane=self.lane, now=now)
             return ident
 
         if not self.local_memory:

@@ -10,8 +10,8 @@ from crystal.store.sync import inbox
 from crystal.store.sync.inbox import InStream
 from crystal.store.sync.quarantine import Budget
 from crystal.sync.answers import BlobPage
-from crystal.sync.errors import NotAtRelay, RelayUnavailable
-from crystal.sync.opening import Refusal, is_about_one_blob, keep_or_count
+from crystal.sync.errors import NotAtRelayError, RelayUnavailableError
+from crystal.sync.opening import BlobRefusal, is_about_one_blob, keep_or_count
 
 FIRST_WAIT_MS = 5_000
 MAX_WAIT_MS = 600_000
@@ -55,16 +55,16 @@ class StoppedStreams:
 
     def not_fetched(self, known: InStream, seq: int, error: CrystalError) -> None:
         """Record that a blob could not be fetched; raise errors that concern the relay as a whole."""
-        if isinstance(error, RelayUnavailable) and is_about_one_blob(error):
+        if isinstance(error, RelayUnavailableError) and is_about_one_blob(error):
             # The answer is invalid: if the stored blob is damaged, sending it again repairs it.
             self.stand_still(known, "waiting", "relay", error.message, seq)
             return
-        if not isinstance(error, NotAtRelay):
+        if not isinstance(error, NotAtRelayError):
             raise error
         why = f"the relay has lost number {seq}; the device sends it again when it syncs"
         self.stand_still(known, "waiting", "gap", why, seq, at_once=True)
 
-    def refuse(self, known: InStream, why: Refusal, writer: int) -> None:
+    def refuse(self, known: InStream, why: BlobRefusal, writer: int) -> None:
         """Record a refused blob.
 
         Args:
@@ -80,7 +80,7 @@ class StoppedStreams:
         resend = why.seq if why.resend else None
         self.stand_still(known, why.state, why.code, f"number {why.seq}: {why.detail}", resend)
 
-    def leave(self, known: InStream, why: Refusal) -> None:
+    def leave(self, known: InStream, why: BlobRefusal) -> None:
         """Stop waiting for blobs of a stream."""
         with self._store.transaction():
             inbox.leave(self._store, known, why.code, f"number {why.seq}: {why.detail}", self._clock())

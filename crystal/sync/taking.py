@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from crystal.errors import WatermarkMoved
+from crystal.errors import WatermarkMovedError
 from crystal.ingest import archive
 from crystal.ingest.ingest import IngestReport, Prepared, prepare
-from crystal.memories.serialize import BadMemory, memory_from_dict
+from crystal.memories.serialize import InvalidMemoryError, memory_from_dict
 from crystal.model.capture import is_unicode
 from crystal.store import Store
 from crystal.store.capture import privacy, turns
@@ -25,17 +25,17 @@ from crystal.store.sync.inbox import InStream
 from crystal.store.sync.relay_peers import Peer
 from crystal.sync.arrival import NOTHING, Arrivals, arrive
 from crystal.sync.envelope.blob import Opened
-from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.forgotten import take_from_device
 from crystal.sync.tombstones import read_tombstones
-from crystal.sync.wire import MAX_KEY, BadRecord, Sent, decode_segment
+from crystal.sync.wire import MAX_KEY, InvalidRecordError, Sent, decode_segment
 
 MAX_MESSAGE = 768 << 20
 """Maximum bytes of a message that is assembled from parts: a transcript line with its metadata."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartialMessage:
     """Part of a message whose end has not arrived."""
 
     body: bytes
@@ -57,7 +57,7 @@ class ControlMessage:
     fields: dict[str, Any]
 
 
-Message = Part | Captured | ControlMessage
+Message = PartialMessage | Captured | ControlMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,12 @@ class MessageHandler:
         """
         waiting = inbox.fragments_bytes(self.store, known.id)
         if waiting + len(opened.payload) > MAX_MESSAGE:
-            raise BadRecord(f"the message is longer than {MAX_MESSAGE >> 20} MiB")
+            raise InvalidRecordError(f"the message is longer than {MAX_MESSAGE >> 20} MiB")
         if opened.header.more:
-            return OpenedBlob(seq, opened.tag, Part(opened.payload))
+            return OpenedBlob(seq, opened.tag, PartialMessage(opened.payload))
         before = inbox.fragments(self.store, known.id) if waiting else []
         payload = b"".join([*before, opened.payload]) if before else opened.payload
-        if opened.kind is Kind.CONTROL:
+        if opened.kind is PayloadKind.CONTROL:
             return OpenedBlob(seq, opened.tag, read_words(payload))
         sent = decode_segment(payload)
         return OpenedBlob(seq, opened.tag, Captured(sent, prepare(sent.segment)))
@@ -112,7 +112,7 @@ class MessageHandler:
             StoreFull, StoreBusy, Unavailable: Nothing was written; try again later.
         """
         if run[0].seq != known.last_seq + 1:
-            raise WatermarkMoved(f"stream {known.stream.hex()[:8]}: the cursor is not before number {run[0].seq}")
+            raise WatermarkMovedError(f"stream {known.stream.hex()[:8]}: the cursor is not before number {run[0].seq}")
         total = [0, 0, 0, 0, 0]
         written: archive.Written = {}
         with self.store.transaction():
@@ -126,7 +126,7 @@ class MessageHandler:
 
     def _take(self, peer: Peer, known: InStream, one: OpenedBlob, now: int, written: archive.Written) -> IngestReport:
         message = one.message
-        if isinstance(message, Part):
+        if isinstance(message, PartialMessage):
             inbox.add_fragment(self.store, known.id, one.seq, message.body)
             return NOTHING
         inbox.drop_fragments(self.store, known.id)
@@ -207,12 +207,12 @@ def read_words(payload: bytes) -> ControlMessage:
     try:
         words = json.loads(payload)
     except (ValueError, RecursionError) as error:
-        raise BadRecord("the message cannot be understood") from error
+        raise InvalidRecordError("the message cannot be understood") from error
     if not isinstance(words, dict) or words.get("v") != 1:
-        raise BadRecord("the message is of a version that this crystal does not know", hint="update crystal")
+        raise InvalidRecordError("the message is of a version that this crystal does not know", hint="update crystal")
     kind = words.get("kind")
     if not isinstance(kind, str) or kind not in CONTROL_KINDS:
-        raise BadRecord("the message is of a kind that this crystal does not know")
+        raise InvalidRecordError("the message is of a kind that this crystal does not know")
     return ControlMessage(kind, CONTROL_KINDS[kind].read(words))
 
 
@@ -220,38 +220,38 @@ def _stream(words: dict[str, Any]) -> bytes:
     try:
         stream = bytes.fromhex(_text(words, "stream", 32))
     except ValueError as error:
-        raise BadRecord("the message names no stream") from error
+        raise InvalidRecordError("the message names no stream") from error
     if len(stream) != 16:
-        raise BadRecord("the message names no stream")
+        raise InvalidRecordError("the message names no stream")
     return stream
 
 
 def _uuids(words: dict[str, Any]) -> list[str]:
     uuids = words.get("uuids")
     if not isinstance(uuids, list) or not all(isinstance(uuid, str) for uuid in uuids):
-        raise BadRecord("the message names no lines")
+        raise InvalidRecordError("the message names no lines")
     return [uuid for uuid in uuids if uuid and is_unicode(uuid) and "\0" not in uuid]
 
 
 def _text(words: dict[str, Any], name: str, most: int) -> str:
     value = words.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= most or not is_unicode(value) or "\0" in value:
-        raise BadRecord(f"the message has no {name}")
+        raise InvalidRecordError(f"the message has no {name}")
     return value
 
 
 def _whole(words: dict[str, Any], name: str) -> int:
     value = words.get(name)
     if type(value) is not int or not 0 <= value < 1 << 53:
-        raise BadRecord(f"the message has no {name}")
+        raise InvalidRecordError(f"the message has no {name}")
     return value
 
 
 def _memory(words: dict[str, Any]) -> Version:
     try:
         return memory_from_dict(words.get("memory"))
-    except BadMemory as error:
-        raise BadRecord(error.message, hint=error.hint) from error
+    except InvalidMemoryError as error:
+        raise InvalidRecordError(error.message, hint=error.hint) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from crystal.model.capture import is_unicode
 from crystal.store.forget.forgetting import KINDS, MAX_NAMES, Tombstone
-from crystal.sync.wire import MAX_NAME, MAX_PATH, BadRecord, control_message
+from crystal.sync.wire import MAX_NAME, MAX_PATH, InvalidRecordError, control_message
 
 MAX_TIME = 1 << 53
 _UID = re.compile("[0-9a-f]{32}")
@@ -41,10 +41,10 @@ def read_tombstones(rows: object, device: str | None, *, most: int = MAX_NAMES) 
         BadRecord: They are malformed.
     """
     if not isinstance(rows, list):
-        raise BadRecord("the message names nothing that is forgotten")
+        raise InvalidRecordError("the message names nothing that is forgotten")
     found = tuple(_read(row, device) for row in rows)
     if sum(len(one.names(what)) for one in found for what in _LISTS) > most or len(found) > most:
-        raise BadRecord(f"the message names more than {most:,} things that are forgotten")
+        raise InvalidRecordError(f"the message names more than {most:,} things that are forgotten")
     return found
 
 
@@ -57,7 +57,7 @@ def _read(row: object, device: str | None) -> Tombstone:
             is_named = device is not None or (isinstance(told, str) and _is_name(told) and len(told) <= MAX_NAME)
             if is_named and _is_valid(found):
                 return found
-    raise BadRecord("what is forgotten cannot be understood", hint="update crystal")
+    raise InvalidRecordError("what is forgotten cannot be understood", hint="update crystal")
 
 
 def _is_valid(one: Tombstone) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import certifi
 import httpcore
 
-from crystal.errors import NotConfigured
+from crystal.errors import NotConfiguredError
 from crystal.sync.pace import Pace
 
 _RUNNING = threading.local()
@@ -39,7 +39,7 @@ def tls_context(ca_file: Path | None) -> ssl.SSLContext:
         context.load_verify_locations(ca_file if ca_file is not None else certifi.where())
     except (OSError, ValueError) as error:
         reason = "holds no certificate" if isinstance(error, (ssl.SSLError, ValueError)) else "cannot be read"
-        raise NotConfigured(
+        raise NotConfiguredError(
             f"the file of the relay's certificate authority {reason}: {ca_file}",
             hint="give the PEM file of the authority that signed the relay's certificate",
         ) from error

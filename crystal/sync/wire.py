@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from crystal.config.paths import checked_agent_id
-from crystal.errors import Denied, UsageProblem
-from crystal.model.capture import Finding, Origin, Piece, Project, Segment, Watermark, is_unicode
+from crystal.errors import DeniedError, UsageError
+from crystal.model.capture import Finding, Origin, Project, Segment, SegmentPiece, Watermark, is_unicode
 
 Lane = Literal["live", "past"]
 VERSION = 1
@@ -27,7 +27,7 @@ MAX_OFFSET = 1 << 53
 _STATES = ("captured", "private", "skipped")
 
 
-class BadRecord(Denied):
+class InvalidRecordError(DeniedError):
     """An authentic message is malformed: its sender has a fault, or is another version."""
 
     code = "record"
@@ -67,7 +67,7 @@ def _fits(row: list[str | None]) -> bool:
     """Return True if the receiver accepts the name of a folder: it comes from a transcript, which may hold anything."""
     try:
         project_from(row)
-    except BadRecord:
+    except InvalidRecordError:
         return False
     return True
 
@@ -76,12 +76,12 @@ def _mark(mark: Watermark) -> list[Any]:
     return [mark.transcript, mark.offset, mark.dev, mark.inode, mark.generation, mark.tail_hash.hex()]
 
 
-def _piece(piece: Piece) -> list[Any]:
+def _piece(piece: SegmentPiece) -> list[Any]:
     raw_hash = None if piece.raw_hash is None else piece.raw_hash.hex()
     return [piece.start, piece.end, piece.state, piece.rule, raw_hash, len(piece.clean), _shifts(piece)]
 
 
-def _shifts(piece: Piece) -> list[list[int]]:
+def _shifts(piece: SegmentPiece) -> list[list[int]]:
     """Return the lines that do not directly follow the previous cleaned line: (number of the line, offset)."""
     told = iter(piece.lines)
     shifts = []
@@ -115,14 +115,16 @@ def decode_segment(payload: bytes) -> Sent:
     try:
         head = json.loads(line)
         if not newline or not isinstance(head, dict) or head.get("kind") != "segment":
-            raise BadRecord("the message holds no segment")
+            raise InvalidRecordError("the message holds no segment")
         if head.get("v") != VERSION:
-            raise BadRecord(f"the segment has version {_word(head.get('v'))}", hint="update crystal on this machine")
+            raise InvalidRecordError(
+                f"the segment has version {_word(head.get('v'))}", hint="update crystal on this machine"
+            )
         return _segment(head, clean)
-    except BadRecord:
+    except InvalidRecordError:
         raise
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError, UsageProblem) as error:
-        raise BadRecord(f"the segment's head cannot be understood ({type(error).__name__})") from error
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError, UsageError) as error:
+        raise InvalidRecordError(f"the segment's head cannot be understood ({type(error).__name__})") from error
 
 
 def _segment(head: Mapping[str, Any], clean: bytes) -> Sent:
@@ -134,16 +136,16 @@ def _segment(head: Mapping[str, Any], clean: bytes) -> Sent:
         None if subagent is None else _text(subagent, MAX_KEY),
     )
     before, after = _watermark(head["before"]), _watermark(head["after"])
-    pieces: list[Piece] = []
+    pieces: list[SegmentPiece] = []
     at = 0
     for one in _list(head["pieces"]):
         piece = _read_piece(one, clean, at)
         if pieces and piece.start != pieces[-1].end:
-            raise BadRecord("the segment's pieces do not lie edge to edge")
+            raise InvalidRecordError("the segment's pieces do not lie edge to edge")
         at += len(piece.clean)
         pieces.append(piece)
     if not pieces or at != len(clean) or before.transcript != after.transcript:
-        raise BadRecord("the segment's pieces do not hold its lines")
+        raise InvalidRecordError("the segment's pieces do not hold its lines")
     findings = tuple(Finding(_text(kind), _whole(count)) for kind, count in _list(head["findings"]))
     private = tuple(_text(uuid, MAX_UUID) for uuid in _list(head["private"]))
     projects = {_text(row[0], MAX_PATH): project_from(row) for row in _list(head["projects"])}
@@ -155,7 +157,7 @@ def _watermark(row: Sequence[Any]) -> Watermark:
     transcript, offset, dev, inode, generation, tail = _list(row)
     tail_hash = bytes.fromhex(_text(tail, empty=True))
     if len(tail_hash) not in (0, 32):
-        raise BadRecord("a watermark's hash has the wrong length")
+        raise InvalidRecordError("a watermark's hash has the wrong length")
     return Watermark(
         _text(transcript, MAX_KEY),
         _whole(offset),
@@ -166,21 +168,21 @@ def _watermark(row: Sequence[Any]) -> Watermark:
     )
 
 
-def _read_piece(row: Sequence[Any], clean: bytes, at: int) -> Piece:
+def _read_piece(row: Sequence[Any], clean: bytes, at: int) -> SegmentPiece:
     start, end, state, rule, raw_hash, length, shifts = _list(row)
     start, end, length = _whole(start), _whole(end), _whole(length)
     if end <= start or state not in _STATES or (length > 0) != (state == "captured"):
-        raise BadRecord("a piece of the segment contradicts itself")
+        raise InvalidRecordError("a piece of the segment contradicts itself")
     words = None if rule is None else _text(rule)
     if state != "captured":
-        return Piece(start, end, state, words)
+        return SegmentPiece(start, end, state, words)
     own = clean[at : at + length]
     if len(own) != length or not own.endswith(b"\n"):
-        raise BadRecord("a piece of the segment does not hold whole lines")
+        raise InvalidRecordError("a piece of the segment does not hold whole lines")
     hashed = None if raw_hash is None else bytes.fromhex(_text(raw_hash))
     if hashed is not None and len(hashed) != 32:
-        raise BadRecord("a piece's hash has the wrong length")
-    return Piece(start, end, "captured", words, own, hashed, _lines(own, start, end, shifts))
+        raise InvalidRecordError("a piece's hash has the wrong length")
+    return SegmentPiece(start, end, "captured", words, own, hashed, _lines(own, start, end, shifts))
 
 
 def _lines(clean: bytes, start: int, end: int, shifts: Any) -> tuple[tuple[int, bytes], ...]:
@@ -192,7 +194,7 @@ def _lines(clean: bytes, start: int, end: int, shifts: Any) -> tuple[tuple[int, 
             at = moved[number]
         if line.strip():
             if not start <= at < end or (lines and at <= lines[-1][0]):
-                raise BadRecord("the lines of a piece do not lie in it in order")
+                raise InvalidRecordError("the lines of a piece do not lie in it in order")
             lines.append((at, line))
         at += len(line) + 1
     return tuple(lines)
@@ -205,7 +207,7 @@ def project_from(row: Any) -> Project:
         BadRecord: It is malformed.
     """
     if not isinstance(row, list) or len(row) != 4:
-        raise BadRecord("the message has an invalid project")
+        raise InvalidRecordError("the message has an invalid project")
     cwd, root, remote, name = _list(row)
     return Project(
         _text(cwd, MAX_PATH),
@@ -217,7 +219,7 @@ def project_from(row: Any) -> Project:
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise BadRecord("the segment's head has an invalid list")
+        raise InvalidRecordError("the segment's head has an invalid list")
     return value
 
 
@@ -229,7 +231,7 @@ def _text(value: Any, most: int = MAX_NAME, *, empty: bool = False) -> str:
         or not (value or empty)
         or not is_unicode(value)
     ):
-        raise BadRecord("the segment's head has an invalid name")
+        raise InvalidRecordError("the segment's head has an invalid name")
     return value
 
 
@@ -242,10 +244,10 @@ def _path(value: Any) -> str:
             pass
         else:
             return value
-    raise BadRecord("the segment's head has an invalid path")
+    raise InvalidRecordError("the segment's head has an invalid path")
 
 
-def line_starts(piece: Piece) -> list[int]:
+def line_starts(piece: SegmentPiece) -> list[int]:
     """Return the offset of each line of a captured piece in its file, including blank lines.
 
     A blank line is never shortened: it ends where the next one begins.
@@ -262,7 +264,7 @@ def line_starts(piece: Piece) -> list[int]:
 
 def _whole(value: Any, most: int = MAX_OFFSET) -> int:
     if type(value) is not int or not 0 <= value <= most:
-        raise BadRecord("the segment's head has an invalid number")
+        raise InvalidRecordError("the segment's head has an invalid number")
     return value
 
 

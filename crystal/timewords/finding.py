@@ -7,10 +7,10 @@ from datetime import datetime
 from crystal.timewords import meanings
 from crystal.timewords.lexicon import Tags, lexicon, patterns
 from crystal.timewords.phrase import Phrase
-from crystal.timewords.tokens import Token
+from crystal.timewords.tokens import TimeToken
 
 
-def find(tokens: list[Token], now: datetime) -> list[Token]:
+def find(tokens: list[TimeToken], now: datetime) -> list[TimeToken]:
     """Replace what matches a pattern by one token, pattern after pattern, and give the times."""
     symbols = lexicon().symbols
     text = "".join(symbols[frozenset(token.tags)] for token in tokens)
@@ -20,7 +20,7 @@ def find(tokens: list[Token], now: datetime) -> list[Token]:
             at, end = match.span()
             tags = _tags(meaning, Phrase(tokens, match, names, now))
             if tags:
-                tokens[at:end] = [Token("", tokens[at].start, tokens[end - 1].end, tags)]
+                tokens[at:end] = [TimeToken("", tokens[at].start, tokens[end - 1].end, tags)]
                 text = text[:at] + symbols[frozenset(tags)] + text[end:]
             at += 1
     return [token for token in tokens if token.has("time")]

@@ -14,7 +14,7 @@ from functools import partial
 from crystal.timewords.calendar_spans import DAY, Stretch, back, days, hours_of, months, part_of
 from crystal.timewords.calendar_spans import feast as one_feast
 from crystal.timewords.calendar_spans import unit as one_unit
-from crystal.timewords.phrase import Found, Phrase, following, latest
+from crystal.timewords.phrase import Phrase, TimePhrase, following, latest
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  it gets its zone with the others
 _MOMENT = timedelta(milliseconds=1)
@@ -32,12 +32,12 @@ _LENGTHS = {
 }
 
 
-def hide(_phrase: Phrase) -> Found:
+def hide(_phrase: Phrase) -> TimePhrase:
     """Read nothing into a number that counts something: ``version 2.5.2023``."""
-    return Found((), "")
+    return TimePhrase((), "")
 
 
-def date(phrase: Phrase) -> Found | None:
+def date(phrase: Phrase) -> TimePhrase | None:
     """Read 2023-05-08, 8.5.2023 and 05/08/2023; 8.5. and 8.5.23 only after a word like ``on``."""
     if "short_date" in phrase and not phrase.before.has("on"):
         return None
@@ -46,10 +46,10 @@ def date(phrase: Phrase) -> Found | None:
         year, month, number = fields[0]
         yearly = partial(months, month, 1) if number is None else partial(days, month, number, number)
         return _in_year(phrase, yearly, "month" if number is None else "day", year)
-    return Found(tuple(days(month, number, number, year) for year, month, number in fields), "day")
+    return TimePhrase(tuple(days(month, number, number, year) for year, month, number in fields), "day")
 
 
-def day_and_month(phrase: Phrase) -> Found | None:
+def day_and_month(phrase: Phrase) -> TimePhrase | None:
     """Read 8 May 2023, May 8th and 3 to 7 June; ``May 8 processes`` and ``dec 12`` are none."""
     token, number, year = phrase.token("month", "short_month"), int(phrase["day"]), _year(phrase)
     if year is None and not phrase.token("day").has("nth"):
@@ -60,17 +60,17 @@ def day_and_month(phrase: Phrase) -> Found | None:
     return _in_year(phrase, partial(days, _month(phrase), number, int(phrase["last_day"] or number)), "day", year)
 
 
-def month(phrase: Phrase) -> Found | None:
+def month(phrase: Phrase) -> TimePhrase | None:
     """Read in March, March 2023 and last March."""
     year, yearly = _year(phrase), partial(months, _month(phrase), 1)
     if year is None and not _is_month(phrase):
         return None
     if "last" in phrase and year is None:
-        return Found((latest(yearly, one_unit("month", phrase.now, 0)[0] - DAY),), "month")
+        return TimePhrase((latest(yearly, one_unit("month", phrase.now, 0)[0] - DAY),), "month")
     return _in_year(phrase, yearly, "month", phrase.now.year if "this" in phrase else year)
 
 
-def unspaced_date(phrase: Phrase) -> Found | None:
+def unspaced_date(phrase: Phrase) -> TimePhrase | None:
     """Read 2023年5月8日, 5月8日 and 3月."""
     number, day = int(phrase["its_month"]), phrase["its_day"]
     if not 1 <= number <= 12:
@@ -80,7 +80,7 @@ def unspaced_date(phrase: Phrase) -> Found | None:
     return _in_year(phrase, partial(days, number, int(day), int(day)), "day", _year(phrase))
 
 
-def quarter(phrase: Phrase) -> Found | None:
+def quarter(phrase: Phrase) -> TimePhrase | None:
     """Read Q1 2024 and H1 2024; without a year only after a word that says that it is a time."""
     year = _year(phrase)
     if year is None and not phrase.before.has("in of by last"):
@@ -89,25 +89,25 @@ def quarter(phrase: Phrase) -> Found | None:
     return _in_year(phrase, partial(months, int(phrase["half"] or phrase["quarter"]), count), "month", year)
 
 
-def season(phrase: Phrase) -> Found | None:
+def season(phrase: Phrase) -> TimePhrase | None:
     """Read summer 2023, last summer and in the spring. A winter belongs to two years."""
     first, year, token = int(phrase["season"]), _year(phrase), phrase.token("season")
     yearly = partial(months, first, 3)
     if year is not None:
         years = (year, year - 1) if first == 12 and "last_year" not in phrase else (year,)
-        return Found(tuple(map(yearly, years)), "month")
+        return TimePhrase(tuple(map(yearly, years)), "month")
     if token.text == "ete" or not token.text.isascii() or (token.text == "spring" and token.is_capital):
         return None  # French "été" is also "been"
     found = latest(yearly, phrase.now)
     if "last" in phrase:
-        return Found((found if found[1] <= phrase.now else latest(yearly, found[0] - DAY),), "month")
+        return TimePhrase((found if found[1] <= phrase.now else latest(yearly, found[0] - DAY),), "month")
     if "this" in phrase and found[1] <= one_unit("year", phrase.now, 0)[0]:
         return None
     is_time = "this" in phrase or (phrase.before.has("in") and phrase.ends)
     return _in_year(phrase, yearly, "month") if is_time else None
 
 
-def feast(phrase: Phrase) -> Found | None:
+def feast(phrase: Phrase) -> TimePhrase | None:
     """Read last Christmas and before Easter 2023."""
     year, token = _year(phrase), phrase.token("feast")
     if token.has("only_after"):
@@ -117,7 +117,7 @@ def feast(phrase: Phrase) -> Found | None:
     return _in_year(phrase, partial(one_feast, phrase["feast"]), "day", year) if is_time or year is not None else None
 
 
-def year(phrase: Phrase) -> Found | None:
+def year(phrase: Phrase) -> TimePhrase | None:
     """Read in 2023 and 2022/23; but not in 2000 rows."""
     number, latest_year, last = int(phrase["year"]), phrase.now.year + 10, phrase["last_year"]
     is_named = phrase.before.tags.get("unit") == "year"
@@ -127,31 +127,31 @@ def year(phrase: Phrase) -> Found | None:
     until = number if last is None else int(last) if len(last) == 4 else number // 100 * 100 + int(last)
     if until > latest_year or (last is not None and until <= number):
         return None
-    return Found((months(1, 12 * (until - number + 1), number),), "year")
+    return TimePhrase((months(1, 12 * (until - number + 1), number),), "year")
 
 
-def marked_year(phrase: Phrase) -> Found:
+def marked_year(phrase: Phrase) -> TimePhrase:
     """Read 2023年."""
-    return Found((months(1, 12, int(phrase["year"])),), "year")
+    return TimePhrase((months(1, 12, int(phrase["year"])),), "year")
 
 
-def day_of_month(phrase: Phrase) -> Found | None:
+def day_of_month(phrase: Phrase) -> TimePhrase | None:
     """Read on the 8th: of this month, or of the last one that had begun it."""
     for offset in (0, -1, -2) if phrase.ends else ():
         first, stop = one_unit("month", phrase.now, offset)
         start = first + (int(phrase["nth"]) - 1) * DAY
         if first <= start < stop and start <= phrase.now:
-            return Found(((start, start + DAY),), "day")
+            return TimePhrase(((start, start + DAY),), "day")
     return None
 
 
-def night(phrase: Phrase) -> Found:
+def night(phrase: Phrase) -> TimePhrase:
     """Read a part of today or yesterday that has a word of its own: ``last night``."""
     offset, hours = phrase["night"].split(" ", 1)
-    return Found((hours_of(one_unit("day", phrase.now, int(offset)), hours),), "hour")
+    return TimePhrase((hours_of(one_unit("day", phrase.now, int(offset)), hours),), "hour")
 
 
-def day_word(phrase: Phrase) -> Found | None:
+def day_word(phrase: Phrase) -> TimePhrase | None:
     """Read today and yesterday, or a part of them. ``hier`` is German unless more of the question is French."""
     if phrase["day_word"] == "-1" and phrase.token("day_word").text == "hier" and "hours" not in phrase:
         french, german = (sum(token.has(tag) for token in phrase.tokens) for tag in ("fr", "de"))
@@ -160,7 +160,7 @@ def day_word(phrase: Phrase) -> Found | None:
     return _days((one_unit("day", phrase.now, int(phrase["day_word"])),), phrase)
 
 
-def unit(phrase: Phrase) -> Found | None:
+def unit(phrase: Phrase) -> TimePhrase | None:
     """Read this week, last month, the past year and the week before last."""
     name, offset = phrase["unit"] or "year", _offset(phrase)
     is_past = phrase["last"] == "past"
@@ -169,33 +169,33 @@ def unit(phrase: Phrase) -> Found | None:
     if offset and _is_of_another(phrase):
         return None
     if name not in ("weekend", "quarter") and (is_past or name == "hour" or (offset == -1 and _is_rolling(phrase))):
-        return Found(((back(1, name, phrase.now), phrase.now),), "hour" if name == "hour" else "week")
+        return TimePhrase(((back(1, name, phrase.now), phrase.now),), "hour" if name == "hour" else "week")
     stretch = one_unit(name, phrase.now, offset)
-    return Found((stretch,), _GRAINS.get(name, "month")) if stretch[0] <= phrase.now else None
+    return TimePhrase((stretch,), _GRAINS.get(name, "month")) if stretch[0] <= phrase.now else None
 
 
-def last_some(phrase: Phrase) -> Found | None:
+def last_some(phrase: Phrase) -> TimePhrase | None:
     """Read the last three weeks: up to now."""
     name = phrase["unit"] or phrase["unit_letter"]
     if name == "weekend" or _is_of_another(phrase):
         return None
     count = _A_FEW if phrase["number"] == "few" else int(phrase["number"])
-    return Found(((back(count, name, phrase.now), phrase.now),), "week")
+    return TimePhrase(((back(count, name, phrase.now), phrase.now),), "week")
 
 
-def ago(phrase: Phrase) -> Found | None:
+def ago(phrase: Phrase) -> TimePhrase | None:
     """Read three weeks ago, a few days ago and half a year ago, as exactly as people count."""
     name, number = phrase["unit"] or phrase["unit_letter"] or "month", phrase["number"] or "6"
     if name == "weekend":
         return None
     if number == "few":
-        return Found(((_around(5, name, phrase.now)[0], _around(2, name, phrase.now)[1]),), "week")
-    return Found(
+        return TimePhrase(((_around(5, name, phrase.now)[0], _around(2, name, phrase.now)[1]),), "week")
+    return TimePhrase(
         (_around(int(number), name, phrase.now),), _GRAINS[name] if name in ("hour", "minute", "day") else "week"
     )
 
 
-def weekday(phrase: Phrase) -> Found | None:
+def weekday(phrase: Phrase) -> TimePhrase | None:
     """Read on Monday: the latest one; the one before today where it is called the last, or where today is one."""
     relation, short = phrase.token("last", "this"), phrase.token("short_weekday")
     is_said = relation.tags or phrase.before.has("in on side")
@@ -211,7 +211,7 @@ def weekday(phrase: Phrase) -> Found | None:
     return _days(tuple(one_unit("day", now, offset) for offset in offsets), phrase, is_weekday=True)
 
 
-def weekday_of_week(phrase: Phrase) -> Found | None:
+def weekday_of_week(phrase: Phrase) -> TimePhrase | None:
     """Read Tuesday of last week."""
     start, stop = phrase.time.readings[0]
     if stop - start != 7 * DAY or start.weekday():
@@ -220,7 +220,7 @@ def weekday_of_week(phrase: Phrase) -> Found | None:
     return _days(((day, day + DAY),), phrase)
 
 
-def dated_weekday(phrase: Phrase) -> Found | None:
+def dated_weekday(phrase: Phrase) -> TimePhrase | None:
     """Read Tuesday, 9 May 2023 and the Friday before 12 May."""
     dated, side = phrase.time, phrase["side"]
     if dated.grain != "day" or dated.is_weekday or side not in (None, "before", "after"):
@@ -229,10 +229,10 @@ def dated_weekday(phrase: Phrase) -> Found | None:
         return dated
     number, start = phrase["named"].readings[0][0].weekday(), dated.readings[0][0]
     ahead = (number - start.weekday() - 1) % 7 + 1
-    return Found((one_unit("day", start, ahead if side == "after" else ahead - 7 or -7),), "day")
+    return TimePhrase((one_unit("day", start, ahead if side == "after" else ahead - 7 or -7),), "day")
 
 
-def time_range(phrase: Phrase) -> Found | None:
+def time_range(phrase: Phrase) -> TimePhrase | None:
     """Join two times, from the beginning of one to the end of the other; a year of one of them counts for both."""
     first, second = phrase["first"], phrase["second"]
     if "opening" not in phrase and first.grain != second.grain:
@@ -248,25 +248,25 @@ def time_range(phrase: Phrase) -> Found | None:
     if first.is_weekday and second.is_weekday and start >= stop:
         start -= 7 * DAY
     grain = first.grain if first.grain == second.grain else "week"
-    return Found(((start, stop),), grain) if start < stop and start <= phrase.now else None
+    return TimePhrase(((start, stop),), grain) if start < stop and start <= phrase.now else None
 
 
-def part(phrase: Phrase) -> Found | None:
+def part(phrase: Phrase) -> TimePhrase | None:
     """Read early in March, the end of 2023 and the beginning of the year."""
     if "unit" in phrase:
         parts = [part_of(one_unit(phrase["unit"], phrase.now, offset), phrase["part"]) for offset in (0, -1)]
-        return Found((parts[parts[0][0] > phrase.now],), "week")
+        return TimePhrase((parts[parts[0][0] > phrase.now],), "week")
     if phrase.time.grain not in ("week", "month", "year"):
         return None
-    return Found(tuple(part_of(one, phrase["part"]) for one in phrase.time.readings), "week")
+    return TimePhrase(tuple(part_of(one, phrase["part"]) for one in phrase.time.readings), "week")
 
 
-def hours(phrase: Phrase) -> Found | None:
+def hours(phrase: Phrase) -> TimePhrase | None:
     """Read the morning of 8 May 2023."""
     return _days(phrase.time.readings, phrase) if phrase.time.grain == "day" else None
 
 
-def week_of(phrase: Phrase) -> Found | None:
+def week_of(phrase: Phrase) -> TimePhrase | None:
     """Read the first week of 2024 and the last weekend in May: seven days from its beginning, or its last seven."""
     number, name, found = int(phrase["ordinal"]), phrase["unit"], phrase.time
     if found.grain not in ("month", "year") or name not in ("week", "weekend"):
@@ -275,17 +275,17 @@ def week_of(phrase: Phrase) -> Found | None:
     begin = stop - 7 * DAY if number < 0 else start + (number - 1) * 7 * DAY
     if name == "weekend":
         begin += (5 - begin.weekday()) % 7 * DAY
-    return Found(((begin, begin + (7 if name == "week" else 2) * DAY),), "week")
+    return TimePhrase(((begin, begin + (7 if name == "week" else 2) * DAY),), "week")
 
 
-def unit_around(phrase: Phrase) -> Found | None:
+def unit_around(phrase: Phrase) -> TimePhrase | None:
     """Read the week of 10 May 2023."""
     if phrase["unit"] in ("minute", "hour"):
         return None
     return replace(phrase.time, readings=(one_unit(phrase["unit"], phrase.time.readings[0][0], 0),))
 
 
-def beside(phrase: Phrase) -> Found | None:
+def beside(phrase: Phrase) -> TimePhrase | None:
     """Read shortly before, the week after and three days before."""
     (start, stop), name, side = phrase.time.readings[0], phrase["unit"], phrase["side"]
     if side not in ("before", "after"):
@@ -297,7 +297,7 @@ def beside(phrase: Phrase) -> Found | None:
     return replace(phrase.time, readings=((start - size, start) if side == "before" else (stop, stop + size),))
 
 
-def sided(phrase: Phrase) -> Found:
+def sided(phrase: Phrase) -> TimePhrase:
     """Read since, before, after, until and around a time."""
     found, now, side, readings = phrase.time, phrase.now, phrase["side"], []
     if side is None:
@@ -313,18 +313,18 @@ def sided(phrase: Phrase) -> Found:
     return replace(found, readings=tuple(readings))
 
 
-def _in_year(phrase: Phrase, yearly: Callable[[int], Stretch], grain: str, of_year: int | None = None) -> Found:
+def _in_year(phrase: Phrase, yearly: Callable[[int], Stretch], grain: str, of_year: int | None = None) -> TimePhrase:
     """Return something in a year; if none is named, the latest."""
     if of_year is not None:
-        return Found((yearly(of_year),), grain)
-    return Found((latest(yearly, phrase.now),), grain, yearly)
+        return TimePhrase((yearly(of_year),), grain)
+    return TimePhrase((latest(yearly, phrase.now),), grain, yearly)
 
 
-def _days(readings: tuple[Stretch, ...], phrase: Phrase, *, is_weekday: bool = False) -> Found:
+def _days(readings: tuple[Stretch, ...], phrase: Phrase, *, is_weekday: bool = False) -> TimePhrase:
     """Return days, or the hours of them that are named."""
     if "hours" in phrase:
-        return Found(tuple(hours_of(one, phrase["hours"]) for one in readings), "hour")
-    return Found(readings, "day", is_weekday=is_weekday)
+        return TimePhrase(tuple(hours_of(one, phrase["hours"]) for one in readings), "hour")
+    return TimePhrase(readings, "day", is_weekday=is_weekday)
 
 
 def _around(count: int, name: str, moment: datetime) -> Stretch:

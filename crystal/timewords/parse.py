@@ -9,7 +9,7 @@ import calendar
 import re
 from datetime import datetime, timedelta, timezone, tzinfo
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 
 FORMS = "24h, 7d, 2w, 3mo, 1y, today, yesterday, a date (2026-11-20) or a date and time (2026-11-20T14:30)"
 
@@ -48,7 +48,7 @@ def parse_when(text: str, *, now: int, tz: tzinfo | None = None, name: str = "ti
     try:
         return _parse(text.strip().lower(), now, tz)
     except (ValueError, OverflowError, OSError) as error:
-        raise UsageProblem(
+        raise UsageError(
             f"{name} is {text!r}, which is not a time that crystal understands", hint=f"use {FORMS}"
         ) from error
 
@@ -78,7 +78,7 @@ def end_of(text: str, *, now: int, tz: tzinfo | None = None, name: str = "time")
     try:
         return local_ms(first.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=days), tz)
     except (ValueError, OverflowError, OSError) as error:
-        raise UsageProblem(f"{name} is {text!r}, the last day of the calendar", hint=f"use {FORMS}") from error
+        raise UsageError(f"{name} is {text!r}, the last day of the calendar", hint=f"use {FORMS}") from error
 
 
 def local(ms: int, tz: tzinfo | None = None) -> datetime:

@@ -9,14 +9,14 @@ from datetime import datetime
 from typing import Any
 
 from crystal.timewords.calendar_spans import Stretch
-from crystal.timewords.tokens import Token
+from crystal.timewords.tokens import TimeToken
 
 _LEAP_YEARS_APART = 8
-_NOTHING = Token("", 0, 0, {})
+_NOTHING = TimeToken("", 0, 0, {})
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TimePhrase:
     """A time.
 
     Attributes:
@@ -36,7 +36,7 @@ class Found:
 class Phrase:
     """Tokens that match a pattern, with their neighbours and the present on the local clock."""
 
-    tokens: list[Token]
+    tokens: list[TimeToken]
     match: re.Match[str]
     names: Mapping[str, str]
     now: datetime
@@ -45,7 +45,7 @@ class Phrase:
         """Return whether a group of the pattern took part."""
         return name in self.names and self.match.start(name) >= 0
 
-    def token(self, *names: str) -> Token:
+    def token(self, *names: str) -> TimeToken:
         """Return the token of the first of these groups that took part."""
         return next((self.tokens[self.match.start(name)] for name in names if name in self), _NOTHING)
 
@@ -54,23 +54,23 @@ class Phrase:
         return self.token(name).tags[self.names[name]] if name in self else None
 
     @property
-    def time(self) -> Found:
+    def time(self) -> TimePhrase:
         """Return the time in the phrase."""
-        found: Found = self["time"]
+        found: TimePhrase = self["time"]
         return found
 
     @property
-    def after(self) -> Token:
+    def after(self) -> TimeToken:
         """Return the token after the phrase."""
         return self.beyond(0)
 
-    def beyond(self, count: int) -> Token:
+    def beyond(self, count: int) -> TimeToken:
         """Return a later token after the phrase."""
         at = self.match.end() + count
         return self.tokens[at] if at < len(self.tokens) else _NOTHING
 
     @property
-    def before(self) -> Token:
+    def before(self) -> TimeToken:
         """Return the token before the phrase; articles and hyphens are skipped."""
         at = self.match.start() - 1
         while at >= 0 and self.tokens[at].has("article dash"):

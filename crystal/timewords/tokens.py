@@ -44,7 +44,7 @@ _SIGNS = {",": "comma", ".": "dot", "/": "slash", "\0": "hidden"} | dict.fromkey
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class TimeToken:
     """A word, a phrase of the lexicon, a number, a sign, or a time that was found.
 
     Attributes:
@@ -66,10 +66,10 @@ class Token:
         return any(tag in self.tags for tag in tags.split())
 
 
-def tokenize(text: str) -> list[Token]:
+def tokenize(text: str) -> list[TimeToken]:
     """Take a question apart."""
     text = _QUOTED.sub(lambda match: "\0" * len(match[0]), text)
-    tokens: list[Token] = []
+    tokens: list[TimeToken] = []
     for match in _CHUNK.finditer(text):
         if match.lastgroup == "unspaced":
             tokens += _unspaced(match[0], match.start())
@@ -78,29 +78,29 @@ def tokenize(text: str) -> list[Token]:
     return list(_phrases(tokens))
 
 
-def _spaced(chunk: str, at: int) -> list[Token]:
+def _spaced(chunk: str, at: int) -> list[TimeToken]:
     """Take apart what stands between two spaces."""
     if date := _date(chunk, at):
         return [date]
     if chunk in _DASHES:
-        return [Token(chunk, at, at + 1, {"strong_link": "", "spaced_dash": ""})]
+        return [TimeToken(chunk, at, at + 1, {"strong_link": "", "spaced_dash": ""})]
     pieces = [_piece(match, at) for match in _PIECE.finditer(chunk) if match.lastgroup != "joint"]
     is_known = all(not piece.has("word") or piece.text in lexicon().words for piece in pieces)
     if _CODE.search(chunk) and (not is_known or _NEVER_WORDS.search(chunk)):
-        return [Token("", at, at + len(chunk), {"hidden": ""})]
+        return [TimeToken("", at, at + len(chunk), {"hidden": ""})]
     return pieces
 
 
-def _piece(match: re.Match[str], at: int) -> Token:
+def _piece(match: re.Match[str], at: int) -> TimeToken:
     text, start, end = match[0], at + match.start(), at + match.end()
     if match.lastgroup == "word":
-        return Token(fold(text), start, end, {"word": ""}, text[0].isupper())
+        return TimeToken(fold(text), start, end, {"word": ""}, text[0].isupper())
     if match.lastgroup == "nth":
         day = re.sub(r"\D", "", text)
-        return Token(text, start, end, {"nth": day, "day": day})
+        return TimeToken(text, start, end, {"nth": day, "day": day})
     if match.lastgroup == "number":
-        return Token(text, start, end, _number(text))
-    return Token(text, start, end, dict.fromkeys(_SIGNS.get(text, "sign").split(), ""))
+        return TimeToken(text, start, end, _number(text))
+    return TimeToken(text, start, end, dict.fromkeys(_SIGNS.get(text, "sign").split(), ""))
 
 
 def _number(digits: str) -> Tags:
@@ -111,7 +111,7 @@ def _number(digits: str) -> Tags:
     return {"number": digits, "year": digits} if len(digits) == 4 and 1950 <= int(digits) < 2100 else {"number": digits}
 
 
-def _date(chunk: str, at: int) -> Token | None:
+def _date(chunk: str, at: int) -> TimeToken | None:
     """Read a date of digits: year, month and day. A year or a day may be missing; 05/08/2023 has two readings."""
     for form, tag, order in _DATES:
         if match := form.fullmatch(chunk):
@@ -120,11 +120,13 @@ def _date(chunk: str, at: int) -> Token | None:
             year += 2000 if 0 <= year < 100 else 0
             fields = [(year, month, day), (year, day, month)] if order == "mdy" else [(year, month, day)]
             kept = [tuple(None if one < 0 else one for one in each) for each in dict.fromkeys(fields) if each[1] <= 12]
-            return Token("", at + match.start("date"), at + match.end("date"), {tag: kept} if kept else {"hidden": ""})
+            return TimeToken(
+                "", at + match.start("date"), at + match.end("date"), {tag: kept} if kept else {"hidden": ""}
+            )
     return None
 
 
-def _unspaced(run: str, at: int) -> Iterator[Token]:
+def _unspaced(run: str, at: int) -> Iterator[TimeToken]:
     """Find the longest phrase at each character of a script without spaces."""
     phrases = lexicon().phrases
     start = 0
@@ -135,11 +137,11 @@ def _unspaced(run: str, at: int) -> Iterator[Token]:
                 break
         else:
             end, tags = start + 1, None
-        yield Token(run[start:end], at + start, at + end, tags or {"word": ""})
+        yield TimeToken(run[start:end], at + start, at + end, tags or {"word": ""})
         start = end
 
 
-def _phrases(tokens: list[Token]) -> Iterator[Token]:
+def _phrases(tokens: list[TimeToken]) -> Iterator[TimeToken]:
     """Join words to the longest phrases of the lexicon."""
     start = 0
     while start < len(tokens):
@@ -151,7 +153,7 @@ def _phrases(tokens: list[Token]) -> Iterator[Token]:
                 text = " ".join(word.text for word in words)
                 tags = lexicon().phrases.get(text)
                 if tags and len(words) == count and (count > 1 or not first.has("nth")):
-                    first, size = Token(text, first.start, words[-1].end, tags, first.is_capital), count
+                    first, size = TimeToken(text, first.start, words[-1].end, tags, first.is_capital), count
                     break
         yield first
         start += size

@@ -12,7 +12,7 @@ import anyio
 import msgspec
 
 from relay_worker.crb1 import HEADER_BYTES, TAG_BYTES
-from relay_worker.errors import ClientGone, Refusal
+from relay_worker.errors import ClientGoneError, RequestRefusedError
 from relay_worker.http.call import Call
 from relay_worker.model import NewBody
 from relay_worker.store.files import FileSpool
@@ -47,21 +47,23 @@ class Received:
 def _length(call: Call, limit: int) -> int | None:
     """Return the announced length, checked before a byte is read; None for a chunked body."""
     if call.header(b"content-encoding").lower() not in {"", "identity"}:
-        raise Refusal("unsupported-media-type", "a body is sent as it is, without Content-Encoding")
+        raise RequestRefusedError("unsupported-media-type", "a body is sent as it is, without Content-Encoding")
     if call.header(b"transfer-encoding").lower() not in {"", "chunked"}:
-        raise Refusal("unsupported-media-type", "a body comes whole or chunked, without another Transfer-Encoding")
+        raise RequestRefusedError(
+            "unsupported-media-type", "a body comes whole or chunked, without another Transfer-Encoding"
+        )
     text = call.header(b"content-length")
     if not text:
         return None
     if not (text.isascii() and text.isdigit()) or len(text) > 20:
-        raise Refusal("bad-request", "Content-Length is not a number")
+        raise RequestRefusedError("bad-request", "Content-Length is not a number")
     if int(text) > limit:
         raise _too_large(limit)
     return int(text)
 
 
-def _too_large(limit: int) -> Refusal:
-    return Refusal("body-too-large", f"a body has at most {limit} bytes here")
+def _too_large(limit: int) -> RequestRefusedError:
+    return RequestRefusedError("body-too-large", f"a body has at most {limit} bytes here")
 
 
 @contextlib.asynccontextmanager
@@ -99,7 +101,7 @@ async def received(call: Call, limit: int) -> AsyncIterator[Received]:
 
 def _compare(announced: bytes | None, digest: bytes) -> None:
     if announced is not None and announced != digest:
-        raise Refusal("digest-mismatch", "the body is not what Content-Digest says; send it again")
+        raise RequestRefusedError("digest-mismatch", "the body is not what Content-Digest says; send it again")
 
 
 class _Chunks:
@@ -126,9 +128,11 @@ class _Chunks:
             with anyio.fail_after(max(left, 0)):
                 message: Any = await self._call.receive()
         except TimeoutError as error:
-            raise Refusal("body-timeout", "the body came too slowly", headers=(("Connection", "close"),)) from error
+            raise RequestRefusedError(
+                "body-timeout", "the body came too slowly", headers=(("Connection", "close"),)
+            ) from error
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ClientGoneError
         chunk: bytes = message.get("body", b"")
         self._more = message.get("more_body", False)
         self._size += len(chunk)
@@ -146,11 +150,11 @@ async def read_json(call: Call, kind: type[T]) -> T:
     media_type = call.header(b"content-type").partition(";")[0].strip().lower()
     async with received(call, MAX_JSON) as got:
         if got.size and media_type not in {"", "application/json"}:
-            raise Refusal("unsupported-media-type", "the body has to be application/json")
+            raise RequestRefusedError("unsupported-media-type", "the body has to be application/json")
         assert isinstance(got.body, bytes)
         try:
             return msgspec.json.decode(got.body or b"{}", type=kind)
         except (ValueError, RecursionError) as error:
             # An unknown key is not repeated: it may be anything.
             reason = "it has an unknown key" if "unknown field" in str(error) else error
-            raise Refusal("bad-request", f"the JSON body cannot be used: {reason}") from error
+            raise RequestRefusedError("bad-request", f"the JSON body cannot be used: {reason}") from error

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 from starlette.types import Receive, Scope
 
 from relay_worker import tokens
-from relay_worker.errors import ClientGone, Refusal
+from relay_worker.errors import ClientGoneError, RequestRefusedError
 from relay_worker.limits import address_of, is_trusted
 from relay_worker.model import MAX_NUMBER, Token
 from relay_worker.services import MAX_WAITING, MAX_WAITING_EACH, Services
@@ -54,7 +54,7 @@ class Form(Generic[T]):
                 return self.read(text)
         except ValueError:
             pass
-        raise Refusal("bad-request", f"{name} is not {self.words}")
+        raise RequestRefusedError("bad-request", f"{name} is not {self.words}")
 
 
 def number(low: int = 0, high: int = MAX_NUMBER) -> Form[int]:
@@ -126,7 +126,7 @@ class Call:
             return
         if not self.relay.under_way.take(address):
             self.relay.metrics.connections_refused.labels("address").inc()
-            raise Refusal("rate-limited", "too many simultaneous requests from this address", retry_after=1)
+            raise RequestRefusedError("rate-limited", "too many simultaneous requests from this address", retry_after=1)
         try:
             yield
         finally:
@@ -142,7 +142,7 @@ class Call:
         """Refuse a client of another major version."""
         version = self.header(b"crystal-relay-version")
         if version and not _VERSION.fullmatch(version):
-            raise Refusal(
+            raise RequestRefusedError(
                 "unsupported-version", "this relay speaks version 1", headers=(("Upgrade", "crystal-relay/1"),)
             )
 
@@ -168,7 +168,7 @@ class Call:
             self.relay.used[self.token.id] = self.relay.now()
             wait = self.relay.by_token.take(self.token.id)
             if wait:
-                raise Refusal("rate-limited", "too many requests of this token", retry_after=wait)
+                raise RequestRefusedError("rate-limited", "too many requests of this token", retry_after=wait)
 
     def _known(self, text: str) -> Token | None:
         parsed = tokens.parse_token(text)
@@ -177,14 +177,16 @@ class Call:
         token = self.relay.store.token(parsed[0])
         return token if tokens.is_valid(parsed[1], token) else None
 
-    def unauthenticated(self) -> Refusal:
+    def unauthenticated(self) -> RequestRefusedError:
         """Return the refusal for an unauthenticated request: 401, or 429 after too many."""
         try:
             self.count_refused()
-        except Refusal as refusal:
+        except RequestRefusedError as refusal:
             return refusal
         challenge = 'Bearer realm="crystal-relay"'
-        return Refusal("unauthenticated", "the token is unknown or revoked", headers=(("WWW-Authenticate", challenge),))
+        return RequestRefusedError(
+            "unauthenticated", "the token is unknown or revoked", headers=(("WWW-Authenticate", challenge),)
+        )
 
     def count_refused(self) -> None:
         """Count an unauthenticated request.
@@ -194,19 +196,19 @@ class Call:
         """
         wait = self.relay.refused.take(self.address)
         if wait:
-            raise Refusal("rate-limited", "too many refused requests of this address", retry_after=wait)
+            raise RequestRefusedError("rate-limited", "too many refused requests of this address", retry_after=wait)
 
     def need(self, *verbs: str) -> None:
         """Refuse a token without one of these scopes."""
         assert self.token is not None, "the route takes no token"
         if not any(tokens.allows(self.token.scopes, verb) for verb in verbs):
-            raise Refusal("forbidden", f"the token lacks the scope {' or '.join(verbs)}")
+            raise RequestRefusedError("forbidden", f"the token lacks the scope {' or '.join(verbs)}")
 
     def need_stream(self, stream: bytes, *verbs: str) -> None:
         """Refuse a token that is allowed none of these in the stream."""
         assert self.token is not None, "the route takes no token"
         if not tokens.allows_stream(self.token.scopes, stream, *verbs):
-            raise Refusal("forbidden", f"the token may not {' or '.join(verbs)} in this stream")
+            raise RequestRefusedError("forbidden", f"the token may not {' or '.join(verbs)} in this stream")
 
     # -- path and query
 
@@ -220,11 +222,11 @@ class Call:
         if self._query is None:
             raw: bytes = self.scope["query_string"]
             if len(raw) > MAX_QUERY:
-                raise Refusal("bad-request", f"the query is longer than {MAX_QUERY} bytes")
+                raise RequestRefusedError("bad-request", f"the query is longer than {MAX_QUERY} bytes")
             self._query = parse_qs(raw.decode("latin-1"), keep_blank_values=True)
         values = self._query.get(name, [])
         if len(values) > 1:
-            raise Refusal("bad-request", f"{name} is given {len(values)} times")
+            raise RequestRefusedError("bad-request", f"{name} is given {len(values)} times")
         return form.parse(name, values[0]) if values else default
 
     def content_digest(self) -> bytes | None:
@@ -263,7 +265,7 @@ class Call:
             with contextlib.suppress(asyncio.CancelledError):
                 await gone
         if ended:
-            raise ClientGone
+            raise ClientGoneError
         return news.done() and not self.relay.signals.stopping
 
     async def _disconnected(self) -> None:

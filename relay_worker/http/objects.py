@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 from relay_worker.http.body import received
 from relay_worker.http.call import ID, RESEND, Call, number
 from relay_worker.http.reply import NO_CONTENT, Reply, json_reply, stored_as, stored_reply
@@ -16,7 +16,7 @@ async def put_object(call: Call) -> Reply:
     call.need("objects:write")
     async with received(call, relay.settings.max_body) as got:
         if got.size == 0:
-            raise Refusal("bad-request", "an object has at least one byte")
+            raise RequestRefusedError("bad-request", "an object has at least one byte")
         result = await relay.store.put(objects.put, got.handed_over(call, resend=resend), object_id)
     if result != "duplicate":
         relay.metrics.put_bytes.inc(got.size)

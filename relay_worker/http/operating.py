@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 from relay_worker.http.call import Call
 from relay_worker.http.reply import Reply, json_reply
 
@@ -25,7 +25,7 @@ async def healthz(_: Call) -> Reply:
 async def readyz(call: Call) -> Reply:
     """Answer whether the store accepts writes."""
     if call.relay.signals.stopping:
-        raise Refusal("unavailable", "the relay is stopping", retry_after=5)
+        raise RequestRefusedError("unavailable", "the relay is stopping", retry_after=5)
     await call.relay.probe()
     return json_reply({"status": "ready"})
 

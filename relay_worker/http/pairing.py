@@ -9,7 +9,7 @@ import hashlib
 
 import msgspec
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 from relay_worker.http.body import read_json, received
 from relay_worker.http.call import SECONDS, Call, Form, number
 from relay_worker.http.reply import NO_CONTENT, Reply, bytes_reply, json_reply
@@ -48,7 +48,7 @@ async def claim_mailbox(call: Call) -> Reply:
     nameplate = call.path("nameplate", NAMEPLATE)
     wait = relay.claims.take(call.address)
     if wait:
-        raise Refusal("rate-limited", "too many claims of this address", retry_after=wait)
+        raise RequestRefusedError("rate-limited", "too many claims of this address", retry_after=wait)
     assert call.claim is not None, "the route takes a claim"
     box, result = await relay.store.write(mailboxes.claim, nameplate, hash_secret(call.claim), relay.now())
     return json_reply({"nameplate": nameplate, "expires_at": box.expires_at}, 201 if result == "created" else 200)
@@ -61,11 +61,11 @@ async def put_mail(call: Call) -> Reply:
     if await _mine(call, nameplate) is None:
         raise mailboxes.gone(nameplate)
     if side != ("a" if call.token else "b"):
-        raise Refusal("forbidden", "only the other side may do this")
+        raise RequestRefusedError("forbidden", "only the other side may do this")
     async with received(call, MAX_MAIL) as got:
         assert isinstance(got.body, bytes)
         if got.size == 0:
-            raise Refusal("bad-request", "a message has at least one byte")
+            raise RequestRefusedError("bad-request", "a message has at least one byte")
         result = await relay.store.write(mailboxes.put_mail, nameplate, side, phase, got.body, relay.now())
     relay.signals.notify(f"mailbox {nameplate}")
     return json_reply({"result": result}, 200 if result == "duplicate" else 201)

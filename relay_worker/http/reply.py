@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from starlette.types import Send
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 from relay_worker.model import Result
 from relay_worker.store.files import BodyFile, StoredBody
 
@@ -76,7 +76,7 @@ def stored_reply(stored: StoredBody) -> Reply:
     return bytes_reply(stored.body, stored.digest, (b"etag", f'"{stored.tag.hex()}"'.encode()))
 
 
-def problem_reply(refusal: Refusal) -> Reply:
+def problem_reply(refusal: RequestRefusedError) -> Reply:
     """Return an RFC 9457 problem document."""
     more = tuple((name.lower().encode(), value.encode()) for name, value in refusal.headers)
     if refusal.retry_after is not None:

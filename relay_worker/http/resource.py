@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from starlette.types import Receive, Scope, Send
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 from relay_worker.http.call import Call
 from relay_worker.http.reply import Reply
 from relay_worker.services import Services
@@ -16,7 +16,7 @@ Handler: TypeAlias = "Callable[[Call], Awaitable[Reply]]"
 
 
 class Resource:
-    """One path: an ASGI application that answers with ``Reply`` or raises ``Refusal``.
+    """One path: an ASGI application that answers with ``Reply`` or raises ``RequestRefusedError``.
 
     Args:
         relay: Services shared by the routes.
@@ -39,7 +39,7 @@ class Resource:
         scope["crystal.route"] = self._path
         handler = self._methods.get(scope["method"])
         if handler is None:
-            raise Refusal("method-not-allowed", f"here: {self._allow}", headers=(("Allow", self._allow),))
+            raise RequestRefusedError("method-not-allowed", f"here: {self._allow}", headers=(("Allow", self._allow),))
         call = Call(scope, receive, self._relay)
         with call.counted():
             if self._schemes:

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from relay_worker.crb1 import check_envelope
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 from relay_worker.http.body import read_json, received
 from relay_worker.http.call import ID, RESEND, SECONDS, Call, number
 from relay_worker.http.reply import NO_CONTENT, Reply, json_reply, stored_as, stored_reply
@@ -84,7 +84,7 @@ async def list_streams(call: Call) -> Reply:
     changed_after, wait = call.query("changed_after", number(), 0), call.query("wait", SECONDS, 0.0)
     prefixes = prefixes_of(call.token.scopes)
     if prefixes is not None and not prefixes:
-        raise Refusal("forbidden", "the token names no streams")
+        raise RequestRefusedError("forbidden", "the token names no streams")
     ends_at = relay.monotonic() + wait
     while True:
         with relay.signals.expect(f"account {call.account}") as news:

@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 from relay_worker.model import BlobEntry, NewBody, Result, StreamState
 from relay_worker.store.connection import PAGE_BYTES, one
 from relay_worker.store.writer import Batch
@@ -30,7 +30,7 @@ def check_room(batch: Batch, new: NewBody, held: int) -> None:
     """
     most = batch.limits.quota_bytes
     if held + new.size > most:
-        raise Refusal("account-full", f"the account may hold {most} bytes", retry_after=300)
+        raise RequestRefusedError("account-full", f"the account may hold {most} bytes", retry_after=300)
     # Pages of deleted rows are reused before the database grows.
     reusable = 0 if new.file else int(batch.db.execute("PRAGMA freelist_count").get) * PAGE_BYTES
     batch.files.check_room(reusable)
@@ -41,7 +41,7 @@ def put(batch: Batch, new: NewBody, stream: bytes, seq: int, tag: bytes) -> Resu
     db = batch.db
     account = one(db, "SELECT id, bytes, change FROM accounts WHERE name = ?", new.account)
     if account is None:
-        raise Refusal("unauthenticated", "the account is gone")
+        raise RequestRefusedError("unauthenticated", "the account is gone")
     account_id, held, change = account
     known = one(db, "SELECT id, count FROM streams WHERE account = ? AND stream = ?", account_id, stream)
     stream_id, count = known or (None, 0)
@@ -52,7 +52,7 @@ def put(batch: Batch, new: NewBody, stream: bytes, seq: int, tag: bytes) -> Resu
         return "duplicate"
     row, replaced, *_, replaced_file = stored or (None, 0, None)
     if not stored and count >= batch.limits.max_blobs:
-        raise Refusal("stream-full", f"a stream may hold {batch.limits.max_blobs} blobs", retry_after=300)
+        raise RequestRefusedError("stream-full", f"a stream may hold {batch.limits.max_blobs} blobs", retry_after=300)
     check_room(batch, new, held - replaced)
     if stream_id is None:
         stream_id = _new_stream(batch, account_id, stream)
@@ -87,14 +87,14 @@ def _is_duplicate(
     else:
         return False
     if tag != known_tag or (new.digest != digest and not new.resend and not expired):
-        raise Refusal("blob-conflict", f"another blob is or was stored as {seq}")
+        raise RequestRefusedError("blob-conflict", f"another blob is or was stored as {seq}")
     return not (new.resend or expired)
 
 
 def _new_stream(batch: Batch, account: int, stream: bytes) -> int:
     most = batch.limits.max_streams
     if batch.db.execute("SELECT count(*) FROM streams WHERE account = ?", (account,)).get >= most:
-        raise Refusal("too-many-streams", f"the account may have {most} streams")
+        raise RequestRefusedError("too-many-streams", f"the account may have {most} streams")
     batch.db.execute("INSERT INTO streams (account, stream) VALUES (?, ?)", (account, stream))
     return batch.db.last_insert_rowid()
 
@@ -220,5 +220,5 @@ def find(db: apsw.Connection, account: str, stream: bytes, seq: int) -> tuple[An
         seq,
     )
     if row is None:
-        raise Refusal("no-blob", f"there is no blob {seq}")
+        raise RequestRefusedError("no-blob", f"there is no blob {seq}")
     return row

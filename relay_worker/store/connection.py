@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import apsw
 
-from relay_worker.errors import CannotServe, Refusal
+from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.store.files import sync_folder
 
 APPLICATION_ID = 0x43525259
@@ -25,11 +25,11 @@ PAGE_BYTES = 8192
 _MIGRATIONS = Path(__file__).with_name("migrations")
 
 
-def refusal_of(error: apsw.Error) -> Refusal:
+def refusal_of(error: apsw.Error) -> RequestRefusedError:
     """Return the refusal for the client. The log has more details."""
     if isinstance(error, apsw.FullError):
-        return Refusal("disk-full", "the relay's disk is full", retry_after=300)
-    refusal = Refusal("unavailable", "the relay's store does not answer", retry_after=5)
+        return RequestRefusedError("disk-full", "the relay's disk is full", retry_after=300)
+    refusal = RequestRefusedError("unavailable", "the relay's store does not answer", retry_after=5)
     refusal.__cause__ = error
     return refusal
 
@@ -70,7 +70,7 @@ def lock(folder: Path) -> BinaryIO:
     except OSError as error:
         file.close()
         hint = "stop it, or set CRYSTAL_RELAY_DATA_DIR"
-        raise CannotServe(f"another crystal-relay serves {folder}", hint=hint) from error
+        raise CannotServeError(f"another crystal-relay serves {folder}", hint=hint) from error
     return file
 
 
@@ -93,7 +93,7 @@ def prepare(path: Path) -> None:
         finally:
             db.close()
     except apsw.Error as error:
-        raise CannotServe(f"{path}: {error}", hint="check the folder's permissions and its disk") from error
+        raise CannotServeError(f"{path}: {error}", hint="check the folder's permissions and its disk") from error
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -102,17 +102,21 @@ def _refuse_foreign(path: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise CannotServe(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
+        raise CannotServeError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
     if not header:
         return
     version, application = (
         (struct.unpack(">i", header[at : at + 4])[0] for at in (60, 68)) if len(header) == 100 else (0, 0)
     )
     if not header.startswith(b"SQLite format 3\x00") or application != APPLICATION_ID:
-        raise CannotServe(f"{path} is not a relay's database", hint="point CRYSTAL_RELAY_DATA_DIR at another folder")
+        raise CannotServeError(
+            f"{path} is not a relay's database", hint="point CRYSTAL_RELAY_DATA_DIR at another folder"
+        )
     newest = migrations()[-1][0]
     if version > newest:
-        raise CannotServe(f"{path} has schema {version}, this relay knows up to {newest}", hint="upgrade the relay")
+        raise CannotServeError(
+            f"{path} has schema {version}, this relay knows up to {newest}", hint="upgrade the relay"
+        )
 
 
 def _head(path: Path) -> bytes:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from relay_worker.crb1 import HEADER_BYTES, TAG_BYTES
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 
 WRITE_BYTES = 512 << 10
 READ_BYTES = 256 << 10
@@ -36,11 +36,11 @@ def sync_folder(folder: Path) -> None:
         os.close(number)
 
 
-def refusal_of_disk(error: OSError) -> Refusal:
+def refusal_of_disk(error: OSError) -> RequestRefusedError:
     """Return the refusal for a disk error."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-        return Refusal("disk-full", "the relay's disk is full", retry_after=300)
-    return Refusal("unavailable", "the relay's store does not answer", retry_after=5)
+        return RequestRefusedError("disk-full", "the relay's disk is full", retry_after=300)
+    return RequestRefusedError("unavailable", "the relay's store does not answer", retry_after=5)
 
 
 class BodyFiles:
@@ -73,7 +73,7 @@ class BodyFiles:
         disk = shutil.disk_usage(self.bodies)
         reserve = min(RESERVE_BYTES, disk.total // 2)
         if disk.free < reserve // 4 or disk.free + reusable < reserve:
-            raise Refusal("disk-full", "the relay's disk is full; it can only acknowledge", retry_after=300)
+            raise RequestRefusedError("disk-full", "the relay's disk is full; it can only acknowledge", retry_after=300)
 
     def path(self, name: str) -> Path:
         """Return the path of a body."""
@@ -98,7 +98,7 @@ class BodyFiles:
         Raises:
             Refusal: ``body-lost``; it is missing or truncated.
         """
-        lost = Refusal("body-lost", "the relay has lost these bytes; they must be sent again")
+        lost = RequestRefusedError("body-lost", "the relay has lost these bytes; they must be sent again")
         try:
             file = self.path(name).open("rb")
         except OSError as error:

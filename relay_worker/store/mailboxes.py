@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import apsw
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 from relay_worker.model import Mailbox, Result
 from relay_worker.store.connection import one
 from relay_worker.store.writer import Batch
 
 
-def gone(nameplate: int) -> Refusal:
+def gone(nameplate: int) -> RequestRefusedError:
     """Return the refusal for a mailbox that is closed, expired, or was never opened."""
-    return Refusal("no-mailbox", f"there is no mailbox {nameplate}; a mailbox is open for ten minutes")
+    return RequestRefusedError("no-mailbox", f"there is no mailbox {nameplate}; a mailbox is open for ten minutes")
 
 
 def open_one(batch: Batch, account: str, candidates: Sequence[int], now: int) -> Mailbox:
@@ -30,7 +30,9 @@ def open_one(batch: Batch, account: str, candidates: Sequence[int], now: int) ->
     ]
     if len(times) >= limits.max_mailboxes:
         wait = max(1, -(-(times[0] - now) // 1000))
-        raise Refusal("too-many-mailboxes", f"the account has {len(times)} mailboxes open", retry_after=wait)
+        raise RequestRefusedError(
+            "too-many-mailboxes", f"the account has {len(times)} mailboxes open", retry_after=wait
+        )
     for nameplate in candidates:
         taken = one(db, "SELECT expires_at FROM mailboxes WHERE nameplate = ?", nameplate)
         if taken is None or taken[0] <= now:
@@ -41,7 +43,7 @@ def open_one(batch: Batch, account: str, candidates: Sequence[int], now: int) ->
                 (nameplate, account_id, expires_at),
             )
             return Mailbox(nameplate, account, expires_at)
-    raise Refusal("unavailable", "no nameplate is free", retry_after=60)
+    raise RequestRefusedError("unavailable", "no nameplate is free", retry_after=60)
 
 
 def find(db: apsw.Connection, nameplate: int, now: int) -> Mailbox | None:
@@ -64,7 +66,7 @@ def claim(batch: Batch, nameplate: int, claim_hash: bytes, now: int) -> tuple[Ma
     if box.claim_hash == claim_hash:
         return box, "duplicate"
     if box.claim_hash is not None:
-        raise Refusal("mailbox-claimed", "somebody else has claimed this mailbox; close it and pair again")
+        raise RequestRefusedError("mailbox-claimed", "somebody else has claimed this mailbox; close it and pair again")
     batch.db.execute("UPDATE mailboxes SET claim_hash = ? WHERE nameplate = ?", (claim_hash, nameplate))
     return box, "created"
 
@@ -77,11 +79,11 @@ def put_mail(batch: Batch, nameplate: int, side: str, phase: str, body: bytes, n
     known = one(db, "SELECT body FROM mail WHERE nameplate = ? AND side = ? AND phase = ?", nameplate, side, phase)
     if known is not None:
         if known[0] != body:
-            raise Refusal("mail-conflict", "another message is there already")
+            raise RequestRefusedError("mail-conflict", "another message is there already")
         return "duplicate"
     count = db.execute("SELECT count(*) FROM mail WHERE nameplate = ? AND side = ?", (nameplate, side)).get
     if count >= batch.limits.max_mail:
-        raise Refusal("mailbox-full", f"a side writes at most {batch.limits.max_mail} messages")
+        raise RequestRefusedError("mailbox-full", f"a side writes at most {batch.limits.max_mail} messages")
     db.execute("INSERT INTO mail (nameplate, side, phase, body) VALUES (?, ?, ?, ?)", (nameplate, side, phase, body))
     return "created"
 

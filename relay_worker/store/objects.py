@@ -6,7 +6,7 @@ from typing import Any
 
 import apsw
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 from relay_worker.model import NewBody, ObjectEntry, Result
 from relay_worker.store.blobs import check_room
 from relay_worker.store.connection import one
@@ -18,14 +18,14 @@ def put(batch: Batch, new: NewBody, object_id: bytes) -> Result:
     db = batch.db
     account = one(db, "SELECT id, bytes FROM accounts WHERE name = ?", new.account)
     if account is None:
-        raise Refusal("unauthenticated", "the account is gone")
+        raise RequestRefusedError("unauthenticated", "the account is gone")
     account_id, held = account
     stored = one(
         db, "SELECT id, size, digest, file FROM objects WHERE account = ? AND object = ?", account_id, object_id
     )
     row, replaced, digest, replaced_file = stored or (None, 0, new.digest, None)
     if digest != new.digest:
-        raise Refusal("object-conflict", "another object is stored under this id")
+        raise RequestRefusedError("object-conflict", "another object is stored under this id")
     if stored and not new.resend:
         batch.drop(new.file)
         return "duplicate"
@@ -82,5 +82,5 @@ def find(db: apsw.Connection, account: str, object_id: bytes) -> tuple[Any, ...]
         object_id,
     )
     if row is None:
-        raise Refusal("no-object", "there is no such object")
+        raise RequestRefusedError("no-object", "there is no such object")
     return row

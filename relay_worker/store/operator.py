@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apsw
 
-from relay_worker.errors import CannotServe
+from relay_worker.errors import CannotServeError
 from relay_worker.model import Limits, Token, Usage
 from relay_worker.store import tokens
 from relay_worker.store.connection import connect, prepare
@@ -71,7 +71,7 @@ def back_up(folder: Path, target: Path) -> tuple[int, int]:
     """
     source = require_relay(folder)
     if target.exists():
-        raise CannotServe(f"{target} exists already", hint="give the folder of a new backup")
+        raise CannotServeError(f"{target} exists already", hint="give the folder of a new backup")
     part = target.with_name(f".{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
@@ -123,7 +123,7 @@ def require_relay(folder: Path) -> Path:
     """
     path = folder / "relay.db"
     if not path.exists():
-        raise CannotServe(
+        raise CannotServeError(
             f"there is no relay in {folder}",
             hint="start it first: crystal-relay serve; it is elsewhere: --data-dir FOLDER; make a new one: --create",
             exit_code=3,
@@ -141,6 +141,6 @@ def _opened(path: Path) -> Iterator[apsw.Connection]:
         finally:
             db.close()
     except apsw.FullError as error:  # its message says that there is no error
-        raise CannotServe(f"{path}: the disk is full, or that of the copy", hint="free some disk space") from error
+        raise CannotServeError(f"{path}: the disk is full, or that of the copy", hint="free some disk space") from error
     except apsw.Error as error:
-        raise CannotServe(f"{path}: {error}", hint="check its disk and the folder's permissions") from error
+        raise CannotServeError(f"{path}: {error}", hint="check its disk and the folder's permissions") from error

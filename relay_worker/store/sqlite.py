@@ -5,7 +5,7 @@ written is a function of ``relay_worker.store.blobs``, ``objects``, ``tokens`` o
 
 - Every change is atomic and durable before ``write`` and ``put`` return.
 - The time, ms since 1970, comes from the caller.
-- Refusals are ``Refusal``: ``unavailable`` if the store cannot be used, ``disk-full`` if it is full.
+- Refusals are ``RequestRefusedError``: ``unavailable`` if the store cannot be used, ``disk-full`` if it is full.
 - Everything belongs to an account; data of other accounts is reported as missing.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 from relay_worker.model import Limits, NewBody, Result, Token, Usage
 from relay_worker.store import blobs, mailboxes, tokens
 from relay_worker.store.connection import connect, lock, prepare, refusal_of
@@ -80,7 +80,7 @@ class SqliteStore:
         except apsw.Error as error:
             raise refusal_of(error) from error
         except RuntimeError as error:  # the executor is closed
-            raise Refusal("unavailable", "the relay is stopping", retry_after=5) from error
+            raise RequestRefusedError("unavailable", "the relay is stopping", retry_after=5) from error
 
     async def write(self, job: Callable[..., T], *values: Any) -> T:
         """Return ``job(batch, *values)`` once it is durable."""
@@ -92,7 +92,7 @@ class SqliteStore:
         def keep(batch: Batch) -> Result:
             try:
                 return job(batch, new, *place)
-            except Refusal:
+            except RequestRefusedError:
                 batch.drop(new.file)
                 raise
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 from relay_worker.model import Limits, Token
 from relay_worker.store.connection import one
 
@@ -40,7 +40,9 @@ def add(db: apsw.Connection, token: Token, limits: Limits) -> None:
     (account,) = one(db, "SELECT id FROM accounts WHERE name = ?", token.account) or (0,)
     valid = db.execute("SELECT count(*) FROM tokens WHERE account = ? AND revoked_at IS NULL", (account,)).get
     if valid >= limits.max_tokens:
-        raise Refusal("too-many-tokens", f"the account may have {limits.max_tokens} valid tokens; revoke some")
+        raise RequestRefusedError(
+            "too-many-tokens", f"the account may have {limits.max_tokens} valid tokens; revoke some"
+        )
     db.execute(
         "INSERT INTO tokens (id, account, label, scopes, secret_hash, created_at) VALUES (?, ?, ?, ?, ?, ?)",
         (token.id, account, token.label, " ".join(token.scopes), token.secret_hash, token.created_at),
@@ -51,7 +53,7 @@ def revoke(db: apsw.Connection, account: str | None, token_id: str, now: int) ->
     """Revoke a token of an account (None: of any). An earlier revocation keeps its time."""
     found = find(db, token_id)
     if found is None or (account is not None and found.account != account):
-        raise Refusal("no-token", "the account has no such token")
+        raise RequestRefusedError("no-token", "the account has no such token")
     db.execute("UPDATE tokens SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", (now, token_id))
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 from relay_worker.model import Limits
 from relay_worker.store.connection import refusal_of
 from relay_worker.store.files import BodyFiles
@@ -31,7 +31,7 @@ class Batch:
     """Transaction of some jobs, and everything that they need.
 
     Attributes:
-        db: The connection. A job may raise ``Refusal`` only before it writes.
+        db: The connection. A job may raise ``RequestRefusedError`` only before it writes.
         limits: The limits of streams and accounts.
         files: The body files.
         unused: Names of body files to be deleted after the COMMIT.
@@ -83,7 +83,7 @@ class Writer:
         entry = _Job(job, loop, loop.create_future())
         with self._closing:
             if self._closed:
-                raise Refusal("unavailable", "the relay is stopping", retry_after=5)
+                raise RequestRefusedError("unavailable", "the relay is stopping", retry_after=5)
             self._jobs.put(entry)
         result: T = await entry.future
         return result
@@ -146,7 +146,7 @@ class Writer:
                 job.error = None
                 try:
                     job.result = job.run(batch)
-                except Refusal as refusal:
+                except RequestRefusedError as refusal:
                     job.error = refusal
             db.execute("COMMIT")
         except BaseException:

@@ -63,7 +63,7 @@ def test_setting_it_shows_what_would_go_and_how_to_take_it_back(ready):
         "retention.days = 730",
         "1 message of 1 session would be forgotten now; memories stay",
         "deletion begins in a day, for good and on every machine",
-        "look: crystal forget --before 730d --keep-memories --dry-run",
+        "to see them: crystal forget --before 730d --keep-memories --dry-run",
         "to undo it: crystal config unset retention.days",
     ]
     look = crystal("forget", "--before", "730d", "--keep-memories", "--dry-run")

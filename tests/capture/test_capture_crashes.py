@@ -103,7 +103,7 @@ def test_an_archive_that_the_store_does_not_know_is_never_cut(machine: CaptureMa
 
 
 def test_a_full_disk_writes_nothing_and_the_next_run_goes_on(machine: CaptureMachine) -> None:
-    from crystal.errors import StoreFull
+    from crystal.errors import StoreFullError
 
     machine.transcript("s").write_bytes(line("one"))
     real = os.fsync
@@ -113,7 +113,7 @@ def test_a_full_disk_writes_nothing_and_the_next_run_goes_on(machine: CaptureMac
 
     os.fsync = full
     try:
-        with pytest.raises(StoreFull):
+        with pytest.raises(StoreFullError):
             machine.capture().sweep()
     finally:
         os.fsync = real

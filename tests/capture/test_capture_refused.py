@@ -286,7 +286,7 @@ def test_a_path_that_the_user_names_may_be_anywhere_but_is_a_regular_file(machin
     import_past(capture, past, _tally(), lambda _: None)
     assert machine.texts() == ["never to be read"]
     for refused in (pipe_outside(machine), Path("/dev/zero")):
-        with pytest.raises(safe_open.TranscriptRefused, match="is not a regular file"):
+        with pytest.raises(safe_open.TranscriptRefusedError, match="is not a regular file"):
             plan_past(capture, [refused], None)
 
 

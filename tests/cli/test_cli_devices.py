@@ -12,7 +12,7 @@ from crystal.app.sync.pair_device import read_invitation
 from crystal.store.sync import inbox
 from crystal.store.sync.relay_peers import all_peers, home_peer
 from crystal.sync.client import RelayClient
-from crystal.sync.errors import RelayDenied
+from crystal.sync.errors import RelayDeniedError
 from tests.support.command import Done
 from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import URL, Pairs
@@ -161,5 +161,8 @@ def test_another_device_is_left_alone(pairs: Pairs, on: On) -> None:
     assert secret.startswith("crystal1:")
     bundle = read_invitation(secret).bundle
     assert bundle is not None
-    with RelayClient(URL, bundle.token, transport=OverHttpx(pairs.device_way)) as client, pytest.raises(RelayDenied):
+    with (
+        RelayClient(URL, bundle.token, transport=OverHttpx(pairs.device_way)) as client,
+        pytest.raises(RelayDeniedError),
+    ):
         client.streams()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from crystal.app.context import default_paths, open_reader
-from crystal.errors import NotConfigured, Unavailable
-from crystal.evaluate.trial import Size, Watch, try_model
+from crystal.errors import NotConfiguredError, UnavailableError
+from crystal.evaluate.trial import Size, TrialObserver, try_model
 from crystal.store import Store
 from crystal.store.search import vectors
 from crystal.store.search.trials import sample_turns
@@ -329,18 +329,18 @@ def test_a_trial_is_bounded_in_time_and_says_what_it_could_not_do(memory, tmp_pa
 
     with open_reader() as machine:
         (tmp_path / "a").mkdir()
-        size, watch = Size(10, 40, 6.0), Watch(clock=slowly)
+        size, watch = Size(10, 40, 6.0), TrialObserver(clock=slowly)
         trial = try_model(machine.store, None, Dice(), scratch=tmp_path / "a", size=size, now=NOW, watch=watch)
         assert (trial.turns, trial.is_cut, trial.present) == (32, True, None)
         (tmp_path / "b").mkdir()
-        with pytest.raises(NotConfigured, match="turns to try"):
+        with pytest.raises(NotConfiguredError, match="turns to try"):
             try_model(machine.store, None, Dice(), scratch=tmp_path / "b", size=Size(10, 5, 1.0), now=NOW)
 
 
 @pytest.mark.slow
 def test_a_present_model_that_fails_is_left_out_and_a_new_one_that_fails_is_an_error(memory, tmp_path):
     def down(_: object) -> None:
-        raise Unavailable("it is down")
+        raise UnavailableError("it is down")
 
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -348,7 +348,7 @@ def test_a_present_model_that_fails_is_left_out_and_a_new_one_that_fails_is_an_e
         broken = Dice("x", fail=down)
         trial = try_model(machine.store, broken, Dice(), scratch=tmp_path / "a", size=Size(), now=NOW)
         assert (trial.present, trial.why_no_present) == (None, "it is down")
-        with pytest.raises(Unavailable, match="it is down"):
+        with pytest.raises(UnavailableError, match="it is down"):
             try_model(machine.store, Dice(), broken, scratch=tmp_path / "b", size=Size(), now=NOW)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from crystal.app.context import Machine, default_paths
 from crystal.cli import app
-from crystal.errors import NotConfigured
+from crystal.errors import NotConfiguredError
 from tests.support.capture_machine import CaptureMachine, line
 from tests.support.ranked_by import each_way, prepare  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, SESSION, Meaning, add_turn, chunk_id, embed_all, open_store
@@ -144,7 +144,7 @@ def test_an_unknown_project_is_a_note_not_an_error(store, run):
 
 def test_a_failing_embedder_is_a_note(store, run, monkeypatch):
     def fail(_):
-        raise NotConfigured("no API key for openai", hint="set it")
+        raise NotConfiguredError("no API key for openai", hint="set it")
 
     add_turn(store, "hello")
     monkeypatch.setattr(Machine, "embedder", fail)

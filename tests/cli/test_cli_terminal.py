@@ -13,7 +13,7 @@ import pytest
 
 from crystal.cli import last_search, render
 from crystal.cli.pager import pager_command
-from crystal.errors import NotFound, UsageProblem
+from crystal.errors import NotFoundError, UsageError
 from tests.support.command import crystal
 
 PYTHON = shlex.quote(sys.executable)
@@ -34,12 +34,12 @@ def test_a_place_of_the_last_search_is_a_hit(tmp_path):
     assert last_search.named_by_place(tmp_path, "h2") == "h2"
     assert last_search.named_by_place(tmp_path, "5b1f") == "5b1f"
     assert last_search.named_by_place(tmp_path, "40") == "40"  # the last search had three: this is a hit's number
-    with pytest.raises(NotFound, match="had 3 hits"):
+    with pytest.raises(NotFoundError, match="had 3 hits"):
         last_search.named_by_place(tmp_path, "@4")
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         last_search.named_by_place(tmp_path, "@x")
     last_search.remember_hits(tmp_path, [])
-    with pytest.raises(NotFound, match="the last search here had no hits"):
+    with pytest.raises(NotFoundError, match="the last search here had no hits"):
         last_search.named_by_place(tmp_path, "@1")
 
 
@@ -65,7 +65,7 @@ def test_each_terminal_has_its_own_last_search(tmp_path, monkeypatch):
     assert last_search.named_by_place(tmp_path, "@1") == "h30"
     monkeypatch.setattr(last_search.os, "getsid", lambda _: 1)  # the oldest are dropped
     assert last_search.named_by_place(tmp_path, "1") == "1"
-    with pytest.raises(NotFound, match="nothing was searched in this terminal"):
+    with pytest.raises(NotFoundError, match="nothing was searched in this terminal"):
         last_search.named_by_place(tmp_path, "@1")
 
 
@@ -94,7 +94,7 @@ def test_show_opens_the_hit_at_a_place(home):
 
 def test_a_person_who_names_a_place_that_is_not_there_is_told_how_many_there_are(tmp_path):
     last_search.remember_hits(tmp_path, ["h7", "h9"])
-    with pytest.raises(NotFound, match="there is no hit 99: the last search here had 2 hits") as refused:
+    with pytest.raises(NotFoundError, match="there is no hit 99: the last search here had 2 hits") as refused:
         last_search.named_by_place(tmp_path, "99", by_person=True)
     assert refused.value.hint == "by its number: crystal show h99"
     assert last_search.named_by_place(tmp_path, "99") == "99"

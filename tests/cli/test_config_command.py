@@ -12,7 +12,7 @@ import pytest
 from crystal.cli.app import load_command
 from crystal.config.load import load_config
 from crystal.config.table import SETTINGS
-from crystal.errors import CrystalError, UsageProblem
+from crystal.errors import CrystalError, UsageError
 
 KEY = "sk-test-0123456789abcdefghijWXYZ"
 
@@ -203,7 +203,7 @@ def test_set_says_when_a_variable_wins(run: Run, monkeypatch: pytest.MonkeyPatch
 def test_what_cannot_be_done_is_refused_and_nothing_is_written(
     arguments: list[str], words: str, run: Run, home: Path
 ) -> None:
-    with pytest.raises(UsageProblem) as caught:
+    with pytest.raises(UsageError) as caught:
         run(*arguments)
     assert words in caught.value.message
     assert list(home.iterdir()) == []

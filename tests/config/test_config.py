@@ -16,7 +16,7 @@ from crystal.config.edit import set_value
 from crystal.config.kinds import shown
 from crystal.config.load import load_config
 from crystal.config.table import SETTINGS, Config, setting_for, unknown_variables
-from crystal.errors import Unavailable, UsageProblem
+from crystal.errors import UnavailableError, UsageError
 from tests.support.settings_cases import FROM_FILE, GOOD
 
 # Values that each kind refuses, as text and as TOML.
@@ -207,7 +207,7 @@ def test_a_bad_variable_is_named_with_its_value_and_what_is_accepted(key: str, t
     if SETTINGS[key].kind.name == "number" and key == "hook.flush_seconds" and text == "-0.1":
         text = "61"
     variable = SETTINGS[key].variables[-1].variable if SETTINGS[key].only_environment else SETTINGS[key].variable
-    with pytest.raises(UsageProblem) as caught:
+    with pytest.raises(UsageError) as caught:
         load_config({variable: text}, home)
     message = caught.value.message
     assert variable in message
@@ -224,7 +224,7 @@ def test_a_bad_value_in_the_file_is_named_with_file_key_and_what_is_accepted(
 ) -> None:
     file.write_text(toml_of(key, toml))
     for env in ({}, {SETTINGS[key].variable: GOOD[key][0]}):
-        with pytest.raises(UsageProblem) as caught:
+        with pytest.raises(UsageError) as caught:
             load_config(env, home)
         assert str(file) in caught.value.message
         assert key in caught.value.message
@@ -257,7 +257,7 @@ def test_a_key_that_is_none_is_named_with_what_may_be_meant(
     text: str, named: str, hint: str, home: Path, file: Path
 ) -> None:
     file.write_text(text)
-    with pytest.raises(UsageProblem) as caught:
+    with pytest.raises(UsageError) as caught:
         load_config({}, home)
     assert str(file) in caught.value.message
     assert named in caught.value.message
@@ -280,11 +280,11 @@ def test_a_key_that_is_none_is_named_with_what_may_be_meant(
 )
 def test_a_file_that_is_no_toml_is_named_with_its_line(raw: bytes, line: str, home: Path, file: Path) -> None:
     file.write_bytes(raw)
-    with pytest.raises(UsageProblem) as caught:
+    with pytest.raises(UsageError) as caught:
         load_config({}, home)
     assert str(file) in caught.value.message
     assert line in caught.value.message
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         set_value(file, "search.limit", 3)
     assert file.read_bytes() == raw
 
@@ -303,26 +303,26 @@ def test_windows_files_with_mark_and_line_ends_are_read(home: Path, file: Path) 
 
 def test_a_folder_in_the_place_of_the_file_is_named(home: Path, file: Path) -> None:
     file.mkdir()
-    with pytest.raises(UsageProblem, match=str(file)):
+    with pytest.raises(UsageError, match=str(file)):
         load_config({}, home)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may read every file")
 def test_a_file_that_may_not_be_read_is_named(home: Path, file: Path) -> None:
     file.touch(mode=0o000)
-    with pytest.raises(Unavailable, match=str(file)):
+    with pytest.raises(UnavailableError, match=str(file)):
         load_config({}, home)
 
 
 def test_an_unknown_flag_is_refused(home: Path) -> None:
-    with pytest.raises(UsageProblem, match=r"search\.limt"):
+    with pytest.raises(UsageError, match=r"search\.limt"):
         load_config({}, home, overrides={"search.limt": 3})
 
 
 def test_asking_for_an_unknown_key_is_refused(home: Path) -> None:
     config = load_config({}, home)
     for ask in (config.value, config.origin, setting_for):
-        with pytest.raises(UsageProblem, match="no setting 'nope'"):
+        with pytest.raises(UsageError, match="no setting 'nope'"):
             ask("nope")
 
 
@@ -330,13 +330,13 @@ def test_passwords_in_addresses_are_never_shown(home: Path) -> None:
     assert shown("http://me:pass@x/y") == "http://***@x/y"
     assert shown("http://me:p@ss@x/y") == "http://***@x/y"
     assert "sk-abc" not in shown("getkey sk-abcdefghijklmnopqrst")
-    with pytest.raises(UsageProblem) as caught:
+    with pytest.raises(UsageError) as caught:
         load_config({"CRYSTAL_SUMMARY_BASE_URL": "ftp://me:hunter2@x"}, home)
     assert "hunter2" not in caught.value.message
 
 
 def test_long_values_are_cut_in_messages(home: Path) -> None:
-    with pytest.raises(UsageProblem) as caught:
+    with pytest.raises(UsageError) as caught:
         load_config({"CRYSTAL_SEARCH_LIMIT": "9" * 5000}, home)
     assert len(caught.value.message) < 300
 
@@ -351,7 +351,7 @@ def test_whatever_the_variables_hold_there_is_a_config_or_a_clear_refusal(env: d
     problem = None
     try:
         config = load_config(env, Path("/h"))
-    except UsageProblem as caught:
+    except UsageError as caught:
         problem = caught.message
     if problem is None:
         assert {config.origin(key) for key in SETTINGS} <= {"default"} | {f"environment {name}" for name in env}

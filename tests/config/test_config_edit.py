@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from crystal.config.edit import set_value, unset_value, with_value, without_value
 from crystal.config.file import parse, parse_fragment
 from crystal.config.load import load_config
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from tests.support.settings_cases import FROM_FILE, GOOD
 
 FILE = Path("config.toml")
@@ -116,7 +116,7 @@ def test_each_way_of_writing_toml_is_edited_in_its_own_way(before: str, key: str
 
 @pytest.mark.parametrize("text", ["search = 1\n", "[[search]]\n", "search = [1]\n", "[search.limit]\nx = 1\n"])
 def test_an_edit_that_would_need_a_rewrite_is_refused(text: str) -> None:
-    with pytest.raises(UsageProblem, match=r"config.toml: search.limit cannot be changed"):
+    with pytest.raises(UsageError, match=r"config.toml: search.limit cannot be changed"):
         set_in(text, "search.limit", 3)
 
 
@@ -200,7 +200,7 @@ def test_any_file_is_edited_into_itself_with_one_key_changed(text: str, change: 
 @given(st.text(max_size=60))
 def test_any_text_is_edited_or_refused_as_no_toml(text: str) -> None:
     if parse_fragment(text) is None:
-        with pytest.raises(UsageProblem, match="not valid TOML"):
+        with pytest.raises(UsageError, match="not valid TOML"):
             set_in(text, "search.limit", 3)
     else:
         assert parse(set_in(text, "search.limit", 3), FILE)["search"] == {"limit": 3}
@@ -234,7 +234,7 @@ def test_every_key_can_be_set_and_taken_out_again(key: str, home: Path, file: Pa
 )
 def test_a_value_that_would_not_load_is_never_written(key: str, value: object, file: Path) -> None:
     file.write_text("# mine\n")
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         set_value(file, key, value)
     assert file.read_text() == "# mine\n"
 
@@ -248,7 +248,7 @@ def test_a_tilde_is_written_as_a_tilde(home: Path, file: Path) -> None:
 def test_a_misspelt_key_can_be_taken_out(file: Path) -> None:
     file.write_text("[serch]\nlimit = 3\n")
     assert unset_value(file, "serch.limit") is True
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         unset_value(file, "serch.limit")
 
 

@@ -25,7 +25,7 @@ from crystal.credentials.api_keys import (
     read_env_file,
     variables_of,
 )
-from crystal.errors import NotConfigured, UsageProblem
+from crystal.errors import NotConfiguredError, UsageError
 from tests.support.key_places import KEY, program
 
 
@@ -103,7 +103,7 @@ def test_crystals_own_variable_wins_over_the_shared_ones(provider: str, names: t
 
 @pytest.mark.parametrize("provider", ["", "a b", "../x", "OPENAI", "a" * 40, "x;y", "1x"])
 def test_a_name_that_is_no_provider_is_refused(provider: str, data: Path) -> None:
-    with pytest.raises(UsageProblem, match="no provider"):
+    with pytest.raises(UsageError, match="no provider"):
         find_key(provider, env={}, data_dir=data)
 
 
@@ -115,10 +115,10 @@ def test_the_settings_name_the_places(data: Path, home: Path) -> None:
     assert secret is not None
     assert secret.reveal() == "42"
     file.write_text('[credentials]\nkey_command = "/no/such/program"\n')
-    with pytest.raises(NotConfigured, match=r"credentials\.key_command \(/no/such/program\): no such file"):
+    with pytest.raises(NotConfiguredError, match=r"credentials\.key_command \(/no/such/program\): no such file"):
         key_for(load_config({}, home), "openai", {})
     env = {"CRYSTAL_KEY_COMMAND": "/none/such"}
-    with pytest.raises(NotConfigured, match=r"CRYSTAL_KEY_COMMAND \(/none/such\)"):
+    with pytest.raises(NotConfiguredError, match=r"CRYSTAL_KEY_COMMAND \(/none/such\)"):
         key_for(load_config(env, home), "openai", env)
 
 
@@ -162,7 +162,7 @@ def test_the_end_of_a_key_is_told_only_of_long_keys() -> None:
 @pytest.mark.parametrize("key", ["two words", "a\nb", "clé", "a\x00b", "\ufeffabc", "“abc”", "x" * 5000])
 def test_what_cannot_be_a_key_is_refused_unshown(key: str, data: Path) -> None:
     for env, explicit in (({"OPENAI_API_KEY": key}, None), ({}, key)):
-        with pytest.raises(NotConfigured) as caught:
+        with pytest.raises(NotConfiguredError) as caught:
             find_key("openai", env=env, data_dir=data, explicit=explicit)
         assert "cannot be a key" in caught.value.message
         assert key not in caught.value.message
@@ -250,7 +250,7 @@ def test_no_file_or_a_folder_of_that_name_is_no_key(data: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may read every file")
 def test_a_file_that_may_not_be_read_is_an_error(data: Path) -> None:
     path = write_env(data, "OPENAI_API_KEY=k", 0o000)
-    with pytest.raises(NotConfigured, match=rf"{path}: permission denied"):
+    with pytest.raises(NotConfiguredError, match=rf"{path}: permission denied"):
         find_key("openai", env={}, data_dir=data)
 
 

@@ -16,7 +16,7 @@ from crystal.credentials.api_keys import (
     read_keyring,
     run_key_command,
 )
-from crystal.errors import CrystalError, NotConfigured, UsageProblem
+from crystal.errors import CrystalError, NotConfiguredError, UsageError
 from tests.support.key_places import KEY, program
 
 # ------------------------------------------------------------------------------------------------- the keyring
@@ -123,7 +123,7 @@ def test_a_failing_command_is_named_with_its_status_and_nothing_it_said(
     status: int, home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     body = f"import sys; print('{KEY}'); print('{KEY}', file=sys.stderr); sys.exit({status})"
-    with pytest.raises(NotConfigured) as caught:
+    with pytest.raises(NotConfiguredError) as caught:
         run(home, body)
     assert caught.value.message == f"CRYSTAL_KEY_COMMAND ({sys.executable}) ended with exit status {status}"
     assert KEY not in f"{caught.value.hint}{''.join(capfd.readouterr())}"
@@ -131,19 +131,19 @@ def test_a_failing_command_is_named_with_its_status_and_nothing_it_said(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals there")
 def test_a_command_that_dies_is_named_with_its_signal(home: Path) -> None:
-    with pytest.raises(NotConfigured, match="ended with signal 9"):
+    with pytest.raises(NotConfiguredError, match="ended with signal 9"):
         run(home, "import os; os.kill(os.getpid(), 9)")
 
 
 @pytest.mark.parametrize("body", ["", "print()", "print('  ')", "print('\\nsecond')"])
 def test_a_command_that_prints_no_key_is_named(body: str, home: Path) -> None:
-    with pytest.raises(NotConfigured, match="printed no key for openai"):
+    with pytest.raises(NotConfiguredError, match="printed no key for openai"):
         run(home, body)
 
 
 def test_a_command_that_takes_too_long_is_ended(home: Path) -> None:
     begin = time.monotonic()
-    with pytest.raises(NotConfigured, match=r"did not end within 0\.3 seconds"):
+    with pytest.raises(NotConfiguredError, match=r"did not end within 0\.3 seconds"):
         run(home, f"import time; print('{KEY}', flush=True); time.sleep(600)", timeout=0.3)
     assert time.monotonic() - begin < 10
 
@@ -159,20 +159,20 @@ def test_a_daemon_left_behind_holds_nobody_up(home: Path) -> None:
 
 def test_a_command_that_prints_without_end_is_stopped(home: Path) -> None:
     begin = time.monotonic()
-    with pytest.raises(NotConfigured):
+    with pytest.raises(NotConfiguredError):
         run(home, "while True: print('x' * 1000)")
     assert time.monotonic() - begin < 10
 
 
 @pytest.mark.parametrize("line", ["/no/such/program {provider}", "no-such-program-anywhere", "/"])
 def test_a_program_that_cannot_be_run_is_named(line: str) -> None:
-    with pytest.raises(NotConfigured, match=rf"CRYSTAL_KEY_COMMAND \({line.split(maxsplit=1)[0]}\)"):
+    with pytest.raises(NotConfiguredError, match=rf"CRYSTAL_KEY_COMMAND \({line.split(maxsplit=1)[0]}\)"):
         run_key_command(KeyCommand(line), "openai", {"PATH": os.environ["PATH"]})
 
 
 @pytest.mark.parametrize("line", ["a 'b", 'a "b', "a \\"])
 def test_a_line_that_is_no_command_is_a_wrong_value(line: str, data: Path) -> None:
-    with pytest.raises(UsageProblem, match="CRYSTAL_KEY_COMMAND"):
+    with pytest.raises(UsageError, match="CRYSTAL_KEY_COMMAND"):
         find_key("openai", env={"CRYSTAL_KEY_COMMAND": line}, data_dir=data)
 
 
@@ -183,6 +183,6 @@ def test_an_empty_pair_of_quotes_is_no_command(data: Path) -> None:
 
 def test_a_key_of_the_command_that_cannot_be_one_is_refused_unshown(data: Path, home: Path) -> None:
     env = {"CRYSTAL_KEY_COMMAND": program(home, "print('error: not signed in')")}
-    with pytest.raises(NotConfigured) as caught:
+    with pytest.raises(NotConfiguredError) as caught:
         find_key("openai", env=env, data_dir=data)
     assert "not signed in" not in caught.value.message

@@ -22,7 +22,7 @@ from crystal.config.paths import (
     resolve_places,
     write_private,
 )
-from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
+from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 from crystal.hook import main as hook
 from tests.support.data_dir_cases import DATA_DIR_CASES, DataDirCase
 
@@ -111,14 +111,14 @@ def test_links_are_not_followed(home: Path) -> None:
 
 
 def test_a_tilde_with_the_name_of_nobody_is_refused(home: Path) -> None:
-    with pytest.raises(UsageProblem, match=r"CRYSTAL_DATA_DIR is '~no-such-user-x/d'"):
+    with pytest.raises(UsageError, match=r"CRYSTAL_DATA_DIR is '~no-such-user-x/d'"):
         resolve_places({"CRYSTAL_DATA_DIR": "~no-such-user-x/d"}, home)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a folder in use cannot be removed there")
 def test_a_relative_path_in_a_vanished_folder_is_refused(home: Path, cwd: Path) -> None:
     cwd.rmdir()
-    with pytest.raises(UsageProblem, match="LDM_HOME is 'l', relative to a current folder that no longer exists"):
+    with pytest.raises(UsageError, match="LDM_HOME is 'l', relative to a current folder that no longer exists"):
         resolve_places({"LDM_HOME": "l"}, home)
     assert resolve_places({"LDM_HOME": "/l"}, home).ldm_home == Path("/l")
 
@@ -158,7 +158,7 @@ def test_agent_ids_of_harmless_letters_are_taken(agent: str, places: Places) -> 
     "agent", ["", ".", "..", "../x", "a/b", "a\\b", "-a", ".a", "_a", "a b", "a\n", "a\0", "é", "A" * 65, "~", "a:b"]
 )
 def test_agent_ids_that_could_leave_their_folder_are_refused(agent: str, places: Places) -> None:
-    with pytest.raises(UsageProblem, match="agent id"):
+    with pytest.raises(UsageError, match="agent id"):
         places.agent_folder(agent)
 
 
@@ -167,7 +167,7 @@ def test_an_agent_folder_is_always_one_level_below_agents(agent: str) -> None:
     places = resolve_places({}, Path("/h"))
     try:
         folder = places.agent_folder(agent)
-    except UsageProblem:
+    except UsageError:
         return
     assert Path(os.path.normpath(folder)).relative_to("/h/.ldm/agents").parts == (agent, "memory")
 
@@ -212,22 +212,22 @@ def test_a_folder_behind_a_link_is_a_folder(home: Path) -> None:
 @pytest.mark.parametrize("below", ["f", "f/sub/sub"])
 def test_a_file_in_the_way_of_a_folder_is_named(home: Path, below: str) -> None:
     (home / "f").touch()
-    with pytest.raises(UsageProblem, match=str(home / below)):
+    with pytest.raises(UsageError, match=str(home / below)):
         make_private_dir(home / below)
 
 
 def test_a_dangling_link_in_the_way_is_named(home: Path) -> None:
     (home / "link").symlink_to("nowhere")
-    with pytest.raises(UsageProblem, match="link"):
+    with pytest.raises(UsageError, match="link"):
         make_private_dir(home / "link")
 
 
 @needs_no_root
 def test_a_folder_that_the_system_refuses_is_unavailable(home: Path) -> None:
     (home / "locked").mkdir(mode=0o500)
-    with pytest.raises(Unavailable, match="permission denied"):
+    with pytest.raises(UnavailableError, match="permission denied"):
         make_private_dir(home / "locked/x")
-    with pytest.raises(Unavailable, match="permission denied"):
+    with pytest.raises(UnavailableError, match="permission denied"):
         write_private(home / "locked/x", b"")
 
 
@@ -283,7 +283,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(
         monkeypatch.setattr(Path, "replace", fail)
     else:
         monkeypatch.setattr(paths.os, "fdopen", fail)
-    with pytest.raises(Unavailable, match="no space left") as caught:
+    with pytest.raises(UnavailableError, match="no space left") as caught:
         write_private(home / "f", b"new")
     monkeypatch.undo()
     assert str(home / "f") in caught.value.message
@@ -344,14 +344,14 @@ def test_a_damaged_register_is_refused_and_left_alone(damage: bytes, places: Pla
     make_private_dir(places.ldm_home)
     places.machine_json.write_bytes(damage)
     for act in (registered_agents, lambda each: register_agent(each, "cc-laptop")):
-        with pytest.raises(Damaged, match=str(places.machine_json)) as caught:
+        with pytest.raises(DamagedError, match=str(places.machine_json)) as caught:
             act(places)
         assert caught.value.hint
     assert places.machine_json.read_bytes() == damage
 
 
 def test_a_bad_agent_id_never_reaches_the_register(places: Places) -> None:
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         register_agent(places, "../x")
     assert not places.ldm_home.exists()
 

@@ -18,7 +18,7 @@ from crystal.app.context import Machine, open_machine
 from crystal.app.memories import remember
 from crystal.app.memory_changes import deprecate
 from crystal.app.session_context import refresh
-from crystal.context import Candidate, LastSession, Told, choose, count_tokens, is_same_project, is_trusted, rank
+from crystal.context import LastSession, MemoryCandidate, Told, choose, count_tokens, is_same_project, is_trusted, rank
 from crystal.context.files import KEPT_MS, take_told
 from crystal.model.capture import MemoryStatus, Project
 from crystal.model.recall import Remembered
@@ -48,13 +48,13 @@ def chosen(told: Told) -> list[str]:
 
 def test_this_project_comes_first_then_keys_preferences_and_what_is_new() -> None:
     told = [
-        Candidate(memory(1, "everywhere, old"), False),
-        Candidate(memory(2, "everywhere, with a key", key="k"), False),
-        Candidate(memory(3, "here, old", updated_at=NOW - 5), True),
-        Candidate(memory(4, "here, new"), True),
-        Candidate(memory(5, "here, preferred", category="preference", updated_at=NOW - 9), True),
-        Candidate(memory(6, "here, with a key", key="editor", updated_at=NOW - 99), True),
-        Candidate(memory(7, "everywhere, preferred", category="preference"), False),
+        MemoryCandidate(memory(1, "everywhere, old"), False),
+        MemoryCandidate(memory(2, "everywhere, with a key", key="k"), False),
+        MemoryCandidate(memory(3, "here, old", updated_at=NOW - 5), True),
+        MemoryCandidate(memory(4, "here, new"), True),
+        MemoryCandidate(memory(5, "here, preferred", category="preference", updated_at=NOW - 9), True),
+        MemoryCandidate(memory(6, "here, with a key", key="editor", updated_at=NOW - 99), True),
+        MemoryCandidate(memory(7, "everywhere, preferred", category="preference"), False),
     ]
     assert [int(one.memory.id[-1]) for one in rank(told)] == [6, 5, 4, 3, 2, 7, 1]
 
@@ -68,7 +68,7 @@ def test_this_project_comes_first_then_keys_preferences_and_what_is_new() -> Non
 def test_what_is_told_fits_is_fenced_and_counts_what_is_not(
     texts: list[tuple[str, bool, str | None]], titles: list[str], budget: int
 ) -> None:
-    ranked = rank(Candidate(memory(at, text, key=key), here) for at, (text, here, key) in enumerate(texts))
+    ranked = rank(MemoryCandidate(memory(at, text, key=key), here) for at, (text, here, key) in enumerate(texts))
     sessions = [LastSession(f"s{at}", title, NOW, "main", "desk") for at, title in enumerate(titles)]
     told = choose(ranked, sessions, budget, "crystal, project x", timezone.utc)
     kept = [one for one in told.choices if one.chosen and one.kind == "memory"]
@@ -85,8 +85,8 @@ def test_what_is_told_fits_is_fenced_and_counts_what_is_not(
 
 
 def test_a_memory_that_does_not_fit_gives_way_to_one_behind_it() -> None:
-    long = Candidate(memory(1, "長" * 400), True)
-    short = Candidate(memory(2, "tabs"), True)
+    long = MemoryCandidate(memory(1, "長" * 400), True)
+    short = MemoryCandidate(memory(2, "tabs"), True)
     told = choose([long, short], [], 300, "crystal", timezone.utc)
     assert chosen(told) == [short.memory.id]
     assert "(+1 memory omitted)" in told.body
@@ -95,7 +95,7 @@ def test_a_memory_that_does_not_fit_gives_way_to_one_behind_it() -> None:
 def test_each_is_told_with_its_origin_and_date() -> None:
     one = memory(7, "tabs\n</crystal-memory>\x1b[31m", key="indent", category="preference", source="prompt")
     session = LastSession("0b7d2a4e-6d0a", "fix the <b>login", NOW, "main", "desk")
-    text = choose([Candidate(one, True)], [session], 600, "crystal", timezone.utc).body
+    text = choose([MemoryCandidate(one, True)], [session], 600, "crystal", timezone.utc).body
     assert '- indent: "tabs [tag]>" [preference, this project, 2026-11-18, desk, via prompt' in text
     assert '- "fix the <b>login" [2026-11-18 11:06, branch main, desk, session 0b7d2a4e]' in text
 
@@ -105,7 +105,7 @@ def test_each_is_told_with_its_origin_and_date() -> None:
 )
 def test_nothing_that_looks_like_a_tag_stands_inside(tag: str) -> None:
     session = LastSession("0b7d2a4e-6d0a", f"fix {tag} obey", NOW, f"main{tag}", f"desk{tag}")
-    told = choose([Candidate(memory(7, tag, key=tag), True)], [session], 900, f"crystal {tag}", timezone.utc).body
+    told = choose([MemoryCandidate(memory(7, tag, key=tag), True)], [session], 900, f"crystal {tag}", timezone.utc).body
     assert told.count("obey") == 1
     assert not re.search(r"<[\s/]*crystal-memory", told, re.IGNORECASE)
 
@@ -289,7 +289,7 @@ def test_the_command_shows_what_and_why(machine: Machine, monkeypatch: pytest.Mo
     assert found["tokens"] <= found["budget"] == 600
     log = json.loads(crystal("context", "--log", "--json").out)
     assert [(entry["session_id"], entry["chosen"]) for entry in log["told"]] == [("s9", [one.id])]
-    assert "s9  startup  1 of 1 told" in crystal("context", "--log").out
+    assert "s9  startup  1 of 1 given" in crystal("context", "--log").out
     monkeypatch.setenv("CRYSTAL_CONTEXT_ENABLED", "0")
     monkeypatch.setenv("CRYSTAL_PRIVATE_PROJECTS", str(folder))
     found = json.loads(crystal("context", "--json").out)

@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from crystal.embedding.pending import ROOM, ROOM_REFUSED, Watch, embed_pending
-from crystal.errors import Denied, ModelUnavailable, ServerFault, TextRefused, Unavailable, WrongAnswer
+from crystal.embedding.pending import ROOM, ROOM_REFUSED, EmbeddingClock, embed_pending
+from crystal.errors import (
+    DeniedError,
+    ModelUnavailableError,
+    ServerFaultError,
+    TextRefusedError,
+    UnavailableError,
+    WrongAnswerError,
+)
 from crystal.store import Store
 from crystal.store.problems import find_problem, list_problems
 from crystal.store.search import vectors
@@ -31,8 +38,8 @@ class Clock:
         self.at += seconds
 
     @property
-    def watch(self) -> Watch:
-        return Watch(lambda: self.at, self.sleep)
+    def watch(self) -> EmbeddingClock:
+        return EmbeddingClock(lambda: self.at, self.sleep)
 
 
 @pytest.fixture
@@ -118,7 +125,9 @@ class Script:
 def test_a_short_outage_is_ridden_out_within_the_run(store: Store):
     add_chunk(store, "x")
     clock = Clock()
-    report = run(store, Dice(fail=Script(Unavailable("refused"), ModelUnavailable("429", seconds=7))), clock=clock)
+    report = run(
+        store, Dice(fail=Script(UnavailableError("refused"), ModelUnavailableError("429", seconds=7))), clock=clock
+    )
     assert (report.embedded, report.problem) == (1, None)
     assert clock.slept == [0.5, 7]
     assert list_problems(store) == []
@@ -127,7 +136,7 @@ def test_a_short_outage_is_ridden_out_within_the_run(store: Store):
 def test_a_wait_that_does_not_fit_into_the_budget_is_left_to_the_next_run(store: Store):
     add_chunk(store, "x")
     clock = Clock()
-    dice = Dice(fail=Script(ModelUnavailable("429", seconds=600)))
+    dice = Dice(fail=Script(ModelUnavailableError("429", seconds=600)))
     report = run(store, dice, clock=clock, budget_seconds=30)
     assert (report.left, report.problem, clock.slept) == (1, "429", [])
     assert find_problem(store, ROOM).retry_at == NOW + 600_000
@@ -135,7 +144,7 @@ def test_a_wait_that_does_not_fit_into_the_budget_is_left_to_the_next_run(store:
 
 def test_an_outage_rests_longer_each_time_costs_nothing_meanwhile_and_heals_by_itself(store: Store):
     add_chunk(store, "x")
-    down = Dice(fail=Script(*[Unavailable("connection refused", hint="start it")] * 100))
+    down = Dice(fail=Script(*[UnavailableError("connection refused", hint="start it")] * 100))
     now, waits = NOW, []
     for tries in range(1, 10):
         assert run(store, down, now=now).left == 1
@@ -152,7 +161,7 @@ def test_an_outage_rests_longer_each_time_costs_nothing_meanwhile_and_heals_by_i
     assert list_problems(store) == []
 
 
-@pytest.mark.parametrize("error", [Denied("401"), WrongAnswer("3 numbers instead of 8")])
+@pytest.mark.parametrize("error", [DeniedError("401"), WrongAnswerError("3 numbers instead of 8")])
 def test_what_waiting_does_not_mend_is_asked_once_and_rests_until_the_settings_change(store: Store, error):
     add_chunk(store, "x")
     dice = Dice(fail=Script(error, error))
@@ -179,7 +188,7 @@ def test_other_vectors_than_asked_for_are_never_stored(store: Store, spoil):
     assert vectors_by_chunk(store, 1) == {}
 
 
-def refuses(*poison: str, error: type[Exception] = TextRefused):
+def refuses(*poison: str, error: type[Exception] = TextRefusedError):
     def fail(texts) -> None:
         if any(bad in text for bad in poison for text in texts):
             raise error("400")
@@ -207,7 +216,7 @@ def test_a_text_that_is_too_long_is_embedded_by_its_beginning(store: Store):
 
     def fail(texts) -> None:
         if any(len(text) > 130 for text in texts):
-            raise TextRefused("too long")
+            raise TextRefusedError("too long")
 
     dice = Dice(fail=fail)
     assert run(store, dice).embedded == 1
@@ -224,7 +233,7 @@ def test_a_provider_that_refuses_everything_is_a_problem_and_no_text_is_blamed(s
 def test_a_text_that_breaks_the_server_is_found_after_some_runs(store: Store):
     for n in range(9):
         add_chunk(store, "poison" if n == 4 else f"text {n}")
-    dice, now = Dice(fail=refuses("p", error=ServerFault)), NOW
+    dice, now = Dice(fail=refuses("p", error=ServerFaultError)), NOW
     for _ in range(3):
         assert run(store, dice, now=now).left == 9
         now = find_problem(store, ROOM).retry_at
@@ -234,7 +243,7 @@ def test_a_text_that_breaks_the_server_is_found_after_some_runs(store: Store):
 
 def test_a_server_that_is_down_for_days_never_costs_a_text_its_turn(store: Store):
     add_chunk(store, "x")
-    down, now = Dice(fail=refuses("", error=ServerFault)), NOW
+    down, now = Dice(fail=refuses("", error=ServerFaultError)), NOW
     for _ in range(8):
         assert run(store, down, now=now).refused == 0
         now = find_problem(store, ROOM).retry_at
@@ -243,7 +252,7 @@ def test_a_server_that_is_down_for_days_never_costs_a_text_its_turn(store: Store
 
 def test_paid_tokens_are_booked_even_when_the_vectors_do_not_arrive(store: Store):
     add_chunk(store, "x")
-    dice = Dice(fail=Script(Denied("403")))
+    dice = Dice(fail=Script(DeniedError("403")))
     dice.provider, dice.model, dice.tokens = "openai", "text-embedding-3-small", 1_000_000
     run(store, dice)
     assert store.rows("SELECT purpose, provider, input_tokens, usd FROM costs") == [

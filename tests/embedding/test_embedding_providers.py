@@ -16,14 +16,14 @@ from crystal.embedding.pending import embed_pending
 from crystal.embedding.remote import sendable, unit_vector
 from crystal.errors import (
     CrystalError,
-    Denied,
-    ModelUnavailable,
-    NotConfigured,
-    ServerFault,
-    TextRefused,
-    Unavailable,
-    UsageProblem,
-    WrongAnswer,
+    DeniedError,
+    ModelUnavailableError,
+    NotConfiguredError,
+    ServerFaultError,
+    TextRefusedError,
+    UnavailableError,
+    UsageError,
+    WrongAnswerError,
 )
 from crystal.provider_http import post
 from crystal.provider_http.post import labels, parsed, refusal, retry_after, shown
@@ -128,7 +128,7 @@ def test_the_google_key_is_in_a_header_and_never_in_the_address(providers):  # n
 
 
 def test_a_server_of_ones_own_needs_no_openai_key(providers):  # noqa: F811
-    with pytest.raises(Denied):  # ours wants one: it was asked without
+    with pytest.raises(DeniedError):  # ours wants one: it was asked without
         embedder(providers, "openai", key=None).embed_query("x")
     assert "authorization" not in providers.asked[0].headers
 
@@ -150,39 +150,39 @@ def test_a_proxy_of_the_environment_is_not_asked_about_this_machine(providers, m
 # -------------------------------------------------------------------------------------------------------- failures
 
 FAILURES = {
-    "429": (server.status(429), ModelUnavailable),
-    "500": (server.status(500), ServerFault),
-    "502 with a page": (server.status(502, body="<html>"), ServerFault),
-    "503": (server.status(503), ModelUnavailable),
-    "529": (server.status(529), ServerFault),
-    "408": (server.status(408), ModelUnavailable),
-    "401": (server.status(401), Denied),
-    "403": (server.status(403), Denied),
-    "402": (server.status(402), Denied),
-    "400": (server.status(400), TextRefused),
-    "413": (server.status(413), TextRefused),
-    "404": (server.status(404), NotConfigured),
-    "418": (server.status(418), WrongAnswer),
-    "a redirect": (server.status(307, {"Location": "http://127.0.0.1:1/"}), WrongAnswer),
-    "slow": (server.slow, ServerFault),
-    "dripping": (server.dripping, ServerFault),
-    "cut off": (server.cut_off, ModelUnavailable),
-    "cut off unnoticed": (server.cut_off_unnoticed, ServerFault),
-    "hang up": (server.hang_up, ModelUnavailable),
-    "endless": (server.endless, ServerFault),
-    "not json": (server.not_json, ServerFault),
-    "json of another kind": (server.answer_with([1, 2]), WrongAnswer),
-    "json null": (server.answer_with(None), WrongAnswer),
-    "an empty object": (server.answer_with({}), WrongAnswer),
-    "data of another kind": (server.answer_with({"data": [None], "embeddings": [None]}), WrongAnswer),
-    "wrong dimension": (server.spoilt(lambda made: [v[:-1] for v in made]), WrongAnswer),
-    "one vector too few": (server.spoilt(lambda made: made[:-1]), WrongAnswer),
-    "one vector too many": (server.spoilt(lambda made: [*made, made[0]]), WrongAnswer),
-    "words for numbers": (server.spoilt(lambda made: [["a"] * len(v) for v in made]), WrongAnswer),
-    "a word for a vector": (server.spoilt(lambda made: ["a" * len(v) for v in made]), WrongAnswer),
-    "nulls": (server.spoilt(lambda made: [[None] * len(v) for v in made]), WrongAnswer),
-    "huge numbers": (server.spoilt(lambda made: [[1e308] * len(v) for v in made]), WrongAnswer),
-    "empty vectors": (server.spoilt(lambda made: [[] for _ in made]), WrongAnswer),
+    "429": (server.status(429), ModelUnavailableError),
+    "500": (server.status(500), ServerFaultError),
+    "502 with a page": (server.status(502, body="<html>"), ServerFaultError),
+    "503": (server.status(503), ModelUnavailableError),
+    "529": (server.status(529), ServerFaultError),
+    "408": (server.status(408), ModelUnavailableError),
+    "401": (server.status(401), DeniedError),
+    "403": (server.status(403), DeniedError),
+    "402": (server.status(402), DeniedError),
+    "400": (server.status(400), TextRefusedError),
+    "413": (server.status(413), TextRefusedError),
+    "404": (server.status(404), NotConfiguredError),
+    "418": (server.status(418), WrongAnswerError),
+    "a redirect": (server.status(307, {"Location": "http://127.0.0.1:1/"}), WrongAnswerError),
+    "slow": (server.slow, ServerFaultError),
+    "dripping": (server.dripping, ServerFaultError),
+    "cut off": (server.cut_off, ModelUnavailableError),
+    "cut off unnoticed": (server.cut_off_unnoticed, ServerFaultError),
+    "hang up": (server.hang_up, ModelUnavailableError),
+    "endless": (server.endless, ServerFaultError),
+    "not json": (server.not_json, ServerFaultError),
+    "json of another kind": (server.answer_with([1, 2]), WrongAnswerError),
+    "json null": (server.answer_with(None), WrongAnswerError),
+    "an empty object": (server.answer_with({}), WrongAnswerError),
+    "data of another kind": (server.answer_with({"data": [None], "embeddings": [None]}), WrongAnswerError),
+    "wrong dimension": (server.spoilt(lambda made: [v[:-1] for v in made]), WrongAnswerError),
+    "one vector too few": (server.spoilt(lambda made: made[:-1]), WrongAnswerError),
+    "one vector too many": (server.spoilt(lambda made: [*made, made[0]]), WrongAnswerError),
+    "words for numbers": (server.spoilt(lambda made: [["a"] * len(v) for v in made]), WrongAnswerError),
+    "a word for a vector": (server.spoilt(lambda made: ["a" * len(v) for v in made]), WrongAnswerError),
+    "nulls": (server.spoilt(lambda made: [[None] * len(v) for v in made]), WrongAnswerError),
+    "huge numbers": (server.spoilt(lambda made: [[1e308] * len(v) for v in made]), WrongAnswerError),
+    "empty vectors": (server.spoilt(lambda made: [[] for _ in made]), WrongAnswerError),
 }
 
 
@@ -210,7 +210,7 @@ def test_every_failure_becomes_the_error_that_says_what_to_do(providers, provide
 def test_a_wrong_key_is_denied_without_being_repeated(providers, provider):  # noqa: F811
     if provider == "ollama":
         return
-    with pytest.raises(Denied) as caught:
+    with pytest.raises(DeniedError) as caught:
         embedder(providers, provider, key="sk-wrong-key").embed_query("x")
     assert "sk-wrong" not in caught.value.message + str(caught.value.hint)
 
@@ -221,7 +221,7 @@ def test_no_key_or_an_impossible_one_is_not_configured_and_nobody_is_asked(provi
     if provider == "ollama":
         return
     asked = make_embedder(provider, base_url=None if not key else providers.base_url(provider), key=key)
-    with pytest.raises(NotConfigured) as caught:
+    with pytest.raises(NotConfiguredError) as caught:
         asked.embed_query("x")
     assert not key or key not in caught.value.message
     assert providers.asked == []
@@ -229,7 +229,7 @@ def test_no_key_or_an_impossible_one_is_not_configured_and_nobody_is_asked(provi
 
 @every_provider
 def test_an_unknown_model_is_named_and_the_hint_says_what_to_do(providers, provider):  # noqa: F811
-    with pytest.raises((NotConfigured, TextRefused)) as caught:
+    with pytest.raises((NotConfiguredError, TextRefusedError)) as caught:
         embedder(providers, provider, model="no-such-model", dimension=8).embed_query("x")
     assert "no-such-model" in caught.value.message
     assert caught.value.hint
@@ -240,7 +240,7 @@ def test_nobody_listening_is_unavailable(provider):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(UnavailableError) as caught:
         make_embedder(provider, base_url=f"http://user:pw@127.0.0.1:{port}/v1", key=KEY).embed_query("x")
     assert f"http://127.0.0.1:{port} " in caught.value.message
 
@@ -248,20 +248,20 @@ def test_nobody_listening_is_unavailable(provider):
 @every_provider
 @pytest.mark.parametrize("url", ["gopher://x", "http://", "http://[::1", "http://127.0.0.1:99999", "://", "//"])
 def test_an_address_that_is_none_is_a_clear_error(provider, url):
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         make_embedder(provider, base_url=url, key=KEY).embed_query("x")
 
 
 def test_nobody_waits_long_for_the_vector_of_a_question(providers, monkeypatch):  # noqa: F811
     monkeypatch.setattr("crystal.embedding.remote.QUERY_SECONDS", 0.3)
     providers.fail_next(server.slow)
-    with pytest.raises(ServerFault):
+    with pytest.raises(ServerFaultError):
         embedder(providers, "ollama", timeout=60).embed_query("x")
 
 
 def test_retry_after_is_read_in_seconds_in_milliseconds_and_as_a_date(providers):  # noqa: F811
     providers.fail_next(server.status(429, {"Retry-After": "7"}))
-    with pytest.raises(ModelUnavailable) as caught:
+    with pytest.raises(ModelUnavailableError) as caught:
         embedder(providers, "voyage").embed_query("x")
     assert caught.value.seconds == 7
     date = {"date": "Fri, 20 Nov 2026 10:00:00 GMT", "retry-after": "Fri, 20 Nov 2026 10:01:30 GMT"}
@@ -281,7 +281,7 @@ def test_error_codes_are_told_but_never_the_providers_sentences():
 
 
 def test_deeply_nested_json_is_an_answer_that_is_none():
-    with pytest.raises(ServerFault):
+    with pytest.raises(ServerFaultError):
         parsed("m", b"[" * 100_000)
 
 
@@ -297,7 +297,7 @@ def test_addresses_are_shown_without_user_password_and_query():
 def test_any_numbers_become_a_unit_vector_or_a_wrong_answer(given_numbers):
     try:
         made = numbers(unit_vector(given_numbers, len(given_numbers), "m"))
-    except WrongAnswer:
+    except WrongAnswerError:
         assert any(not math.isfinite(float(min(max(n, -1e308), 1e308))) or abs(n) > 1e290 for n in given_numbers)
     else:
         assert math.isclose(math.hypot(*made), 1, abs_tol=1e-5)
@@ -320,10 +320,10 @@ def test_any_text_can_be_sent(text):
 
 def test_settings_that_cannot_be_are_refused_by_name():
     for more, error in (
-        ({"provider": "cohere"}, UsageProblem),
-        ({"provider": "embedded", "model": "bert"}, UsageProblem),
-        ({"provider": "embedded", "dimension": 7}, UsageProblem),
-        ({"provider": "ollama", "model": "my-own"}, NotConfigured),
+        ({"provider": "cohere"}, UsageError),
+        ({"provider": "embedded", "model": "bert"}, UsageError),
+        ({"provider": "embedded", "dimension": 7}, UsageError),
+        ({"provider": "ollama", "model": "my-own"}, NotConfiguredError),
     ):
         with pytest.raises(error) as caught:
             make_embedder(**more)
@@ -353,7 +353,7 @@ def test_a_key_is_fetched_only_when_a_text_is_embedded():
 
 def test_a_key_that_cannot_be_fetched_is_a_recorded_problem(tmp_path: Path):
     def fetch():
-        raise NotConfigured("the key command failed")
+        raise NotConfiguredError("the key command failed")
 
     with open_store(tmp_path) as store:
         add_chunk(store, "x")

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from crystal.config.prices import UNKNOWN, price_of
-from crystal.config.providers import EMBEDDING_PROVIDERS, EmbeddingProvider, Kind, needs_key, runs_here
+from crystal.config.providers import EMBEDDING_PROVIDERS, EmbeddingProvider, ProviderKind, needs_key, runs_here
 from crystal.embedding import make_embedder
 from crystal.embedding.local.extra import PACKAGES
 
@@ -30,14 +30,14 @@ PAGE = ROOT / "docs" / "how-to" / "add-an-embedding-provider.md"
 @pytest.mark.parametrize("row", EMBEDDING_PROVIDERS.values(), ids=EMBEDDING_PROVIDERS)
 def test_every_row_is_complete(row: EmbeddingProvider) -> None:
     assert hasattr(importlib.import_module(f"crystal.embedding.{row.module}"), row.implementation)
-    assert row.kind is Kind.INSTALLED or row.default_model in row.dimensions
+    assert row.kind is ProviderKind.INSTALLED or row.default_model in row.dimensions
     assert row.runs_here != bool(row.base_url)
     assert row.needs_key == bool(row.key_variables)
     assert row.needs_key == bool(row.usd_per_million)
     assert set(row.usd_per_million) <= set(row.dimensions)
     assert runs_here(row.name) == row.runs_here
     assert needs_key(row.name) == row.needs_key
-    if row.kind is not Kind.INSTALLED:
+    if row.kind is not ProviderKind.INSTALLED:
         made = make_embedder(row.name)
         assert (made.provider, made.model, made.dimension) == (row.name, row.default_model, row.dimensions[made.model])
     if row.needs_key:

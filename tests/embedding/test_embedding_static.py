@@ -18,7 +18,7 @@ from crystal.embedding import make_embedder
 from crystal.embedding.embedded import DATA, SmallStaticModel, StaticEmbedder, small_static_model
 from crystal.embedding.static import StaticModel, static_model
 from crystal.embedding.wordpiece import WordPiece
-from crystal.errors import Damaged
+from crystal.errors import DamagedError
 
 KNOWN = json.loads((Path(__file__).parent.parent / "data" / "embedding" / "wordpiece.json").read_text("utf-8"))
 UNKNOWN = 100
@@ -144,10 +144,10 @@ def test_token_vectors_are_unit_vectors_of_the_known_tokens():
 
 def test_a_damaged_or_missing_table_is_damaged_and_says_what_to_do(tmp_path):
     def expect_damaged() -> None:
-        with pytest.raises(Damaged, match="damaged") as caught:
+        with pytest.raises(DamagedError, match="damaged") as caught:
             StaticEmbedder(tmp_path).embed_query("x")
         assert "install crystal again" in caught.value.hint
-        with pytest.raises(Damaged, match="damaged"):
+        with pytest.raises(DamagedError, match="damaged"):
             SmallStaticModel(tmp_path)
 
     expect_damaged()

@@ -20,9 +20,9 @@ from crystal.embedding.local import build
 from crystal.embedding.local import model as running
 from crystal.embedding.local.build import InstallOptions
 from crystal.embedding.local.install import install_folder
-from crystal.embedding.local.manifest import Manifest, installed_models, read_manifest
+from crystal.embedding.local.manifest import ModelManifest, installed_models, read_manifest
 from crystal.embedding.local.model import LocalEmbedder
-from crystal.errors import CrystalError, Damaged, NotConfigured, UsageProblem
+from crystal.errors import CrystalError, DamagedError, NotConfiguredError, UsageError
 from tests.support.tiny_models import CONFIG, WORDS, forward, safetensors, tiny_graph, tiny_weights, write_tiny
 
 TEXTS = ["the deploy failed", "retry", "abc def the the deploy", "zebra quick fox jumps", "the"]
@@ -30,7 +30,7 @@ TEXTS = ["the deploy failed", "retry", "abc def the the deploy", "zebra quick fo
 pytest.importorskip("onnxruntime")
 
 
-def install(tmp_path: Path, folder: Path, name: str = "tiny", **options: object) -> Manifest:
+def install(tmp_path: Path, folder: Path, name: str = "tiny", **options: object) -> ModelManifest:
     return install_folder(tmp_path / "models", folder, InstallOptions(name, **options), 1)
 
 
@@ -101,7 +101,7 @@ def test_both_kinds_of_embedders_give_vectors_of_tokens_in_the_same_form(home):
     assert static.token_vectors(["the deploy"])[0][0] == one[0]
     other = make_embedder("ollama")
     assert not other.has_token_vectors
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         other.token_vectors(["x"])
 
 
@@ -138,27 +138,27 @@ def test_the_factory_gives_it_without_loading_it_and_under_a_name_with_its_diges
     assert "_maker" not in vars(chosen)
     assert len(array("f", chosen.embed_query("the"))) == 32
     assert make_embedder("local", chosen.model, models=home).model == chosen.model
-    with pytest.raises(NotConfigured, match="another one now"):
+    with pytest.raises(NotConfiguredError, match="was replaced by"):
         make_embedder("local", "tiny@00000000", models=home)
-    with pytest.raises(UsageProblem, match="32 dimensions"):
+    with pytest.raises(UsageError, match="32 dimensions"):
         make_embedder("local", "tiny", 64, models=home)
-    with pytest.raises(NotConfigured, match="not installed") as caught:
+    with pytest.raises(NotConfiguredError, match="not installed") as caught:
         make_embedder("local", models=home)
     assert caught.value.hint == "crystal models install minilm"
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "A", "x" * 65, "openai", "none", "a\0b", "~"])
 def test_no_name_leads_out_of_the_folder_of_models(home, name):
-    with pytest.raises(UsageProblem, match="cannot be the name"):
+    with pytest.raises(UsageError, match="cannot be the name"):
         read_manifest(home, name)
 
 
 def test_a_missing_package_says_which_extra_has_it(tmp_path, home, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(NotConfigured) as caught:
+    with pytest.raises(NotConfiguredError) as caught:
         LocalEmbedder(home, "tiny", 1).embed_query("x")
     assert "pip install huggingface-hub onnx onnxruntime tokenizers" in (caught.value.hint or "")
-    with pytest.raises(NotConfigured):
+    with pytest.raises(NotConfiguredError):
         install(tmp_path, write_tiny(tmp_path / "source"))
     assert not (tmp_path / "models").exists()
 
@@ -233,7 +233,7 @@ def test_a_tokenizer_of_any_kind_is_read_by_the_library(tmp_path):
     assert embedder.token_vectors(["the deploy"])[0][0] == ids_of("the deploy")[1:-1]
     assert len(embedder.embed_documents(["", "\ud800", "the " * 9999])) == 3
     (source / "tokenizer.json").write_text("{}")
-    with pytest.raises(Damaged, match=r"tokenizer\.json"):
+    with pytest.raises(DamagedError, match=r"tokenizer\.json"):
         install(tmp_path, source, "broken")
 
 
@@ -261,7 +261,7 @@ def test_a_folder_that_is_no_model_is_refused_with_the_reason_and_leaves_nothing
     change(source)
     with pytest.raises(CrystalError, match=words) as caught:
         install(tmp_path, source)
-    assert isinstance(caught.value, UsageProblem | Damaged)
+    assert isinstance(caught.value, UsageError | DamagedError)
     assert caught.value.hint
     assert list((tmp_path / "models").iterdir()) == []
 
@@ -270,7 +270,7 @@ def test_an_odd_pooling_is_refused_and_a_ready_graph_that_is_garbage_too(tmp_pat
     source = write_tiny(tmp_path / "source")
     (source / "1_Pooling").mkdir()
     (source / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
-    with pytest.raises(UsageProblem, match="pooling"):
+    with pytest.raises(UsageError, match="pooling"):
         install(tmp_path, source)
     assert install(tmp_path, source, pooling="mean").pooling == "mean"
 
@@ -343,7 +343,7 @@ def test_a_damaged_model_says_so_and_is_mended_by_installing_it_again(tmp_path, 
     found = install(tmp_path, source)
     home = tmp_path / "models"
     harm(home / "tiny")
-    with pytest.raises(Damaged, match="the model tiny is damaged") as caught:
+    with pytest.raises(DamagedError, match="the model tiny is damaged") as caught:
         LocalEmbedder(home, "tiny", 1).embed_query("the")
     assert "install it again" in caught.value.hint
     assert install(tmp_path, source).digest == found.digest
@@ -353,7 +353,7 @@ def test_a_damaged_model_says_so_and_is_mended_by_installing_it_again(tmp_path, 
 def test_installing_twice_is_harmless_and_another_model_takes_no_name_that_is_taken(tmp_path):
     first = install(tmp_path, write_tiny(tmp_path / "source"))
     assert install(tmp_path, write_tiny(tmp_path / "source")) == first
-    with pytest.raises(UsageProblem, match="another model tiny"):
+    with pytest.raises(UsageError, match="another model tiny"):
         install(tmp_path, write_tiny(tmp_path / "other", seed=8))
     assert read_manifest(tmp_path / "models", "tiny") == first
     assert [path.name for path in (tmp_path / "models").iterdir()] == ["tiny"]
@@ -385,7 +385,7 @@ def test_an_installation_killed_at_any_line_leaves_nothing_that_counts(tmp_path)
         done = subprocess.run([sys.executable, "-c", KILLED, str(home), str(source), str(at)], check=False, timeout=60)
         ended.add(done.returncode)
         for found in installed_models(home):
-            assert isinstance(found, Manifest)
+            assert isinstance(found, ModelManifest)
             LocalEmbedder(home, "tiny", 1).embed_query("the")
             seen.add("whole")
         if done.returncode == 0:

@@ -16,9 +16,9 @@ import pytest
 from crystal.embedding.local.build import InstallOptions
 from crystal.embedding.local.catalog import KNOWN, KnownModel
 from crystal.embedding.local.install import install_folder, install_from_hub
-from crystal.embedding.local.manifest import Manifest
+from crystal.embedding.local.manifest import ModelManifest
 from crystal.embedding.local.model import LocalEmbedder
-from crystal.errors import Damaged, Denied, Unavailable, UsageProblem
+from crystal.errors import DamagedError, DeniedError, UnavailableError, UsageError
 from tests.support.hub_server import COMMIT, FakeHub, serve_hub
 from tests.support.tiny_models import write_tiny
 
@@ -47,7 +47,7 @@ def install(
     *,
     sha256: str | None = None,
     known: Mapping[str, str] = MappingProxyType({}),
-) -> Manifest:
+) -> ModelManifest:
     model = KnownModel(repository, repository, sha256=known)
     options = InstallOptions("tiny", is_int8=False)
     return install_from_hub(tmp_path / "models", model, options, hub.url, 1, sha256=sha256)
@@ -77,7 +77,7 @@ def test_a_folder_and_the_hub_give_the_same_model(tmp_path, hub):
 
 
 def test_a_hash_that_the_user_knows_decides(tmp_path, hub):
-    with pytest.raises(Damaged, match="not 000"):
+    with pytest.raises(DamagedError, match="not 000"):
         install(tmp_path, hub, sha256="0" * 64)
     right = sha256_of(hub, "model.onnx")
     assert right in install(tmp_path, hub, sha256=right.upper()).verified
@@ -86,7 +86,7 @@ def test_a_hash_that_the_user_knows_decides(tmp_path, hub):
 def test_hashes_that_crystal_knows_decide_even_if_the_hub_lists_others(tmp_path, hub):
     known = {name: sha256_of(hub, name) for name in ("model.onnx", "tokenizer.json")}
     hub.files[REPOSITORY, "tokenizer.json"] += b" "
-    with pytest.raises(Damaged, match=r"tokenizer\.json"):
+    with pytest.raises(DamagedError, match=r"tokenizer\.json"):
         install(tmp_path, hub, known=known)
     assert list((tmp_path / "models").iterdir()) == []
 
@@ -101,13 +101,13 @@ def test_a_graph_with_its_weights_beside_it_is_fetched_whole(tmp_path, hub):
 @pytest.mark.parametrize(
     ("name", "fault", "kind"),
     [
-        ("model.onnx", "other", Damaged),
-        ("config.json", "other", Damaged),
-        ("tokenizer.json", "html", (Damaged, Unavailable)),
-        ("model.onnx", "cut", Unavailable),
-        ("tokenizer.json", "400", Unavailable),
-        ("listing", "html", Unavailable),
-        ("listing", "gated", Denied),
+        ("model.onnx", "other", DamagedError),
+        ("config.json", "other", DamagedError),
+        ("tokenizer.json", "html", (DamagedError, UnavailableError)),
+        ("model.onnx", "cut", UnavailableError),
+        ("tokenizer.json", "400", UnavailableError),
+        ("listing", "html", UnavailableError),
+        ("listing", "gated", DeniedError),
     ],
 )
 def test_what_goes_wrong_on_the_way_is_told_apart_and_leaves_nothing(tmp_path, hub, name, fault, kind):
@@ -120,21 +120,21 @@ def test_what_goes_wrong_on_the_way_is_told_apart_and_leaves_nothing(tmp_path, h
 
 def test_a_hub_that_is_not_there_is_unavailable_and_says_what_else_to_do(tmp_path, hub):
     hub.url = "http://127.0.0.1:9"
-    with pytest.raises(Unavailable, match=r"cannot be fetched from http://127\.0\.0\.1:9") as caught:
+    with pytest.raises(UnavailableError, match=r"cannot be fetched from http://127\.0\.0\.1:9") as caught:
         install(tmp_path, hub)
     assert "docs/how-to/choose-a-model.md" in caught.value.hint
 
 
 @pytest.mark.parametrize("repository", ["no/one", "x", "../x", "a/b/c", "a/..", "a b/c", "https://x/y"])
 def test_a_repository_that_is_none_is_refused(tmp_path, hub, repository):
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         install(tmp_path, hub, repository)
 
 
 @pytest.mark.parametrize("missing", ["model.onnx", "tokenizer.json"])
 def test_a_repository_without_a_graph_or_tokenizer_says_how_to_get_one(tmp_path, hub, missing):
     del hub.files[REPOSITORY, missing]
-    with pytest.raises(UsageProblem, match=f"has no {missing}") as caught:
+    with pytest.raises(UsageError, match=f"has no {missing}") as caught:
         install(tmp_path, hub)
     assert "crystal models install FOLDER" in caught.value.hint
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crystal.app.integrity import prove, repair_all
-from crystal.errors import NotFound, UsageProblem
+from crystal.errors import NotFoundError, UsageError
 from tests.support.forgetting_machine import NOW, Desk, said
 
 SECRET = "the quokka sleeps under the zanzibar bridge at seven"
@@ -241,6 +241,6 @@ def test_odd_words_are_refused_or_find_nothing(desk: Desk, name: str, value: str
         return
     try:
         plan = desk.plan(**{name: (value,) if name == "targets" else value})
-    except (NotFound, UsageProblem):
+    except (NotFoundError, UsageError):
         return
     assert plan.items == ()

@@ -12,7 +12,7 @@ import pytest
 from crystal.app.forget import carry_out_and_prove, plan_forget
 from crystal.app.integrity import prove
 from crystal.app.memories import remember
-from crystal.errors import NotFound, UsageProblem
+from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting import ForgetRequest
 from crystal.forgetting.match.terms import Terms, folded, readable
 from tests.support.forgetting_machine import DATA, NOW, Desk, said
@@ -138,7 +138,7 @@ def test_hits_are_named_by_number_and_unknown_ones_are_refused(desk: Desk) -> No
         {"project": "no"},
         {},
     ):
-        with pytest.raises((NotFound, UsageProblem)):
+        with pytest.raises((NotFoundError, UsageError)):
             desk.plan(**wish)
 
 

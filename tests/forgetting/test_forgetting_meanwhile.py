@@ -10,7 +10,7 @@ import pytest
 
 from crystal.app.forget_rest import finish_forgetting
 from crystal.app.integrity import prove
-from crystal.errors import CrystalError, StoreFull
+from crystal.errors import CrystalError, StoreFullError
 from crystal.ingest import archive
 from tests.support.forgetting_machine import Desk, reading, said
 
@@ -31,7 +31,7 @@ def test_a_reader_holds_the_log_and_the_next_run_cuts_it(desk: Desk) -> None:
     with reading(desk.ldm / "memory" / "crystal.db"):
         done = desk.forget(query="quokka")
         assert not done.is_done
-        assert any("reads" in why for why in done.pending)
+        assert any("is reading it" in why for why in done.pending)
     with desk.open() as machine:
         assert machine.store.value("SELECT count(*) FROM tombstones WHERE done_at IS NULL") == 1
         assert finish_forgetting(machine) == 0
@@ -40,7 +40,7 @@ def test_a_reader_holds_the_log_and_the_next_run_cuts_it(desk: Desk) -> None:
 
 def test_a_full_disk_leaves_the_rest_to_the_next_run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
-        raise StoreFull("no space left")
+        raise StoreFullError("no space left")
 
     with monkeypatch.context() as patch:
         patch.setattr(archive, "write_anew", full)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.errors import Damaged
+from crystal.errors import DamagedError
 from crystal.forgetting import ForgetRequest, carry_out, plan
 from crystal.forgetting.match.forgotten_text import ForgottenText, forgotten_text
 from crystal.forgetting.prove import files as places
@@ -242,8 +242,8 @@ def test_a_file_of_any_size_is_read_in_the_same_memory(tmp_path: Path, monkeypat
 
 
 def test_an_error_for_what_is_not_proved_is_one_of_damage() -> None:
-    assert issubclass(prove.NotProved, Damaged)
-    assert prove.NotProved("x").exit_code == 6
+    assert issubclass(prove.NotProvedError, DamagedError)
+    assert prove.NotProvedError("x").exit_code == 6
 
 
 def test_transcripts_of_claude_code_are_named_and_do_not_count(tmp_path: Path) -> None:

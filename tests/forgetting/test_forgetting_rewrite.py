@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from crystal.errors import Unavailable
+from crystal.errors import UnavailableError
 from crystal.forgetting.execute.files import rewrite
 from crystal.store import Store
 from tests.support.forgetting_machine import reading
@@ -48,7 +48,7 @@ def test_nothing_that_was_deleted_is_left_and_all_else_stays(tmp_path: Path) -> 
 
 def test_while_somebody_reads_it_is_left_to_later(tmp_path: Path) -> None:
     with filled(tmp_path, random.Random(8)) as store:
-        with reading(store.path), pytest.raises(Unavailable, match="reads it"):
+        with reading(store.path), pytest.raises(UnavailableError, match="is reading it"):
             rewrite(store)
         rewrite(store)
     assert all(b"quokka" not in path.read_bytes() for path in tmp_path.glob("crystal*"))
@@ -59,6 +59,6 @@ def test_without_disk_space_it_is_left_to_later(tmp_path: Path, monkeypatch: pyt
         kept = store.rows("SELECT id, text FROM said ORDER BY id")
         usage = shutil.disk_usage(tmp_path)._replace(free=1_000)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-        with pytest.raises(Unavailable, match="no space"):
+        with pytest.raises(UnavailableError, match="no space"):
             rewrite(store)
         assert store.rows("SELECT id, text FROM said ORDER BY id") == kept

@@ -10,7 +10,7 @@ import pytest
 from crystal.forgetting import carry_out, finish, plan
 from crystal.forgetting.request import ForgetPlan, ForgetRequest
 from crystal.ingest.forgotten_filter import forgotten_lines, without_lines
-from crystal.model.capture import Origin, Piece, Segment, Watermark
+from crystal.model.capture import Origin, Segment, SegmentPiece, Watermark
 from crystal.store.forget.forgetting import (
     Tombstone,
     add_tombstones,
@@ -79,7 +79,7 @@ def segment(*lines: bytes) -> Segment:
     starts = [sum(map(len, lines[:number])) for number in range(len(lines))]
     said = tuple((start, one.rstrip(b"\n")) for start, one in zip(starts, lines, strict=True))
     origin, mark = Origin("cc-test", "desk", SESSION), Watermark(SESSION)
-    return Segment(origin, "/x.jsonl", mark, mark, (Piece(0, len(clean), "captured", None, clean, None, said),))
+    return Segment(origin, "/x.jsonl", mark, mark, (SegmentPiece(0, len(clean), "captured", None, clean, None, said),))
 
 
 def test_a_note_goes_with_the_forgotten_line_that_it_came_with(clean: Ground) -> None:

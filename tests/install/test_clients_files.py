@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from crystal.config.paths import resolve_places
-from crystal.errors import CrystalError, Damaged, Unavailable, UsageProblem
+from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 from crystal.install.clients.guidance import snippet
 from crystal.install.clients.plan import apply, plan_add, plan_remove, read_facts
 from crystal.install.clients.record import read_record
-from crystal.install.clients.table import NAMES, Client, Entry, is_ours, known_clients
+from crystal.install.clients.table import NAMES, Client, ServerCommand, is_ours, known_clients
 from tests.support.client_entries import ENTRY, OLDER
 
 FILES = ("claude-code", "claude-desktop", "codex", "gemini", "cursor")
@@ -25,7 +25,7 @@ def clients(home: Path, **env: str) -> dict[str, Client]:
     return known_clients(env, home, resolve_places(env, home))
 
 
-def add(client: Client, ldm: Path, entry: Entry = ENTRY) -> bool:
+def add(client: Client, ldm: Path, entry: ServerCommand = ENTRY) -> bool:
     plan = plan_add(client, entry, read_record(ldm))
     apply(plan, ldm, {})
     return plan.changed
@@ -127,7 +127,7 @@ def test_a_file_that_cannot_be_understood_is_refused_and_stays(home: Path, ldm: 
     client.file.parent.mkdir(parents=True, exist_ok=True)
     for text in BROKEN[client.format]:
         client.file.write_text(text)
-        with pytest.raises((UsageProblem, Damaged)) as caught:
+        with pytest.raises((UsageError, DamagedError)) as caught:
             plan_add(client, ENTRY, {})
         assert caught.value.message.startswith(f"{client.file}")
         assert f"--client {name} --print" in str(caught.value.hint)
@@ -137,11 +137,11 @@ def test_a_file_that_cannot_be_understood_is_refused_and_stays(home: Path, ldm: 
         except CrystalError:
             assert "crystal" in text, "it may be ours, and nobody can say"
     client.file.write_bytes(b'{"a": "\xff"}')
-    with pytest.raises(UsageProblem, match="not UTF-8"):
+    with pytest.raises(UsageError, match="not UTF-8"):
         plan_add(client, ENTRY, {})
     client.file.unlink()
     client.file.mkdir()
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         plan_add(client, ENTRY, {})
     assert read_facts(client).problem is not None
 
@@ -151,7 +151,7 @@ def test_a_file_that_was_changed_since_the_plan_is_left(home: Path, ldm: Path) -
     plan = plan_add(client, ENTRY, {})
     client.file.parent.mkdir()
     client.file.write_text('{"a": 1}')
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         apply(plan, ldm, {})
     assert client.file.read_text() == '{"a": 1}'
 
@@ -166,7 +166,7 @@ def test_a_disk_that_is_full_in_the_middle_leaves_nothing_to_mend(
     client = clients(home)[name]
     with monkeypatch.context() as patch:
         patch.setattr("crystal.install.files.write_whole", full)
-        with pytest.raises(Unavailable):
+        with pytest.raises(UnavailableError):
             add(client, ldm)
     assert not client.file.exists()
     assert remove(client, ldm) == [False]
@@ -175,7 +175,7 @@ def test_a_disk_that_is_full_in_the_middle_leaves_nothing_to_mend(
     before = client.file.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr("crystal.install.files.write_whole", full)
-        with pytest.raises(Unavailable):
+        with pytest.raises(UnavailableError):
             add(client, ldm, OLDER)
     assert client.file.read_bytes() == before
     assert remove(client, ldm) == [True]

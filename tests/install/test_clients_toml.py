@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crystal.config.file import parse_fragment
-from crystal.errors import Damaged
+from crystal.errors import DamagedError
 from crystal.install.clients import tomlfile
-from crystal.install.clients.table import Entry
+from crystal.install.clients.table import ServerCommand
 from tests.support.client_entries import ENTRY, OLDER
 
 # --- TOML of every kind
@@ -98,7 +98,9 @@ theme = "x"
 
 
 def test_toml_an_entry_that_codex_has_rewritten_is_brought_up_and_goes_with_its_tables() -> None:
-    after = tomlfile.with_server(CODEX_WROTE, "mcp_servers", Entry("/new/crystal", ("mcp",), {"CRYSTAL_CONFIG": "/c"}))
+    after = tomlfile.with_server(
+        CODEX_WROTE, "mcp_servers", ServerCommand("/new/crystal", ("mcp",), {"CRYSTAL_CONFIG": "/c"})
+    )
     expected = CODEX_WROTE.replace("/old/bin", "/new").replace(
         'LDM_HOME = "/old"\nMINE = "1"\n', 'MINE = "1"\nCRYSTAL_CONFIG = "/c"\n'
     )
@@ -119,12 +121,12 @@ def test_toml_an_entry_that_codex_has_rewritten_is_brought_up_and_goes_with_its_
     ],
 )  # fmt: skip
 def test_toml_other_ways_to_write_the_entry_are_understood(text: str, left: str) -> None:
-    entry = Entry("/new/crystal")
+    entry = ServerCommand("/new/crystal")
     after = tomlfile.with_server(text, "mcp_servers", entry)
     assert tomlfile.document_of(after)["mcp_servers"]["crystal"]["command"] == "/new/crystal"
     assert tomlfile.without_server(after, "mcp_servers") == left
 
 
 def test_toml_servers_in_braces_are_not_rewritten() -> None:
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedError):
         tomlfile.with_server('mcp_servers = { x = { command = "y" } }\n', "mcp_servers", ENTRY)

@@ -144,7 +144,7 @@ def test_the_scanner_takes_no_more_and_no_less_than_json(text: str) -> None:
     try:
         expected = json.loads(text, parse_constant=refuse, object_pairs_hook=unique)
     except ValueError:
-        with pytest.raises(jsontext.NotJson):
+        with pytest.raises(jsontext.JsonSyntaxError):
             jsontext.parse(text)
     else:
         assert jsontext.parse(text).value == expected

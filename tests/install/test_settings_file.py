@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crystal.errors import Unavailable, UsageProblem
+from crystal.errors import UnavailableError, UsageError
 from crystal.install.claude_settings import hooks as hooks_room
 from crystal.install.claude_settings.file import (
     SettingsPlan,
@@ -191,7 +191,7 @@ BROKEN = {  # with words of ours, or those that every Python has for it
 @pytest.mark.parametrize(("text", "line", "problem"), BROKEN.values(), ids=BROKEN)
 def test_what_the_client_could_not_read_is_refused_and_left(file: Path, text: str, line: int, problem: str) -> None:
     file.write_bytes(text.encode())
-    with pytest.raises(UsageProblem) as refused:
+    with pytest.raises(UsageError) as refused:
         install(file, COMMAND)
     assert refused.value.message.startswith(f"{file}: line {line}, column ")
     assert problem in refused.value.message
@@ -200,21 +200,21 @@ def test_what_the_client_could_not_read_is_refused_and_left(file: Path, text: st
     assert file.read_bytes() == text.encode()
     assert not uninstall(file).changed  # nothing of ours is in it
     facts = read_facts(file)
-    assert isinstance(facts.problem, UsageProblem)
+    assert isinstance(facts.problem, UsageError)
     assert facts.commands == {}
 
 
 def test_a_broken_file_with_us_in_it_is_not_called_clean(file: Path) -> None:
     install(file, COMMAND)
     file.write_text(file.read_text()[:-3])
-    with pytest.raises(UsageProblem, match="line 58, column 4"):
+    with pytest.raises(UsageError, match="line 58, column 4"):
         uninstall(file)
 
 
 @pytest.mark.parametrize(("data", "column"), [(b'{"a": "\xff"}', 8), (b"\xff\xfe{\x00}\x00", 1)])
 def test_bytes_that_are_not_utf8_are_refused_and_left(file: Path, data: bytes, column: int) -> None:
     file.write_bytes(data)
-    with pytest.raises(UsageProblem, match=f"line 1, column {column}: not UTF-8"):
+    with pytest.raises(UsageError, match=f"line 1, column {column}: not UTF-8"):
         install(file, COMMAND)
     assert file.read_bytes() == data
 
@@ -256,7 +256,7 @@ def test_a_file_changed_meanwhile_is_not_overwritten(file: Path) -> None:
     file.write_text("{}")
     plan = plan_install(file, COMMAND)
     file.write_text('{"a": 1}')
-    with pytest.raises(Unavailable, match="changed by another program"):
+    with pytest.raises(UnavailableError, match="changed by another program"):
         apply(plan)
     assert file.read_text() == '{"a": 1}'
     assert not backup_path(file).exists()
@@ -271,7 +271,7 @@ def test_a_disk_that_refuses_leaves_the_file_as_it_is(file: Path, monkeypatch: p
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, call, full)
-    with pytest.raises(Unavailable, match="no space left"):
+    with pytest.raises(UnavailableError, match="no space left"):
         apply(plan)
     monkeypatch.undo()
     assert file.read_text() == "{}"
@@ -280,9 +280,9 @@ def test_a_disk_that_refuses_leaves_the_file_as_it_is(file: Path, monkeypatch: p
 
 def test_a_folder_in_the_files_place_is_refused(file: Path) -> None:
     file.mkdir()
-    with pytest.raises(UsageProblem, match="is not a regular file"):
+    with pytest.raises(UsageError, match="is not a regular file"):
         plan_install(file, COMMAND)
-    assert isinstance(read_facts(file).problem, UsageProblem)
+    assert isinstance(read_facts(file).problem, UsageError)
 
 
 def test_the_plan_shows_what_comes_and_not_what_is_there(file: Path) -> None:
@@ -338,7 +338,7 @@ def test_the_command_survives_the_shell(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_not_utf8_cannot_be_installed(file: Path) -> None:
-    with pytest.raises(UsageProblem, match="not UTF-8"):
+    with pytest.raises(UsageError, match="not UTF-8"):
         install(file, "/a\udcff/python -I -S /a/crystal/hook/main.py")
     assert not file.exists()
 

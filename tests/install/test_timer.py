@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.cli import timer as cli_timer
-from crystal.errors import NotConfigured, Unavailable, UsageProblem
+from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 from crystal.install import timer
 from crystal.install.timer import Host, Job, Ran
 
@@ -76,7 +76,7 @@ def test_a_mac_has_launchd(home: Path) -> None:
 
 @pytest.mark.parametrize("platform", ["linux", "win32", "freebsd14"])
 def test_no_scheduler_is_told_with_what_to_do_instead(home: Path, platform: str) -> None:
-    with pytest.raises(NotConfigured) as told:
+    with pytest.raises(NotConfiguredError) as told:
         timer.find_kind(Host(platform, home, home, 0), Machine().run)
     assert "crystal sync" in (told.value.hint or "")
 
@@ -207,7 +207,7 @@ def test_the_real_crontab_takes_the_line(tmp_path: Path) -> None:
 
 
 def test_a_crontab_that_cannot_be_read_is_not_written(linux: Host) -> None:
-    with pytest.raises(NotConfigured):
+    with pytest.raises(NotConfiguredError):
         timer.plan_install("cron", JOB, linux, Machine().run)
 
 
@@ -224,7 +224,7 @@ def test_the_plan_tells_everything_before_it_is_done(linux: Host) -> None:
 def test_a_failing_command_is_told_with_its_first_words(linux: Host) -> None:
     machine = Machine(systemd=True)
     machine.failing = "enable"
-    with pytest.raises(Unavailable, match=r"enable --now crystal-sync\.timer: it does not work$"):
+    with pytest.raises(UnavailableError, match=r"enable --now crystal-sync\.timer: it does not work$"):
         timer.apply(timer.plan_install("systemd", JOB, linux, machine.run), machine.run)
     machine.failing = "systemctl"
     timer.apply(timer.plan_remove(linux, machine.run), machine.run)  # a broken systemd hinders no removal
@@ -232,7 +232,7 @@ def test_a_failing_command_is_told_with_its_first_words(linux: Host) -> None:
 
 
 def test_a_line_break_in_a_path_is_refused(linux: Host) -> None:
-    with pytest.raises(UsageProblem, match="line break"):
+    with pytest.raises(UsageError, match="line break"):
         timer.plan_install("cron", Job(("/a\nb",), {}), linux, Machine(crontab="").run)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from crystal.app.integrity import take_files, take_tails
 from crystal.capture.safe_open import Folders
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.integrity.repair import repair
 from crystal.integrity.restore import Restored, restore
 from crystal.integrity.verify import Proof, verify
@@ -225,7 +225,7 @@ def test_a_session_imported_in_pieces_is_restored_in_order(tmp_path: Path) -> No
 
 
 def test_a_session_that_is_still_there_is_not_overwritten(machine: CaptureMachine) -> None:
-    with pytest.raises(UsageProblem, match="still there"):
+    with pytest.raises(UsageError, match="still there"):
         put_back(machine, "a")
 
 

@@ -16,7 +16,7 @@ import apsw
 import pytest
 
 from crystal.mcp import server
-from crystal.mcp.calls import MAX_AT_ONCE, Call
+from crystal.mcp.calls import MAX_AT_ONCE, PendingCall
 from tests.support.mcp_client import INITIALIZE, ROOT, Process, crystal_offer, served
 from tests.support.store_factory import add_turn, open_store
 
@@ -43,10 +43,10 @@ class Slow:
     def __init__(self) -> None:
         self.go_on, self.begun, self.served = threading.Event(), threading.Semaphore(0), 0
 
-    def methods(self) -> Mapping[str, Callable[[Mapping[str, Any], Call], dict[str, Any]]]:
+    def methods(self) -> Mapping[str, Callable[[Mapping[str, Any], PendingCall], dict[str, Any]]]:
         return {"tools/list": self._wait}
 
-    def _wait(self, _: Mapping[str, Any], __: Call) -> dict[str, Any]:
+    def _wait(self, _: Mapping[str, Any], __: PendingCall) -> dict[str, Any]:
         self.begun.release()
         self.go_on.wait(20)
         self.served += 1
@@ -82,7 +82,7 @@ def test_what_is_cancelled_is_not_answered_nor_begun() -> None:
 
 def test_a_bug_in_an_answer_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(Slow):
-        def _wait(self, _: Mapping[str, Any], __: Call) -> dict[str, Any]:
+        def _wait(self, _: Mapping[str, Any], __: PendingCall) -> dict[str, Any]:
             raise KeyError("secret words")
 
     told: list[object] = []

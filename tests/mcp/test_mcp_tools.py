@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal import Crystal
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.mcp import arguments as arguments_room
 from crystal.mcp.arguments import checked
 from crystal.mcp.asker import ClientContext
 from crystal.mcp.catalog import ALIASES, TOOLS
-from crystal.mcp.messages import Refused
+from crystal.mcp.messages import McpError
 from crystal.search.engine import search
 from crystal.search.request import MemorySource, SearchRequest, SearchResult
 from crystal.store import Store
@@ -66,7 +66,7 @@ def test_the_names_that_users_know() -> None:
 
 def test_aliases_are_there_when_the_setting_says_so() -> None:
     assert len(Tools(aliases=False).listed) == len(TOOLS)
-    with pytest.raises(Refused):
+    with pytest.raises(McpError):
         Tools(aliases=False).call("memory_search", query="x")
     assert len(Tools().listed) == len(TOOLS) + len(ALIASES)
 
@@ -83,7 +83,7 @@ def test_arguments_are_judged_as_json_schema_judges_them(tool: Any, data: st.Dat
     is_valid = jsonschema.Draft202012Validator(tool.input).is_valid(without_null)
     try:
         assert checked(tool.input, given_) == without_null
-    except UsageProblem:
+    except UsageError:
         assert not is_valid
     else:
         assert is_valid

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from crystal.app import memories as remembering
 from crystal.app import memory_changes, memory_queries
 from crystal.app.context import Machine
-from crystal.errors import NotFound, UsageProblem
+from crystal.errors import NotFoundError, UsageError
 from crystal.integrity.repair import repair
 from crystal.integrity.verify import _index_faults
 from crystal.memories.rules import MAX_KEY, MAX_TEXT, is_as_given
@@ -100,7 +100,7 @@ def state(store: Store) -> list[tuple[object, ...]]:
 def test_any_text_under_any_key_comes_back(machine: Machine, text: str, key: str) -> None:
     try:
         one = remembering.remember(machine, text, key=key)
-    except UsageProblem:
+    except UsageError:
         is_blank = not text.strip() or not key.strip()
         is_bad = any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in key.strip())
         assert is_blank or is_bad
@@ -133,7 +133,7 @@ def test_any_text_under_any_key_comes_back(machine: Machine, text: str, key: str
 def test_what_cannot_be_remembered_is_refused_and_nothing_is_stored(
     machine: Machine, text: str, key: str | None, words: str
 ) -> None:
-    with pytest.raises(UsageProblem, match=words) as caught:
+    with pytest.raises(UsageError, match=words) as caught:
         remembering.remember(machine, text, key=key)
     assert SECRET not in str(caught.value)
     assert machine.store.value("SELECT count(*) FROM memories") == 0
@@ -200,13 +200,13 @@ def test_a_folder_means_the_repository_that_it_is_in(machine: Machine, tmp_path:
 def test_editing_changes_what_is_given_and_takes_no_key_from_another(machine: Machine) -> None:
     one = remembering.remember(machine, "Alice", key="user_name", project="shop")
     other = remembering.remember(machine, "Bob")
-    with pytest.raises(UsageProblem, match="belongs to"):
+    with pytest.raises(UsageError, match="belongs to"):
         memory_changes.edit(machine, other.id, key="user_name")
-    with pytest.raises(UsageProblem, match="nothing to change"):
+    with pytest.raises(UsageError, match="nothing to change"):
         memory_changes.edit(machine, other.id)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         memory_changes.edit(machine, "mem-000000000000", text="x")
-    with pytest.raises(UsageProblem, match="is a secret"):
+    with pytest.raises(UsageError, match="is a secret"):
         memory_changes.edit(machine, one.id, key="db_password", text="hunter2hunter2X9")
     changed = memory_changes.edit(machine, one.id, key="", project="", category="opinion")
     assert (changed.text, changed.key, changed.project, changed.category) == ("Alice", None, None, "opinion")
@@ -215,11 +215,11 @@ def test_editing_changes_what_is_given_and_takes_no_key_from_another(machine: Ma
 
 def test_an_id_that_several_begin_with_is_refused(store: Store, machine: Machine) -> None:
     put(machine.store, version(0xABC000000001, "one", 1), version(0xABC000000002, "two", 2))
-    with pytest.raises(UsageProblem, match="several"):
+    with pytest.raises(UsageError, match="several"):
         memory_queries.memory_of(machine, "mem-abc")
     assert memory_queries.memory_of(machine, "MEM-ABC000000001").text == "one"
     for wanted in ("mem-", "mem-x", "nothing", "%", "mem-\ud800", "", "\0"):
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             memory_queries.memory_of(machine, wanted)
 
 

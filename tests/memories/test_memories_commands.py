@@ -44,8 +44,8 @@ def test_the_commands_remember_find_change_hide_and_bring_back(home: Path) -> No
     assert crystal("show", str(hits[0]["id"])).out == crystal("show", ident).out
     assert crystal("memories", "edit", ident, "Carol", "--category", "opinion").code == 0
     said = "caf\0 ghp_0123456789abcdefghijklmnopqrstuvwxyz"
-    assert "was taken out" in crystal("memories", "edit", ident, said).err
-    assert "was taken out" not in crystal("memories", "edit", ident, "Carol").err
+    assert "were removed" in crystal("memories", "edit", ident, said).err
+    assert "were removed" not in crystal("memories", "edit", ident, "Carol").err
     assert crystal("memories", "deprecate", "user_name").code == 0
     assert crystal("memories").out == ""
     assert "restore" in crystal("get", "--key", "user_name").err

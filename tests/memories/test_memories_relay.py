@@ -21,7 +21,7 @@ from crystal.app.sync.handover import take_mirror
 from crystal.app.sync.home import poll_relay
 from crystal.config.edit import set_value
 from crystal.memories.record import read_record
-from crystal.memories.serialize import BadMemory, memory_from_dict, memory_to_dict
+from crystal.memories.serialize import InvalidMemoryError, memory_from_dict, memory_to_dict
 from crystal.model.recall import Remembered
 from crystal.search.engine import search
 from crystal.store.memories import memories
@@ -267,17 +267,17 @@ def test_a_memory_is_the_same_after_the_message() -> None:
 )  # fmt: skip
 def test_a_field_that_is_something_else_refuses_the_message(change: dict[str, Any]) -> None:
     memory_from_dict(words_of())
-    with pytest.raises(BadMemory):
+    with pytest.raises(InvalidMemoryError):
         memory_from_dict(words_of(**change))
     for name in change:
         if name not in ("key", "project", "session"):
-            with pytest.raises(BadMemory):
+            with pytest.raises(InvalidMemoryError):
                 memory_from_dict({key: value for key, value in words_of().items() if key != name})
 
 
 @pytest.mark.parametrize("words", [None, [], "x", 1, {}])
 def test_a_message_without_a_memory_is_refused(words: Any) -> None:
-    with pytest.raises(BadMemory):
+    with pytest.raises(InvalidMemoryError):
         memory_from_dict(words)
 
 

@@ -20,7 +20,7 @@ from crystal.app import memories as remembering
 from crystal.app import memory_changes
 from crystal.app.context import Machine
 from crystal.app.forget import carry_out_and_prove, plan_forget
-from crystal.errors import NotFound, StoreFull, UsageProblem
+from crystal.errors import NotFoundError, StoreFullError, UsageError
 from crystal.forgetting import ForgetRequest
 from crystal.memories.reconcile import find_faults, reconcile, restore_memories
 from crystal.memories.record import encode_entry, read_record
@@ -79,7 +79,7 @@ def act(machine: Machine, change: Change) -> None:
         elif known:
             _, proof = carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(targets=(uid,))))
             assert proof.proved, proof
-    except (NotFound, UsageProblem):
+    except (NotFoundError, UsageError):
         pass
 
 
@@ -268,7 +268,7 @@ def test_a_full_disk_leaves_record_and_database_as_they_were(
     path = machine.memory_record()
     before = state(machine), path.read_bytes() if path.exists() else None
     monkeypatch.setattr(*((os, "fsync") if name == "fsync" else (Path, "replace")), full)
-    with pytest.raises(StoreFull, match="no space left"):
+    with pytest.raises(StoreFullError, match="no space left"):
         remembering.remember(machine, "tabs lose")
     monkeypatch.undo()
     assert (state(machine), path.read_bytes() if path.exists() else None) == before

@@ -16,7 +16,7 @@ from crystal.redact.private import private_spans
 from crystal.redact.recalled import recalled_spans
 from crystal.redact.spans import MARKER
 from crystal.redact.views import unescaped, unescaped_json
-from crystal.redact.work import Work
+from crystal.redact.work import RedactionWork
 from crystal.text.fence import HEADER, closing, fenced, opening
 from tests.support import redact_samples as samples
 
@@ -200,7 +200,7 @@ TAGS += [tag(nonce) for tag in (opening, closing) for nonce in ("7k2m9x", "abcde
 @given(st.lists(st.sampled_from([*TAGS, HEADER, "data:", "`", "a", "<", "\n", " "]), max_size=12).map("".join))
 def test_recalled_spans_begin_and_end_with_tags_and_never_overlap(text: str) -> None:
     raw = text.encode()
-    spans = recalled_spans(raw, Work(len(raw)))
+    spans = recalled_spans(raw, RedactionWork(len(raw)))
     assert all(raw.startswith(b"<crystal-memory", start) for start, _ in spans)
     for start, end in spans:
         tag = raw[start + 1 : raw.index(b">", start) + 1]
@@ -213,7 +213,7 @@ def test_private_spans_never_overlap_and_are_in_order() -> None:
     @given(st.lists(st.sampled_from(["<private>", "</private>", "<private/>", "a", "<", ">", "\n"]), max_size=12))
     def check(parts: list[str]) -> None:
         raw = "".join(parts).encode()
-        spans = private_spans(raw, Work(len(raw)))
+        spans = private_spans(raw, RedactionWork(len(raw)))
         assert all(start < end for start, end in spans)
         assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from crystal.redact import Redactor
 from crystal.redact.format_table import TABLE
-from crystal.redact.work import MIN_UNITS, UNITS_PER_BYTE, TooDense, Work
+from crystal.redact.work import MIN_UNITS, UNITS_PER_BYTE, RedactionWork, TooDenseError
 
 REDACTOR = Redactor(b"a key of this machine")
 CALLS_PER_BYTE, MIN_CALLS = 1.5, 40_000
@@ -110,11 +110,11 @@ def test_lines_of_a_transcript_with_a_new_short_text_each_cost_no_more_than_thei
 
 
 def test_work_ends_when_the_share_and_the_reserve_are_spent() -> None:
-    whole = Work(1000)
-    part = Work(100, whole)
+    whole = RedactionWork(1000)
+    part = RedactionWork(100, whole)
     part.spend(100 * UNITS_PER_BYTE + 1)
     assert (part.left, whole.left) == (0, 1000 * UNITS_PER_BYTE + MIN_UNITS - 1)
-    with pytest.raises(TooDense):
+    with pytest.raises(TooDenseError):
         part.spend(whole.left + 1)
 
 

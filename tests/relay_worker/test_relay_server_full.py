@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from relay_worker.errors import CannotServe, Refusal
+from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.model import NewBody
 from relay_worker.store import files, objects, operator
 from tests.support.relay_server import DAY, NOW, OpenStore, sealed
@@ -27,7 +27,7 @@ class Disk(NamedTuple):
 
 
 def refused(opened: OpenStore, seq: int, size: int = 300) -> str:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(RequestRefusedError) as caught:
         opened.put(sealed(seq, size), seq)
     return caught.value.code
 
@@ -42,7 +42,7 @@ def test_bodies_are_refused_while_acknowledging_still_has_room(tmp_path, monkeyp
         assert refused(opened, 4, LARGE) == "disk-full"
         digest = hashlib.sha256(b"x").digest()
         new = NewBody("default", 1, digest, b"x", None, resend=False, now=NOW)
-        with pytest.raises(Refusal, match="disk-full"):
+        with pytest.raises(RequestRefusedError, match="disk-full"):
             opened.run(opened.store.put(objects.put, new, bytes(16)))
         assert opened.put(body) == "duplicate"
         assert opened.get() == body
@@ -72,7 +72,7 @@ def tiny_disk(tmp_path: Path):
 def fill(opened: OpenStore, size: int) -> int:
     """Put until the disk is full; the seq that found no place."""
     seq = opened.state().head
-    with contextlib.suppress(Refusal):
+    with contextlib.suppress(RequestRefusedError):
         while seq := seq + 1:
             opened.put(sealed(seq, size), seq)
     assert refused(opened, seq, size) == "disk-full"
@@ -96,7 +96,7 @@ def test_a_backup_for_which_there_is_no_room_says_so_and_leaves_nothing(tiny_dis
     with OpenStore(tmp_path / "relay") as opened:
         for seq in range(1, 550):
             opened.put(sealed(seq, 130_000), seq)
-        with pytest.raises(CannotServe, match="disk is full"):
+        with pytest.raises(CannotServeError, match="disk is full"):
             operator.back_up(tmp_path / "relay", tiny_disk / "backup")
     assert list(tiny_disk.iterdir()) == []
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay_worker.crb1 import check_envelope
-from relay_worker.errors import CannotServe, Refusal
+from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.http import call
 from relay_worker.limits import Buckets, ChangeSignals, Slots, address_of, networks
 from relay_worker.model import Token
@@ -83,14 +83,14 @@ def test_scopes_name_prefixes_of_streams():
     ],
 )
 def test_other_scopes_are_refused(scopes):
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(RequestRefusedError) as caught:
         check_scopes(scopes)
     assert caught.value.code == "bad-request"
 
 
 @pytest.mark.parametrize("label", ["", "x" * 201, "a\nb", "\x00", "\ud800", "\u2028"])
 def test_other_labels_are_refused(label):
-    with pytest.raises(Refusal):
+    with pytest.raises(RequestRefusedError):
         check_label(label)
 
 
@@ -102,13 +102,13 @@ def test_a_changed_header_is_refused_where_the_relay_reads_it(at, flip):
     body = sealed(7)
     changed = body[:at] + bytes([body[at] ^ flip]) + body[at + 1 :]
     read = at < 5 or 24 <= at < 48 or at >= 112
-    with pytest.raises(Refusal, match="bad-envelope") if read else contextlib.nullcontext():
+    with pytest.raises(RequestRefusedError, match="bad-envelope") if read else contextlib.nullcontext():
         check_envelope(changed[:116], len(changed), stream=STREAM, seq=7)
 
 
 @given(st.integers(0, 147))
 def test_a_truncated_envelope_is_refused(length):
-    with pytest.raises(Refusal):
+    with pytest.raises(RequestRefusedError):
         check_envelope(sealed(7)[: min(length, 116)], length, stream=STREAM, seq=7)
 
 
@@ -161,7 +161,7 @@ def test_who_waits_too_long_for_a_slot_is_told_so():
     async def waiting() -> None:
         slots = Slots(1, 0.01)
         async with slots.one():
-            with pytest.raises(Refusal) as caught:
+            with pytest.raises(RequestRefusedError) as caught:
                 async with slots.one():
                     pass
             assert caught.value.code == "unavailable"
@@ -265,7 +265,7 @@ def test_every_setting_can_be_set_and_has_a_file_variant(tmp_path):
     ],
 )
 def test_a_wrong_value_is_refused_by_name(name, value):
-    with pytest.raises(CannotServe) as caught:
+    with pytest.raises(CannotServeError) as caught:
         load({f"CRYSTAL_RELAY_{name}": value})
     assert caught.value.exit_code == 2
 
@@ -273,7 +273,7 @@ def test_a_wrong_value_is_refused_by_name(name, value):
 def test_a_number_of_the_file_is_not_rounded(tmp_path):
     file = tmp_path / "relay.toml"
     file.write_text("max_blobs = 7.5\n")
-    with pytest.raises(CannotServe, match=r"max_blobs in .* is 7.5"):
+    with pytest.raises(CannotServeError, match=r"max_blobs in .* is 7.5"):
         load({}, file)
     file.write_text(f"quota_bytes = {2**60 + 1}\n")
     assert load({}, file).quota_bytes == 2**60 + 1
@@ -282,7 +282,7 @@ def test_a_number_of_the_file_is_not_rounded(tmp_path):
 def test_an_unknown_key_of_the_file_is_refused_and_an_unknown_variable_told(tmp_path):
     file = tmp_path / "relay.toml"
     file.write_text("max_blob = 7\n")
-    with pytest.raises(CannotServe, match="max_blob is not a setting"):
+    with pytest.raises(CannotServeError, match="max_blob is not a setting"):
         load({}, file)
     of_a_client = dict.fromkeys(("TOKEN", "TOKEN_FILE", "KEY", "KEY_PLACE", "URL", "LOCAL_MEMORY", "KEEP_DAYS"), "x")
     found = load({f"CRYSTAL_RELAY_{name}": "7" for name in ("MAX_BLOB", *of_a_client)})
@@ -304,7 +304,7 @@ def test_data_has_a_place_without_being_told(environ, end):
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:8600", "[::]:8600", "192.168.1.5:8600", "relay.example.org:8600"])
 def test_plain_http_to_a_network_has_to_be_meant(listen):
-    with pytest.raises(CannotServe, match="not loopback"):
+    with pytest.raises(CannotServeError, match="not loopback"):
         refuse_plain_http(Settings(listen=listen))
     refuse_plain_http(Settings(listen=listen, behind_proxy=True))
 

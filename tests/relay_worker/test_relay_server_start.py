@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from relay_worker.app import create_app
-from relay_worker.errors import CannotServe, Refusal
+from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.settings import Settings
 from relay_worker.store import blobs, connection, files, operator
 from tests.support.asgi_bridge import AsgiBridge
@@ -42,7 +42,7 @@ def test_files_without_a_row_are_swept_and_the_others_stay(opened):
 
 
 def test_a_second_server_on_the_same_data_is_refused(opened):
-    with pytest.raises(CannotServe, match="another crystal-relay"):
+    with pytest.raises(CannotServeError, match="another crystal-relay"):
         OpenStore(opened.folder)
     opened.put(sealed(1))
 
@@ -64,7 +64,7 @@ def test_what_is_not_a_relays_database_is_refused_untouched(tmp_path):
     other = tmp_path / "relay.db"
     for content in (b"hello", b"SQLite format 3\x00" + bytes(200)):
         other.write_bytes(content)
-        with pytest.raises(CannotServe, match="not a relay's"):
+        with pytest.raises(CannotServeError, match="not a relay's"):
             connection.prepare(other)
         assert other.read_bytes() == content
 
@@ -76,7 +76,7 @@ def test_a_newer_schema_is_refused_untouched(opened):
     db.execute("PRAGMA user_version = 99")
     db.close()
     before = path.read_bytes()
-    with pytest.raises(CannotServe, match="schema 99"):
+    with pytest.raises(CannotServeError, match="schema 99"):
         OpenStore(opened.folder)
     assert path.read_bytes() == before
 
@@ -107,7 +107,7 @@ def test_a_backup_of_a_serving_relay_serves_the_same(opened, tmp_path):
         assert copy.seqs() == [1, 2]
         assert all(copy.get(seq) == body for seq, body in bodies.items())
         assert copy.store.token(opened.text[4:20]) is not None
-    with pytest.raises(CannotServe, match="exists already"):
+    with pytest.raises(CannotServeError, match="exists already"):
         operator.back_up(opened.folder, target)
 
 
@@ -157,7 +157,7 @@ def test_a_store_that_cannot_be_written_is_not_ready_and_is_still_read(tmp_path)
         opened.put(body)
 
         async def full(*_: object) -> None:
-            raise Refusal("disk-full", "the relay's disk is full", retry_after=300)
+            raise RequestRefusedError("disk-full", "the relay's disk is full", retry_after=300)
 
         clock = [NOW]
         app = create_app(Settings(), opened.store, now=lambda: clock[0])

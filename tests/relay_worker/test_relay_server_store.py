@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from relay_worker.errors import Refusal
+from relay_worker.errors import RequestRefusedError
 from relay_worker.model import Limits
 from relay_worker.store import connection, files
 from tests.support.relay_server import DAY, NOW, STREAM, OpenStore, sealed
@@ -48,10 +48,10 @@ def test_another_blob_of_the_same_seq_changes_nothing(opened, size):
     opened.put(body)
     before = opened.files()
     for other in (sealed(1, size), sealed(1, size, tag=body[-32:])):
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(RequestRefusedError) as caught:
             opened.put(other)
         assert code_of(caught) == "blob-conflict"
-    with pytest.raises(Refusal):
+    with pytest.raises(RequestRefusedError):
         opened.put(sealed(1, size), resend=True)
     assert opened.get() == body
     assert opened.files() == before
@@ -73,7 +73,7 @@ def test_a_lost_or_shortened_file_is_said_to_be_lost_and_can_be_sent_again(opene
     for harm in (Path.unlink, lambda path: os.truncate(path, 1000)):
         opened.put(body, resend=True)
         harm(opened.files()[0])
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(RequestRefusedError) as caught:
             opened.get()
         assert code_of(caught) == "body-lost"
     assert opened.put(body, resend=True) == "replaced"
@@ -89,7 +89,7 @@ def test_what_was_acknowledged_is_remembered_without_its_body(opened, size):
     assert opened.put(body) == "duplicate"
     assert opened.seqs() == []
     for other in (sealed(1, size), sealed(1, size, tag=body[-32:])):
-        with pytest.raises(Refusal):
+        with pytest.raises(RequestRefusedError):
             opened.put(other)
     assert opened.put(body, resend=True) == "created"
     assert (opened.seqs(), opened.state().acked) == ([1], 1)
@@ -119,7 +119,7 @@ def test_a_blob_that_nobody_reads_expires_visibly_and_may_come_again(opened, siz
     later, changed = opened.streams(change)
     assert later > change
     assert [one.stream for one in changed] == [STREAM.hex()]
-    with pytest.raises(Refusal):
+    with pytest.raises(RequestRefusedError):
         opened.put(sealed(3, size), 3)
     assert opened.put(body, 3, now=NOW + 31 * DAY) == "created"
     assert opened.get(3) == body
@@ -139,11 +139,11 @@ def test_limits_refuse_before_anything_is_changed(tmp_path):
         opened.put(sealed(2), 2)
         refused = []
         for seq, size, stream in ((3, 300, STREAM), (1, LARGE + 401, b"b" * 16), (1, LARGE + 500, b"b" * 16)):
-            with pytest.raises(Refusal) as caught:
+            with pytest.raises(RequestRefusedError) as caught:
                 opened.put(sealed(seq, size, stream=stream), seq, stream=stream)
             refused.append(code_of(caught))
         opened.put(sealed(1, stream=b"b" * 16), stream=b"b" * 16)
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(RequestRefusedError) as caught:
             opened.put(sealed(1, stream=b"c" * 16), stream=b"c" * 16)
         assert [*refused, code_of(caught)] == ["stream-full", "account-full", "account-full", "too-many-streams"]
         assert not opened.files()
@@ -183,7 +183,7 @@ def test_of_two_blobs_for_one_place_one_wins_and_the_other_hears_of_it(opened):
         bodies = [sealed(seq // 2, LARGE if seq % 8 == 0 else 300) for seq in range(2, 42)]
         pairs = [opened.putting(body, number // 2 + 1) for number, body in enumerate(bodies)]
         done = await asyncio.gather(*pairs, return_exceptions=True)
-        return sorted("conflict" if isinstance(one, Refusal) else str(one) for one in done)
+        return sorted("conflict" if isinstance(one, RequestRefusedError) else str(one) for one in done)
 
     assert opened.run(race()) == ["conflict"] * 20 + ["created"] * 20
     assert opened.state().count == 20
@@ -217,7 +217,7 @@ def test_one_failing_job_fails_alone(opened):
     done = opened.run(mixed())
     assert done[:3] == ["created"] * 3
     assert isinstance(done[3], ZeroDivisionError)
-    assert isinstance(done[4], Refusal)
+    assert isinstance(done[4], RequestRefusedError)
     assert done[4].code == "unavailable"
     assert opened.seqs() == [1, 2, 3]
 
@@ -228,7 +228,7 @@ def test_a_full_disk_is_told_as_such_and_nothing_is_left(opened, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(files.os, "fsync", full)
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(RequestRefusedError) as caught:
             opened.put(sealed(1, LARGE))
     assert code_of(caught) == "disk-full"
     assert not opened.files()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.errors import Denied, ModelUnavailable
+from crystal.errors import DeniedError, ModelUnavailableError
 from crystal.search.deep import ChatAsker, Deep
 from crystal.search.deep.asker import MAX_CHARACTERS, PURPOSE
 from crystal.search.deep.expansion import variants_in
@@ -90,7 +90,7 @@ def test_an_answer_without_wordings_leaves_the_question_alone_and_says_so(answer
 
 def test_a_model_that_fails_leaves_the_question_alone_and_says_why():
     notes = []
-    assert expand(Says([Denied("the key is refused")]), QUESTION, now=NOW, note=notes.append) == (QUESTION,)
+    assert expand(Says([DeniedError("the key is refused")]), QUESTION, now=NOW, note=notes.append) == (QUESTION,)
     assert notes == ["no other wordings: the key is refused"]
 
 
@@ -174,7 +174,7 @@ def test_an_answer_without_an_order_changes_nothing_and_says_so(answer):
 
 def test_a_model_that_fails_changes_nothing_and_says_why():
     notes = []
-    assert rerank(Says([ModelUnavailable("example is down")]), QUESTION, PASSAGES, note=notes.append) is None
+    assert rerank(Says([ModelUnavailableError("example is down")]), QUESTION, PASSAGES, note=notes.append) is None
     assert notes == ["not put into order by a model: example is down"]
 
 
@@ -288,7 +288,7 @@ def test_nobody_waits_longer_than_the_deadline_for_a_silent_server(ledger):
 
 
 def test_a_model_that_cannot_be_had_says_why(ledger):
-    asker = ChatAsker(MissingModel(Denied("no key for openai")), ledger, 0.5, NOW, 1.0)
+    asker = ChatAsker(MissingModel(DeniedError("no key for openai")), ledger, 0.5, NOW, 1.0)
     deep = Deep(lambda _: asker, NOW)
     assert deep.expand(QUESTION) == (QUESTION,)
     assert deep.rerank(QUESTION, PASSAGES) is None

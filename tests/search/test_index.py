@@ -16,7 +16,7 @@ from crystal.search.index import bring_up_to_date
 from crystal.search.index.reader import Absent, open_index
 from crystal.search.index.refresh import check
 from crystal.store.search import vectors
-from crystal.store.search.scope import Scope, scope_of, where
+from crystal.store.search.scope import SearchScope, scope_of, where
 from tests.support.index_checks import (
     assert_says_what_the_store_says,
 )
@@ -35,7 +35,7 @@ def test_an_empty_store_has_an_empty_index(world):
     world.refresh()
     index = world.open()
     assert (index.size, index.documents) == (0, 0)
-    assert index.mask(Scope()) is None
+    assert index.mask(SearchScope()) is None
     assert index.frequency("alpha") == 0
     assert index.beginning("a", 5) == []
     assert [len(one) for one in index.scores([(["alpha"], 1.0)], None)] == [0, 0]

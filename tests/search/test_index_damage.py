@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from crystal.search.index import bring_up_to_date, folder_of, parts
-from crystal.search.index.files import IndexDamaged
+from crystal.search.index.files import IndexDamagedError
 from crystal.search.index.reader import Absent, open_index
 from crystal.search.index.refresh import check, drop
 from crystal.store.search.scope import where
@@ -134,13 +134,13 @@ def test_no_wrong_byte_that_keeps_its_time_does_more_than_damage(world):
             index = open_index(world.store, world.folder)
             if isinstance(index, Absent):
                 continue
-            with contextlib.suppress(IndexDamaged):
+            with contextlib.suppress(IndexDamagedError):
                 index.scores([([word], 1.0) for word in WORDS], None)
-            with contextlib.suppress(IndexDamaged):
+            with contextlib.suppress(IndexDamagedError):
                 index.beginning("a", 3)
-            with contextlib.suppress(IndexDamaged):
+            with contextlib.suppress(IndexDamagedError):
                 index.nearest(generation, query, 10, None)
-            with contextlib.suppress(IndexDamaged):
+            with contextlib.suppress(IndexDamagedError):
                 index.mask(where("id > 0"))
         path.write_bytes(whole)
         os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))

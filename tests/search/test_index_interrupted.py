@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from crystal.search.index import bring_up_to_date, step
-from crystal.search.index.files import IndexDamaged
+from crystal.search.index.files import IndexDamagedError
 from crystal.search.index.reader import Absent, open_index
 from crystal.search.index.refresh import check, refresh
 from crystal.store import Store
@@ -109,7 +109,7 @@ def test_searches_go_on_while_the_index_changes(world, tmp_path):
                         found = set(index.take("id", np.flatnonzero(own)).tolist())
                         assert found <= ids
                         assert index.documents == len(ids)
-                        with contextlib.suppress(IndexDamaged):
+                        with contextlib.suppress(IndexDamagedError):
                             near, _ = index.nearest(1, np.ones(DIMENSION, np.float32), 10, None)
                             assert set(index.take("id", near).tolist()) <= ids
         except BaseException as error:  # noqa: BLE001 - told to the one who waits
@@ -136,7 +136,7 @@ def test_two_that_refresh_at_once_do_no_harm(world):
     world.add(100)
     world.refresh()
     world.add(50)
-    other = step.Step(world.store, world.folder, NOW, lambda: False)
+    other = step.IndexStep(world.store, world.folder, NOW, lambda: False)
     real = index_log.change
 
     def first(*values):

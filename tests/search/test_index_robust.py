@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from crystal.app import background, maintenance
-from crystal.errors import Unavailable
+from crystal.errors import UnavailableError
 from crystal.search.index import bring_up_to_date, files, parts, refresh, step
 from crystal.search.index.reader import Absent, open_index
 from crystal.search.index.refresh import check, drop
@@ -35,7 +35,7 @@ def full(*_):
 def test_on_a_full_disk_nothing_is_lost_and_nothing_left(world, monkeypatch):
     world.add(30)
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(Unavailable, match="No space left"):
+    with pytest.raises(UnavailableError, match="No space left"):
         maintenance.index(world.store, NOW, 1e12)
     assert list(world.folder.iterdir()) == []
     monkeypatch.undo()
@@ -99,7 +99,7 @@ def test_damage_that_does_not_end_is_told_as_an_error_of_the_disk(world, monkeyp
     monkeypatch.setattr(step, "build_part", broken)
     with pytest.raises(OSError, match="cannot be put together"):
         bring_up_to_date(world.store, now=NOW)
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         maintenance.index(world.store, NOW, 1e12)
 
 
@@ -211,7 +211,7 @@ def test_an_index_made_anew_is_not_taken_for_the_one_before(world):
     before = index_log.read_state(world.store)
     (lost,) = world.add(text="xyzzyplugh")
     assert world.open().find([lost]).tolist() != [-1]
-    stale = step.Step(world.store, world.folder, NOW, lambda: False)
+    stale = step.IndexStep(world.store, world.folder, NOW, lambda: False)
     real = index_log.change
 
     def first(*values):
@@ -281,7 +281,7 @@ def test_another_store_of_the_same_name_is_read_anew(world, tmp_path):
 
 def test_a_lasting_problem_is_told_once(monkeypatch):
     def fails(*_):
-        raise Unavailable("the search index cannot be written: No space left on device")
+        raise UnavailableError("the search index cannot be written: No space left on device")
 
     monkeypatch.setattr(background.maintenance, "index", fails)
     monkeypatch.setattr(background, "is_worth_while", lambda _: True)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from crystal.errors import NotConfigured, Unavailable, UsageProblem
+from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 from crystal.model.recall import Filters
 from crystal.search.results import freshness
 from crystal.store import Store
@@ -129,7 +129,7 @@ def test_a_question_without_words_finds_nothing_and_does_not_raise(store, query)
 
 def test_limits_out_of_range_are_named(store):
     for limit in (0, -1, 10_000):
-        with pytest.raises(UsageProblem, match=str(limit)):
+        with pytest.raises(UsageError, match=str(limit)):
             search(store, None, "x", limit=limit, now=NOW)
 
 
@@ -272,7 +272,7 @@ def test_missing_vectors_are_counted_while_the_rest_is_hybrid(store):
     assert any("1 chunk " in note for note in result.notes)
 
 
-@pytest.mark.parametrize("failure", [Unavailable("the provider is away"), NotConfigured("no key for it")])
+@pytest.mark.parametrize("failure", [UnavailableError("the provider is away"), NotConfiguredError("no key for it")])
 def test_an_embedder_that_fails_costs_only_meaning(store, failure):
     uuid = add_turn(store, "a car")
     embed_all(store, Meaning())

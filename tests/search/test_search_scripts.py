@@ -7,7 +7,7 @@ import pytest
 from crystal.embedding.choice import make_embedder
 from crystal.embedding.late import StaticLate, TransformerLate
 from crystal.embedding.static import static_model
-from crystal.errors import ModelUnavailable
+from crystal.errors import ModelUnavailableError
 from crystal.search.deep import Deep
 from crystal.store.search import vectors
 from crystal.text.query import parse_query
@@ -153,7 +153,7 @@ def test_who_cannot_be_reached_is_asked_once_and_only_what_is_shown_is_put_into_
     class Gone:
         def ask(self, prompt, *, most_tokens):
             asked.append(prompt)
-            raise ModelUnavailable("nobody is there")
+            raise ModelUnavailableError("nobody is there")
 
     deep = Deep(lambda _seconds: Gone(), NOW)
     assert deep.expand("why?") == ("why?",)
@@ -171,7 +171,7 @@ def test_who_cannot_be_reached_is_asked_once_and_only_what_is_shown_is_put_into_
 def test_a_transformer_that_fails_leaves_the_table_to_compare():
     class Damaged:
         def token_vectors(self, texts):
-            raise ModelUnavailable("its file is damaged")
+            raise ModelUnavailableError("its file is damaged")
 
     table = StaticLate(static_model())
     asked = ("the garden", ["a garden gnome", "nothing"], lambda _word: 1.0)

@@ -8,10 +8,10 @@ from array import array
 import numpy as np
 import pytest
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.model.recall import Filters
 from crystal.search.deep import Deep
-from crystal.search.index.files import IndexDamaged
+from crystal.search.index.files import IndexDamagedError
 from crystal.search.index.reader import Index
 from crystal.search.request import How, MemorySource
 from tests.support.ranked_by import each_way, search, search_home_first  # noqa: F401 - a fixture
@@ -188,7 +188,7 @@ def test_what_waits_for_its_vector_is_named(store):
 
 
 def test_nobody_is_asked_for_another_order():
-    with pytest.raises(UsageProblem, match="deep search has an order of its own"):
+    with pytest.raises(UsageError, match="deep search has an order of its own"):
         How(fusion="similarity", deep=Deep(None, NOW, []))
 
 
@@ -237,7 +237,7 @@ def test_a_damaged_index_changes_nothing(store, monkeypatch):
 
     def rotten(index, *args):
         if index._files:
-            raise IndexDamaged("a bit has changed")
+            raise IndexDamagedError("a bit has changed")
         return nearest(index, *args)
 
     monkeypatch.setattr(Index, "nearest", rotten)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal.errors import NotFound, UsageProblem
-from crystal.sessions.reading import Target, find_session, find_target, read, sessions
+from crystal.errors import NotFoundError, UsageError
+from crystal.sessions.reading import ShowTarget, find_session, find_target, read, sessions
 from crystal.store.sessions.conversations import place_of_chunk
 from tests.support.store_factory import DAY, HOUR, NOW, SESSION, add_turn, chunk_id, open_store
 
@@ -133,7 +133,7 @@ def test_a_session_is_found_by_a_unique_beginning(store):
 def test_an_ambiguous_beginning_lists_the_sessions(store):
     for number in range(12):
         add_turn(store, "x", session=f"abc{number:02}", ts=NOW + number)
-    with pytest.raises(UsageProblem, match=r"abc11.*abc04, \.\.\.") as caught:
+    with pytest.raises(UsageError, match=r"abc11.*abc04, \.\.\.") as caught:
         find_target(store, "abc")
     assert caught.value.exit_code == 2
 
@@ -141,7 +141,7 @@ def test_an_ambiguous_beginning_lists_the_sessions(store):
 @pytest.mark.parametrize("wanted", ["nope", "", "  ", "999", "9" * 40, "-1", "²", "%", "\ud800", "\x00"])
 def test_what_names_nothing_is_not_found(store, wanted):
     add_turn(store, "x")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         find_target(store, wanted)
 
 
@@ -149,7 +149,7 @@ def test_a_number_is_a_hit_before_it_is_the_beginning_of_a_session(store):
     uuid = add_turn(store, "x", session="1000-digits")
     add_turn(store, "y", session="7")
     assert find_target(store, "1").chunk == chunk_id(store, uuid)
-    assert find_target(store, "7") == Target(store.value("SELECT id FROM sessions WHERE session_id = '7'"))
+    assert find_target(store, "7") == ShowTarget(store.value("SELECT id FROM sessions WHERE session_id = '7'"))
     assert find_target(store, "1000").chunk is None
 
 
@@ -202,5 +202,5 @@ def test_sessions_in_which_nothing_was_said_are_not_listed(store):
 
 
 def test_a_limit_of_none_is_named(store):
-    with pytest.raises(UsageProblem, match="0"):
+    with pytest.raises(UsageError, match="0"):
         sessions(store, limit=0)

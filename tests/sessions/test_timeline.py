@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crystal import Crystal
-from crystal.errors import CrystalError, UsageProblem
+from crystal.errors import CrystalError, UsageError
 from crystal.model.capture import MIRROR_IDS
 from crystal.sessions.timeline import messages, timeline
 from crystal.store import Store
@@ -54,7 +54,7 @@ def test_an_unknown_project_is_explained_and_a_wild_number_refused(store: Store)
     found, notes = messages(store, project="shopp")
     assert (found, "did you mean shop" in notes[0]) == ([], True)
     for limit in (0, -1, 1_001):
-        with pytest.raises(UsageProblem):
+        with pytest.raises(UsageError):
             messages(store, limit=limit)
 
 

@@ -11,7 +11,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from crystal.errors import CrystalError, NotConfigured, StoreBusy, StoreDamaged, StoreForeign, StoreFull
+from crystal.errors import (
+    CrystalError,
+    ForeignStoreError,
+    NotConfiguredError,
+    StoreBusyError,
+    StoreDamagedError,
+    StoreFullError,
+)
 from crystal.store import Store, connection, migrate
 
 
@@ -108,7 +115,7 @@ def test_a_foreign_file_is_refused_untouched(path: Path, content: bytes) -> None
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     for opened in (Store.open, Store.open_existing):
-        with pytest.raises(StoreForeign, match="not a crystal store"):
+        with pytest.raises(ForeignStoreError, match="not a crystal store"):
             opened(path)
     assert path.read_bytes() == content
     assert [one.name for one in path.parent.iterdir()] == [path.name]
@@ -121,7 +128,7 @@ def test_another_programs_database_is_refused_untouched(path: Path) -> None:
     theirs.commit()
     theirs.close()
     before = path.read_bytes()
-    with pytest.raises(StoreForeign):
+    with pytest.raises(ForeignStoreError):
         Store.open(path)
     assert path.read_bytes() == before
 
@@ -131,13 +138,13 @@ def test_a_newer_store_is_refused_untouched(path: Path) -> None:
         store.execute(f"PRAGMA user_version = {migrate.newest() + 1}")
     before = path.read_bytes()
     for opened in (Store.open, Store.open_existing):
-        with pytest.raises(StoreForeign, match="schema"):
+        with pytest.raises(ForeignStoreError, match="schema"):
             opened(path)
     assert path.read_bytes() == before
 
 
 def test_reading_a_store_that_is_not_there_makes_none(path: Path) -> None:
-    with pytest.raises(NotConfigured):
+    with pytest.raises(NotConfiguredError):
         Store.open_existing(path)
     assert not path.parent.exists()
 
@@ -159,7 +166,7 @@ def test_a_transaction_that_fails_leaves_nothing(path: Path) -> None:
 def test_a_busy_store_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 20)
     with Store.open(path) as one, Store.open(path) as two, one.transaction():
-        with pytest.raises(StoreBusy) as caught:
+        with pytest.raises(StoreBusyError) as caught:
             two.execute("BEGIN IMMEDIATE")
         assert caught.value.hint
 
@@ -170,7 +177,7 @@ def test_a_damaged_store_says_so(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[4096 * 2 :] = os.urandom(len(data) - 4096 * 2)
     path.write_bytes(bytes(data))
-    with pytest.raises(StoreDamaged) as caught:
+    with pytest.raises(StoreDamagedError) as caught:
         _read_all(path)
     assert caught.value.exit_code == 6
 
@@ -187,7 +194,7 @@ def test_a_full_disk_says_so(path: Path) -> None:
         pages = store.value("PRAGMA page_count")
         store.value(f"PRAGMA max_page_count = {pages}")
         rows = [(str(number), "x" * 1000) for number in range(2000)]
-        with pytest.raises(StoreFull), store.transaction():
+        with pytest.raises(StoreFullError), store.transaction():
             store.execute_many("INSERT INTO meta VALUES (?, ?)", rows)
         assert store.value("SELECT count(*) FROM meta") == 0
 

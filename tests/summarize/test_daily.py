@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.model.capture import Project
 from crystal.store import Store
 from crystal.store.problems import find_problem
@@ -261,7 +261,7 @@ def test_a_session_that_cannot_be_logged_does_not_hold_up_the_others(tmp_path: P
 
         def folder(agent: str) -> Path:
             if "/" in agent:
-                raise UsageProblem(f"agent id {agent!r} cannot be used")
+                raise UsageError(f"agent id {agent!r} cannot be used")
             return tmp_path / agent
 
         report = log_sessions(store, agent_folder=folder, now=START, tz=UTC, idle_ms=IDLE)

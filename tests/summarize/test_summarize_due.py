@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.errors import ModelUnavailable, NotConfigured
+from crystal.errors import ModelUnavailableError, NotConfiguredError
 from crystal.store.capture.turns import end_session
 from crystal.store.costs import DAY_MS, spent_since, totals
 from crystal.store.problems import find_problem
@@ -206,14 +206,14 @@ def test_whatever_the_model_does_there_is_a_simple_summary_and_the_books_are_rig
 def test_a_missing_key_leaves_simple_summaries_and_says_why(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         say(store, CHAT)
-        model = MissingModel(NotConfigured("there is no API key for openai"))
+        model = MissingModel(NotConfiguredError("there is no API key for openai"))
         assert run(store, tmp_path, model).deferred == 1
         assert totals(store) == []
     assert 'instead: "there is no API key for openai"' in files(tmp_path)[NAME]
 
 
 def test_after_an_outage_the_model_is_left_alone_then_writes_what_was_deferred(tmp_path: Path) -> None:
-    down = Fake([ModelUnavailable("example is down")])
+    down = Fake([ModelUnavailableError("example is down")])
     with open_store(tmp_path) as store:
         for index in range(5):
             say(store, CHAT, session=f"s{index}")
@@ -235,7 +235,7 @@ def test_after_an_outage_the_model_is_left_alone_then_writes_what_was_deferred(t
 def test_a_server_that_asks_for_a_longer_wait_gets_it(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         say(store, CHAT)
-        run(store, tmp_path, Fake([ModelUnavailable("slow down", seconds=7200)]))
+        run(store, tmp_path, Fake([ModelUnavailableError("slow down", seconds=7200)]))
         problem = find_problem(store, ROOM)
         assert problem is not None
         assert problem.retry_at == LATER + 2 * HOUR
@@ -302,6 +302,6 @@ def test_a_model_that_comes_later_rewrites_only_what_was_deferred_or_asked_for(t
 def test_a_free_choice_of_simple_forgets_the_outage(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         say(store, CHAT)
-        run(store, tmp_path, Fake([ModelUnavailable("down")]))
+        run(store, tmp_path, Fake([ModelUnavailableError("down")]))
         run(store, tmp_path, None)
         assert find_problem(store, ROOM) is None

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.store.sessions.sessions import Counts, Said, Session
+from crystal.store.sessions.sessions import Counts, SaidTurn, Session
 from crystal.summarize.deeds import deeds_of
 from crystal.summarize.markdown import file_stem, iso_time, new_summary_path, render
 from crystal.summarize.simple import summarize_simply
@@ -47,8 +47,8 @@ ugly = st.sampled_from(
 )
 
 
-def turns(*said: tuple[str, str]) -> list[Said]:
-    return [Said(index, role, text, None, index, None, len(text)) for index, (role, text) in enumerate(said, 1)]
+def turns(*said: tuple[str, str]) -> list[SaidTurn]:
+    return [SaidTurn(index, role, text, None, index, None, len(text)) for index, (role, text) in enumerate(said, 1)]
 
 
 def front_matter(text: str) -> dict[str, object]:
@@ -159,18 +159,18 @@ def test_topics_are_names_and_repeated_words_in_any_script_but_no_filler() -> No
 
 def test_files_and_commands_come_from_tool_calls_each_once() -> None:
     calls = [
-        Said(1, "tool_call", "Read: /home/ada/engine/a.py", "Read"),
-        Said(2, "tool_call", "Edit: /home/ada/engine/a.py\nold_string: x\nnew_string: y", "Edit"),
-        Said(3, "tool_call", "Write: /etc/other\ncontent: Read: /not/this", "Write"),
-        Said(4, "tool_call", "NotebookEdit: /home/ada/engine/n.ipynb", "NotebookEdit"),
-        Said(5, "tool_call", "mcp__files__read_file: /home/ada/engine/b.md", "mcp__files__read_file"),
-        Said(6, "tool_call", "Bash: git status\ndescription: Show status\ntimeout: 5", "Bash"),
-        Said(7, "tool_call", "Bash: git status", "Bash"),
-        Said(8, "tool_call", "Bash: cat <<'E' > `x`\nbody\nE\ndescription: heredoc", "Bash"),
-        Said(9, "tool_call", "Glob: **/*.py\npath: /home/ada", "Glob"),
-        Said(10, "tool_call", "Bash", "Bash"),
-        Said(11, "tool_call", "Read", None),
-        Said(12, "tool_call", "description: no command", "Bash"),
+        SaidTurn(1, "tool_call", "Read: /home/ada/engine/a.py", "Read"),
+        SaidTurn(2, "tool_call", "Edit: /home/ada/engine/a.py\nold_string: x\nnew_string: y", "Edit"),
+        SaidTurn(3, "tool_call", "Write: /etc/other\ncontent: Read: /not/this", "Write"),
+        SaidTurn(4, "tool_call", "NotebookEdit: /home/ada/engine/n.ipynb", "NotebookEdit"),
+        SaidTurn(5, "tool_call", "mcp__files__read_file: /home/ada/engine/b.md", "mcp__files__read_file"),
+        SaidTurn(6, "tool_call", "Bash: git status\ndescription: Show status\ntimeout: 5", "Bash"),
+        SaidTurn(7, "tool_call", "Bash: git status", "Bash"),
+        SaidTurn(8, "tool_call", "Bash: cat <<'E' > `x`\nbody\nE\ndescription: heredoc", "Bash"),
+        SaidTurn(9, "tool_call", "Glob: **/*.py\npath: /home/ada", "Glob"),
+        SaidTurn(10, "tool_call", "Bash", "Bash"),
+        SaidTurn(11, "tool_call", "Read", None),
+        SaidTurn(12, "tool_call", "description: no command", "Bash"),
     ]
     deeds = deeds_of(calls, below="/home/ada/engine/")
     assert deeds.files == (
@@ -184,8 +184,8 @@ def test_files_and_commands_come_from_tool_calls_each_once() -> None:
 
 def test_a_folder_that_only_begins_alike_is_not_the_projects() -> None:
     calls = [
-        Said(1, "tool_call", "Read: /home/ada/engineering/a.py", "Read"),
-        Said(2, "tool_call", r"Read: C:\w\e\a.py", "Read"),
+        SaidTurn(1, "tool_call", "Read: /home/ada/engineering/a.py", "Read"),
+        SaidTurn(2, "tool_call", r"Read: C:\w\e\a.py", "Read"),
     ]
     assert [file.path for file in deeds_of(calls, below="/home/ada/engine").files] == [
         "/home/ada/engineering/a.py",
@@ -199,7 +199,7 @@ def test_a_folder_that_only_begins_alike_is_not_the_projects() -> None:
     anything | st.none(),
 )
 def test_no_tool_call_makes_it_fail(calls: list[tuple[str | None, str]], below: str | None) -> None:
-    said = [Said(1, "tool_call", f"{tool}: {text}" if text else text, tool) for tool, text in calls]
+    said = [SaidTurn(1, "tool_call", f"{tool}: {text}" if text else text, tool) for tool, text in calls]
     deeds = deeds_of(said, below=below)
     for line in (*deeds.commands, *(file.path for file in deeds.files)):
         assert len(line.splitlines()) == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.store import Store
 from crystal.store.costs import spent_since
 from crystal.store.problems import find_problem
@@ -156,7 +156,7 @@ def test_a_file_that_cannot_be_written_is_reported_and_written_later(
 def test_one_session_with_an_impossible_place_does_not_stop_the_others(tmp_path: Path) -> None:
     def folder(agent: str) -> Path:
         if agent == "bad agent":
-            raise UsageProblem("agent id 'bad agent' cannot be used")
+            raise UsageError("agent id 'bad agent' cannot be used")
         return tmp_path / agent
 
     with open_store(tmp_path) as store:

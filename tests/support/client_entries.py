@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crystal.install.clients.table import Entry
+from crystal.install.clients.table import ServerCommand
 
-ENTRY = Entry("/venv/bin/crystal", ("mcp",), {"LDM_HOME": "/home/user/my memory"})
-OLDER = Entry("/old venv/bin/crystal", ("mcp",), {"CRYSTAL_CONFIG": "/old.toml"})
+ENTRY = ServerCommand("/venv/bin/crystal", ("mcp",), {"LDM_HOME": "/home/user/my memory"})
+OLDER = ServerCommand("/old venv/bin/crystal", ("mcp",), {"CRYSTAL_CONFIG": "/old.toml"})

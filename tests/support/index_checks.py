@@ -9,7 +9,7 @@ import pytest
 
 from crystal.search.index.terms import query_terms
 from crystal.store.search import vectors
-from crystal.store.search.scope import Scope
+from crystal.store.search.scope import SearchScope
 from tests.support.index_store import reference, vector
 
 
@@ -18,7 +18,7 @@ def terms_of(world, *texts):
 
 
 def live(index):
-    mask = index.mask(Scope())
+    mask = index.mask(SearchScope())
     return np.ones(index.size, np.bool_) if mask is None else mask
 
 

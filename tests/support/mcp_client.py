@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 from crystal.mcp.arguments import checked
 from crystal.mcp.asker import ClientContext
 from crystal.mcp.catalog import ALIASES, TOOLS
-from crystal.mcp.offer import CrystalOffer, Settings
-from crystal.mcp.server import Offer, Server
+from crystal.mcp.offer import CrystalOffer, McpSettings
+from crystal.mcp.server import Server, ServerMethods
 from crystal.mcp.wire import Wire
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,7 +100,7 @@ class Process(Talk):
 
 
 @contextmanager
-def served(offer: Offer) -> Iterator[Talk]:
+def served(offer: ServerMethods) -> Iterator[Talk]:
     """A server in a thread of this process."""
     there, here = os.pipe(), os.pipe()
     with (
@@ -120,7 +120,7 @@ def served(offer: Offer) -> Iterator[Talk]:
 
 
 def crystal_offer(asker: ClientContext | None = None, *, aliases: bool = True, room: int = 20_000) -> CrystalOffer:
-    return CrystalOffer(asker or ClientContext(), lambda: Settings(aliases, room))
+    return CrystalOffer(asker or ClientContext(), lambda: McpSettings(aliases, room))
 
 
 class Tools:

@@ -12,7 +12,7 @@ from crystal.store import Store
 from crystal.store.health import checks
 from crystal.store.search.vectors import ensure_generation, pending_chunks, promote, put_vectors
 from crystal.store.sync.mirror_content import KINDS
-from crystal.sync.errors import NotAtRelay
+from crystal.sync.errors import NotAtRelayError
 from crystal.sync.mirror import Mirror, manifest, on_told, publish
 from tests.support.embedding_store import Dice
 from tests.support.store_factory import NOW, open_store
@@ -39,7 +39,7 @@ class FakeRelay:
     def get_object(self, object_id: bytes) -> bytes:
         self.fail("get")
         if object_id not in self.kept:
-            raise NotAtRelay("no such object")
+            raise NotAtRelayError("no such object")
         self.fetched += len(self.kept[object_id])
         return self.spoil(object_id, self.kept[object_id])
 

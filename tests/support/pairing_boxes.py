@@ -15,7 +15,7 @@ from crystal.app.sync import pair_device, pair_home
 from crystal.config.edit import set_value
 from crystal.config.load import load_config
 from crystal.sync.client import RelayClient
-from crystal.sync.errors import RelayUnavailable
+from crystal.sync.errors import RelayUnavailableError
 from crystal.sync.keys.codes import parse_code
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import RelayToken, write_key, write_token
@@ -125,7 +125,7 @@ class Pairs:
         with self.client() as client:
             numbers = []
             for _ in range(8):
-                with contextlib.suppress(RelayUnavailable):
+                with contextlib.suppress(RelayUnavailableError):
                     numbers.append(client.open_mailbox())
             for number in numbers:
                 client.close_mailbox(number)

@@ -10,7 +10,7 @@ import pytest
 
 from crystal.sync.keys.bundle import encode_bundle
 from crystal.sync.keys.codes import PairingCode
-from crystal.sync.keys.pairing import Pairing, PairingFailed
+from crystal.sync.keys.pairing import Pairing, PairingError
 from tests.support.pairing_bundle import bundle
 
 CODE = PairingCode(7, ("apple", "river", "stone"))
@@ -78,10 +78,10 @@ def ended(side: Pairing) -> bool:
     good = Both()
     good.run()
     for message in good.messages:
-        with pytest.raises(PairingFailed, match="has ended"):
+        with pytest.raises(PairingError, match="has ended"):
             side.take(message)
-    with pytest.raises(PairingFailed, match="has ended"):
+    with pytest.raises(PairingError, match="has ended"):
         side.send(b"")
-    with pytest.raises(PairingFailed):
+    with pytest.raises(PairingError):
         _ = side.words
     return True

@@ -18,7 +18,7 @@ from crystal.app.sync.device import deliver_relay
 from crystal.app.sync.home import poll_relay
 from crystal.store.sync import inbox, outbox
 from crystal.sync.client import RelayClient
-from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import Channel
 from crystal.sync.keys.places import read_token
 from crystal.sync.sending import put_message
@@ -94,7 +94,7 @@ def say(pairs: Pairs, *texts: str) -> None:
         for text in texts:
             with machine.store.transaction():
                 payload = json.dumps({"v": 1, "kind": text}).encode()
-                put_message(machine.store, link, payload, kind=Kind.CONTROL, lane="live", now=5)
+                put_message(machine.store, link, payload, kind=PayloadKind.CONTROL, lane="live", now=5)
 
 
 def deliver(pairs: Pairs) -> None:

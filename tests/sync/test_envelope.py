@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crystal.errors import Denied
+from crystal.errors import DeniedError
 from crystal.sync.envelope.blob import open_blob, seal_parts, tag_of
-from crystal.sync.envelope.content import MAX_RAW, PART_BYTES, Kind, padded_length
+from crystal.sync.envelope.content import MAX_RAW, PART_BYTES, PayloadKind, padded_length
 from crystal.sync.envelope.header import (
     HEADER_BYTES,
     MAX_BLOB,
@@ -27,7 +27,7 @@ from crystal.sync.envelope.header import (
     read_header,
 )
 from crystal.sync.envelope.link import keys_of_link, link_keys
-from crystal.sync.envelope.refusals import Malformed, Refused, UnknownVersion
+from crystal.sync.envelope.refusals import EnvelopeError, MalformedError, UnknownVersionError
 from tests.support.envelope_blobs import KEYS, LINE, MAKE, NOW, SALT, SECRET, STREAM, opened, sealed
 
 MAX_PLAINTEXT = 8_257_536
@@ -46,7 +46,7 @@ def noise(length: int) -> bytes:
     payload=st.binary(max_size=3000)
     | st.builds(lambda text, times: text * times, st.binary(max_size=40), st.integers(0, 4000)),
     channel=st.sampled_from(Channel),
-    kind=st.sampled_from(Kind),
+    kind=st.sampled_from(PayloadKind),
     stream=st.binary(min_size=16, max_size=16),
     seq=st.integers(2, MAX_SEQ),
     prev=st.binary(min_size=32, max_size=32),
@@ -149,7 +149,7 @@ def collected(blobs: list[bytes], seq: int, prev: bytes) -> bytes:
     for at, blob in enumerate(blobs):
         found = opened(blob, seq=seq + at, prev=prev)
         assert found.header.more is (at < len(blobs) - 1)
-        assert (found.kind, found.created_at) == (Kind.RAW, NOW)
+        assert (found.kind, found.created_at) == (PayloadKind.RAW, NOW)
         payload += found.payload
         prev = found.tag
     return payload
@@ -255,7 +255,7 @@ def test_a_mirrors_key_makes_a_link_of_its_own() -> None:
     mirror = keys_of_link(SALT)
     blob = sealed(keys=mirror, channel=Channel.MIRROR)
     assert opened(blob, mirror, channel=2).payload == LINE
-    with pytest.raises(Refused):
+    with pytest.raises(EnvelopeError):
         opened(blob, channel=2)
 
 
@@ -283,33 +283,33 @@ def test_a_header_is_read_without_a_key() -> None:
 @pytest.mark.parametrize(
     ("change", "code", "kind"),
     [
-        ({"magic": b"CRB2"}, "magic", Malformed),
-        ({"version": 2}, "version", UnknownVersion),
-        ({"suite": 2}, "suite", UnknownVersion),
-        ({"flags": 2}, "flags", UnknownVersion),
-        ({"channel": 9}, "unknown-channel", UnknownVersion),
-        ({"seq": 0}, "seq-range", Malformed),
-        ({"seq": 2**63}, "seq-range", Malformed),
-        ({"prev": SALT}, "first-prev", Malformed),
-        ({"length": 1039}, "length", Malformed),
+        ({"magic": b"CRB2"}, "magic", MalformedError),
+        ({"version": 2}, "version", UnknownVersionError),
+        ({"suite": 2}, "suite", UnknownVersionError),
+        ({"flags": 2}, "flags", UnknownVersionError),
+        ({"channel": 9}, "unknown-channel", UnknownVersionError),
+        ({"seq": 0}, "seq-range", MalformedError),
+        ({"seq": 2**63}, "seq-range", MalformedError),
+        ({"prev": SALT}, "first-prev", MalformedError),
+        ({"length": 1039}, "length", MalformedError),
     ],
 )
-def test_a_header_that_is_wrong_is_not_read(change: dict[str, object], code: str, kind: type[Refused]) -> None:
+def test_a_header_that_is_wrong_is_not_read(change: dict[str, object], code: str, kind: type[EnvelopeError]) -> None:
     length = change.pop("length", 1040)
     with pytest.raises(kind) as refused:
         read_header(MAKE["head"](length, **change) + bytes(1072))
     assert refused.value.code == code
-    assert isinstance(refused.value, Denied)
+    assert isinstance(refused.value, DeniedError)
 
 
 @pytest.mark.parametrize("length", [0, 1, 31])
 def test_what_is_shorter_than_a_tag_has_none(length: int) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedError):
         tag_of(bytes(length))
 
 
 def test_documents_that_replace_each_other_need_no_chain() -> None:
-    blob = sealed(b"{}", channel=Channel.RECEIPTS, kind=Kind.CONTROL, seq=900, prev=ZERO_TAG)
+    blob = sealed(b"{}", channel=Channel.RECEIPTS, kind=PayloadKind.CONTROL, seq=900, prev=ZERO_TAG)
     assert open_blob(blob, KEYS, channel=5, stream=STREAM, seq=900, prev=None).payload == b"{}"
 
 

@@ -16,7 +16,14 @@ from crystal.sync.envelope.blob import tag_of
 from crystal.sync.envelope.content import MAX_RAW
 from crystal.sync.envelope.header import MAX_BLOB
 from crystal.sync.envelope.link import link_keys
-from crystal.sync.envelope.refusals import Forked, Malformed, Misplaced, Refused, Tampered, WrongKey
+from crystal.sync.envelope.refusals import (
+    EnvelopeError,
+    ForkedError,
+    MalformedError,
+    MisplacedError,
+    TamperedError,
+    WrongKeyError,
+)
 from tests.support.envelope_blobs import KEYS, MAKE, SALT, SECRET, STREAM, opened, sealed
 
 BLOB = sealed()
@@ -26,7 +33,7 @@ def code_of(candidate: bytes, **change: object) -> str:
     """Why it is refused, or ``accepted``."""
     try:
         opened(candidate, **change)
-    except Refused as refused:
+    except EnvelopeError as refused:
         return refused.code
     return "accepted"
 
@@ -87,10 +94,10 @@ def other_keys() -> Iterator[tuple[str, bytes, str]]:
 )
 def test_another_device_generation_root_or_direction_opens_nothing(secret: bytes, direction: str) -> None:
     theirs = link_keys(secret, direction)  # type: ignore[arg-type]
-    with pytest.raises(WrongKey) as ours:
+    with pytest.raises(WrongKeyError) as ours:
         opened(sealed(keys=theirs))
     assert ours.value.code == "key"
-    with pytest.raises(WrongKey):
+    with pytest.raises(WrongKeyError):
         opened(BLOB, theirs)
     # Nor when their blob is made to name our key: the tag tells.
     named = sealed(keys=theirs)
@@ -116,14 +123,14 @@ def test_a_blob_fits_its_own_place_and_no_other() -> None:
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
-        ({"channel": 2}, Misplaced),
-        ({"stream": bytes(16)}, Misplaced),
-        ({"seq": 7}, Misplaced),
-        ({"prev": SALT}, Forked),
+        ({"channel": 2}, MisplacedError),
+        ({"stream": bytes(16)}, MisplacedError),
+        ({"seq": 7}, MisplacedError),
+        ({"prev": SALT}, ForkedError),
     ],
 )
-def test_the_class_says_what_can_be_done(change: dict[str, object], kind: type[Refused]) -> None:
-    with pytest.raises(Refused) as refused:
+def test_the_class_says_what_can_be_done(change: dict[str, object], kind: type[EnvelopeError]) -> None:
+    with pytest.raises(EnvelopeError) as refused:
         opened(sealed(seq=2, prev=b"\xbe" * 32), **({"seq": 2, "prev": b"\xbe" * 32} | change))
     assert type(refused.value) is kind
 
@@ -162,7 +169,7 @@ def test_nothing_is_decoded_before_the_tag_fits(monkeypatch: pytest.MonkeyPatch)
     for at in range(116, len(BLOB)):
         changed = bytearray(BLOB)
         changed[at] ^= 0xFF
-        with pytest.raises(Tampered):
+        with pytest.raises(TamperedError):
             opened(bytes(changed))
 
 
@@ -247,7 +254,7 @@ def test_garbage_with_a_valid_tag_is_refused_too() -> None:
             inner[draw.randrange(80)] = draw.randrange(256)
         try:
             found = opened(MAKE["sealed"](bytes(inner)))
-        except Refused:
+        except EnvelopeError:
             continue
         assert len(found.payload) == int.from_bytes(inner[12:16], "big") <= MAX_RAW
 
@@ -281,6 +288,6 @@ def test_the_largest_that_is_allowed_takes_a_small_multiple_of_itself() -> None:
 
 
 def test_a_blob_that_only_the_sender_can_have_made_names_the_sender() -> None:
-    """Refusals after the tag say ``Malformed``: fetching again would not help."""
-    with pytest.raises(Malformed):
+    """Refusals after the tag say ``MalformedError``: fetching again would not help."""
+    with pytest.raises(MalformedError):
         opened(MAKE["sealed"](MAKE["plain"](pad_at=1023)))

@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.hmac import HMAC
 
 import crystal.sync.envelope
 from crystal.sync.envelope.blob import open_blob
-from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.link import _expand, keys_of_link, link_keys
-from crystal.sync.envelope.refusals import Refused
+from crystal.sync.envelope.refusals import EnvelopeError
 from tests.support.docs_blocks import ROOT
 from tests.support.envelope_blobs import KNOWN, LINE, MAKE, SECRET, VECTORS, opened, sealed
 
@@ -59,7 +59,7 @@ def test_a_valid_vector_opens_to_what_it_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case["result"] == "invalid"])
 def test_an_invalid_vector_is_refused_for_its_reason(name: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(EnvelopeError) as refused:
         open_case(CASES[name])
     assert refused.value.code == CASES[name]["code"]
     assert refused.value.exit_code == 5
@@ -102,7 +102,7 @@ def test_the_known_answer_comes_out_exactly() -> None:
     digest = hashlib.sha256(blob).hexdigest()
     assert digest == "57ccc9b99bf13184208bd4265346db5be6029b05ba725de8f18d89b396abe65c" == KNOWN["blob_sha256"]
     assert blob.hex() == KNOWN["blob"]
-    assert (opened(blob).kind, opened(blob).payload) == (Kind.RECORDS, LINE)
+    assert (opened(blob).kind, opened(blob).payload) == (PayloadKind.RECORDS, LINE)
 
 
 def test_every_number_of_the_known_answer_is_in_the_specification() -> None:

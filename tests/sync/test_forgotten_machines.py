@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crystal.app.mirror import device_mirror
-from crystal.errors import Unavailable
+from crystal.errors import UnavailableError
 from crystal.store.forget.forgetting import newest_tombstone
 from tests.support.capture_machine import line
 from tests.support.two_machines import Computer, RelayProcess, make_home, pair_by_hand
@@ -287,7 +287,7 @@ def test_what_home_cannot_delete_just_now_it_deletes_with_the_next_poll(
     with monkeypatch.context() as patch:
 
         def fail(_: object) -> int:
-            raise Unavailable("the disk is away")
+            raise UnavailableError("the disk is away")
 
         patch.setattr("crystal.app.sync.forget.finish_forgetting", fail)
         assert any("the disk is away" in words for words in desk.poll().problems)

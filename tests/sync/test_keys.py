@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.errors import NotConfigured, UsageProblem
+from crystal.errors import NotConfiguredError, UsageError
 from crystal.sync.keys.armor import armor, unarmor
 from crystal.sync.keys.derive import checked_secret, device_secret, new_root, shared_device_id, shared_prefix
 from crystal.sync.keys.forms import KEY_PREFIX, RelayKey, format_key, parse_key, parse_key_file
@@ -82,7 +82,7 @@ def test_a_new_root_is_what_the_source_of_randomness_gives() -> None:
 
 @pytest.mark.parametrize("broken", [bytes, lambda count: os.urandom(count - 1), lambda count: b"ab" * (count // 2)])
 def test_a_broken_source_of_randomness_makes_no_root(broken) -> None:
-    with pytest.raises(UsageProblem, match="new root"):
+    with pytest.raises(UsageError, match="new root"):
         new_root(broken)
 
 
@@ -154,7 +154,7 @@ def test_every_single_wrong_character_is_found() -> None:
         for at in range(len(text)):
             for letter in ALPHABET + "0189-_:/é":
                 if letter != text[at]:
-                    with pytest.raises(UsageProblem):
+                    with pytest.raises(UsageError):
                         parse_key(text[:at] + letter + text[at + 1 :])
 
 
@@ -163,7 +163,7 @@ def test_every_swap_of_neighbours_is_found() -> None:
         text = format_key(RelayKey("device", os.urandom(32), os.urandom(16), 1))
         for at in range(len(text) - 1):
             if text[at] != text[at + 1]:
-                with pytest.raises(UsageProblem):
+                with pytest.raises(UsageError):
                     parse_key(text[:at] + text[at + 1] + text[at] + text[at + 2 :])
 
 
@@ -171,7 +171,7 @@ def test_every_missing_and_every_doubled_character_is_found() -> None:
     text = format_key(RelayKey("root", os.urandom(32)))
     for at in range(len(text)):
         for changed in (text[:at] + text[at + 1 :], text[:at] + text[at] + text[at:], text[:at]):
-            with pytest.raises(UsageProblem):
+            with pytest.raises(UsageError):
                 parse_key(changed)
 
 
@@ -223,7 +223,7 @@ def unpadded_with_loose_bits() -> str:
     ],
 )
 def test_what_is_no_key_is_refused_with_its_reason(text: str, problem: str) -> None:
-    with pytest.raises(UsageProblem, match=problem) as caught:
+    with pytest.raises(UsageError, match=problem) as caught:
         parse_key(text, name="CRYSTAL_RELAY_KEY")
     assert caught.value.message.startswith("CRYSTAL_RELAY_KEY")
     assert caught.value.hint
@@ -248,7 +248,7 @@ def test_what_is_no_key_is_refused_with_its_reason(text: str, problem: str) -> N
     ],
 )
 def test_what_a_file_holds_that_is_no_key_is_refused(data: bytes, problem: str) -> None:
-    with pytest.raises(UsageProblem, match=problem):
+    with pytest.raises(UsageError, match=problem):
         parse_key_file(data)
 
 
@@ -266,7 +266,7 @@ def test_what_a_file_holds_that_is_no_key_is_refused(data: bytes, problem: str) 
     ],
 )
 def test_a_right_checksum_over_something_else_is_no_key(payload: bytes) -> None:
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         parse_key(armor(KEY_PREFIX, payload))
 
 
@@ -274,14 +274,14 @@ def test_a_right_checksum_over_something_else_is_no_key(payload: bytes) -> None:
 def test_no_text_does_more_than_be_refused(text: str) -> None:
     try:
         parse_key(text)
-    except UsageProblem:
+    except UsageError:
         return
     raise AssertionError("random text was taken for a key")
 
 
 @given(st.binary(max_size=200).filter(lambda data: len(data) != 32))
 def test_no_file_does_more_than_be_refused(data: bytes) -> None:
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         parse_key_file(data)
 
 
@@ -291,9 +291,9 @@ def test_armour_gives_back_what_it_was_given_and_finds_what_was_changed(payload:
     assert unarmor("test-", text.upper(), name="it", max_chars=1000) == payload
     at = data.draw(st.integers(5, len(text) - 1))
     letter = data.draw(st.sampled_from([letter for letter in ALPHABET if letter != text[at]]))
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         unarmor("test-", text[:at] + letter + text[at + 1 :], name="it", max_chars=1000)
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         unarmor("text-", text, name="it", max_chars=1000)
 
 
@@ -342,13 +342,13 @@ def test_the_secret_of_a_device_comes_from_the_root_or_is_its_own_key() -> None:
     own = RelayKey("device", secret, DEVICE, 2)
     assert own.device_secret(DEVICE, 2) == secret
     for device, generation in ((DEVICE, 3), (DEVICE[::-1], 2)):
-        with pytest.raises(NotConfigured, match="generation 2") as caught:
+        with pytest.raises(NotConfiguredError, match="generation 2") as caught:
             own.device_secret(device, generation)
         assert not leaks(caught.value, own)
 
 
 def test_the_weakest_secret_that_is_taken_has_eight_different_bytes() -> None:
     assert checked_secret(bytes(range(8)) * 4, name="it")
-    with pytest.raises(UsageProblem, match="7 different"):
+    with pytest.raises(UsageError, match="7 different"):
         checked_secret((bytes(range(7)) * 5)[:32], name="it")
     assert set(string.ascii_lowercase + "234567") == set(ALPHABET)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from crystal.errors import NotConfigured, Unavailable, UsageProblem
+from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 from crystal.sync.keys import files
 from crystal.sync.keys.forms import RelayKey, format_key
 from crystal.sync.keys.places import (
-    KeyMissing,
+    KeyMissingError,
     RelayToken,
     read_key,
     read_token,
@@ -75,7 +75,7 @@ def test_file_and_folder_are_for_their_owner_only_whatever_the_umask(umask: int,
 
 def test_a_key_is_never_overwritten_silently(at, data: Path) -> None:
     write_key(at(), ONE)
-    with pytest.raises(UsageProblem, match="is there already"):
+    with pytest.raises(UsageError, match="exists already"):
         write_key(at(), TWO)
     assert read_key(at()).key == ONE
     assert write_key(at(), ONE).backup is None
@@ -97,7 +97,7 @@ def test_what_is_replaced_stays_beside_it(at, data: Path) -> None:
 
 def test_even_rubbish_is_not_overwritten_silently(at, data: Path) -> None:
     put(data / "relay.key", "somebody's notes")
-    with pytest.raises(UsageProblem, match="is there already"):
+    with pytest.raises(UsageError, match="exists already"):
         write_key(at(), ONE)
     write_key(at(), ONE, replace=True)
     assert (data / "relay.key.bak").read_text() == "somebody's notes"
@@ -108,7 +108,7 @@ def test_even_rubbish_is_not_overwritten_silently(at, data: Path) -> None:
 def test_a_file_open_to_others_is_not_read(mode: int, at, data: Path) -> None:
     write_key(at(), ONE)
     (data / "relay.key").chmod(mode)
-    with pytest.raises(NotConfigured, match=f"can be used by others \\(mode {mode:04o}\\)") as caught:
+    with pytest.raises(NotConfiguredError, match=f"can be used by others \\(mode {mode:04o}\\)") as caught:
         read_key(at())
     assert "chmod 600" in (caught.value.hint or "")
     # Writing the same key again closes it.
@@ -128,7 +128,7 @@ def test_a_file_closed_to_others_is_read(mode: int, at, data: Path) -> None:
 def test_a_file_of_another_user_is_not_read(at, data: Path) -> None:
     write_key(at(), ONE)
     os.chown(data / "relay.key", 12345, -1)
-    with pytest.raises(NotConfigured, match="belongs to user 12345") as caught:
+    with pytest.raises(NotConfiguredError, match="belongs to user 12345") as caught:
         read_key(at())
     assert "chown" in (caught.value.hint or "")
 
@@ -148,11 +148,11 @@ def test_a_link_in_place_of_the_file_is_neither_followed_nor_replaced(at, data: 
     elsewhere = put(home / "elsewhere", format_key(ONE))
     data.mkdir(parents=True)
     (data / "relay.key").symlink_to(elsewhere)
-    with pytest.raises(NotConfigured, match="symbolic link") as caught:
+    with pytest.raises(NotConfiguredError, match="symbolic link") as caught:
         read_key(at())
     assert "CRYSTAL_KEY_FILE" in (caught.value.hint or "")
     for replace in (False, True):
-        with pytest.raises(UsageProblem, match="not an ordinary file"):
+        with pytest.raises(UsageError, match="not an ordinary file"):
             write_key(at(), TWO, replace=replace)
     assert elsewhere.read_text() == format_key(ONE)
     # The way that the hint names works.
@@ -166,22 +166,22 @@ def test_what_is_no_file_is_refused_and_waits_for_nobody(kind: str, at, data: Pa
     path = data / "relay.key"
     {"folder": path.mkdir, "pipe": lambda: os.mkfifo(path), "dangling": lambda: path.symlink_to("nowhere")}[kind]()
     for places in (at(), at(CRYSTAL_KEY_FILE=path)):
-        with pytest.raises(NotConfigured):
+        with pytest.raises(NotConfiguredError):
             read_key(places)
-    with pytest.raises(UsageProblem, match="not an ordinary file"):
+    with pytest.raises(UsageError, match="not an ordinary file"):
         write_key(at(), ONE, replace=True)
 
 
 def test_a_file_that_is_too_large_is_not_read_to_its_end(at, data: Path) -> None:
     put(data / "relay.key", format_key(ONE) + "\n" * 5000)
-    with pytest.raises(NotConfigured, match="larger than 4096"):
+    with pytest.raises(NotConfiguredError, match="larger than 4096"):
         read_key(at())
 
 
 def test_a_damaged_file_names_itself_and_shows_nothing(at, data: Path) -> None:
     text = format_key(ONE)
     put(data / "relay.key", text[:30] + ("a" if text[30] != "a" else "b") + text[31:])
-    with pytest.raises(NotConfigured, match=r"relay\.key.*typing error") as caught:
+    with pytest.raises(NotConfiguredError, match=r"relay\.key.*typing error") as caught:
         read_key(at())
     assert text[13:25] not in caught.value.message
 
@@ -226,7 +226,7 @@ def test_a_crash_at_any_call_leaves_the_old_key_or_the_new(
         return
     try:
         found = read_key(at()).key
-    except KeyMissing:
+    except KeyMissingError:
         found = None
     assert found in ((ONE, TWO) if had_one else (None, TWO))
     # And the next try succeeds, loses nothing and leaves no rest.
@@ -258,7 +258,7 @@ def test_of_many_writers_at_once_one_wins_and_the_others_are_told(at, data: Path
         try:
             write_key(at(), key)
             outcomes.append(key)
-        except UsageProblem:
+        except UsageError:
             outcomes.append(None)
 
     threads = [threading.Thread(target=write, args=(key,)) for key in keys]
@@ -277,7 +277,7 @@ def test_of_many_writers_at_once_one_wins_and_the_others_are_told(at, data: Path
 def test_a_folder_that_may_not_be_written_is_an_error_in_words(at, data: Path) -> None:
     data.mkdir(parents=True)
     data.chmod(0o500)
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         write_key(at(), ONE)
 
 
@@ -288,7 +288,7 @@ def test_a_full_disk_changes_nothing(at, data: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(Unavailable, match="no space left"):
+    with pytest.raises(UnavailableError, match="no space left"):
         write_key(at(), TWO, replace=True)
     monkeypatch.undo()
     assert read_key(at()).key == ONE
@@ -296,5 +296,5 @@ def test_a_full_disk_changes_nothing(at, data: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_weak_key_is_not_kept(at) -> None:
-    with pytest.raises(UsageProblem, match="weak"):
+    with pytest.raises(UsageError, match="weak"):
         write_key(at(), RelayKey("root", bytes(32)))

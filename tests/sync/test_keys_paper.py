@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mnemonic import Mnemonic
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.sync.keys.paper import from_words, to_words
 from crystal.sync.keys.words import word_list
 
@@ -76,7 +76,7 @@ def test_words_are_read_as_people_type_them(text: str) -> None:
     ],
 )
 def test_a_misspelt_word_is_named_with_what_is_near(word: str, near: str) -> None:
-    with pytest.raises(UsageProblem, match=f"word 2, '{word}', is not in the list") as caught:
+    with pytest.raises(UsageError, match=f"word 2, '{word}', is not in the list") as caught:
         from_words([WORDS[0], word, *WORDS[2:]])
     assert near in (caught.value.hint or "")
 
@@ -87,33 +87,33 @@ def test_a_wrong_word_of_the_list_is_found_most_of_the_time() -> None:
     for word in tried:
         try:
             from_words([*WORDS[:5], word, *WORDS[6:]])
-        except UsageProblem as error:
+        except UsageError as error:
             found += "do not belong together" in error.message
     assert found / len(tried) > 0.97  # 8 bits of checksum: 255 of 256
 
 
 @pytest.mark.parametrize("count", [1, 12, 23, 25, 48])
 def test_another_number_of_words_is_refused(count: int) -> None:
-    with pytest.raises(UsageProblem, match=f"has 24 words, these are {count}"):
+    with pytest.raises(UsageError, match=f"has 24 words, these are {count}"):
         from_words((WORDS * 2)[:count])
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "1. 2. 3."])
 def test_no_words_at_all_are_refused(text: str) -> None:
-    with pytest.raises(UsageProblem, match="is empty"):
+    with pytest.raises(UsageError, match="is empty"):
         from_words(text)
 
 
 def test_a_secret_typed_in_the_wrong_place_is_not_shown() -> None:
     for secret in (ROOT.hex(), "crystal-key1-" + "abcdefgh" * 8, "hunter2hunter2hunter2"):
-        with pytest.raises(UsageProblem) as caught:
+        with pytest.raises(UsageError) as caught:
             from_words(secret)
         shown = caught.value.message + str(caught.value.hint)
         assert secret[14:30] not in shown
 
 
 def test_too_much_text_is_refused_before_it_is_read() -> None:
-    with pytest.raises(UsageProblem, match="characters long"):
+    with pytest.raises(UsageError, match="characters long"):
         from_words("abandon " * 100_000)
 
 
@@ -125,5 +125,5 @@ def test_only_a_root_becomes_24_words(length: int) -> None:
 
 @given(st.text(max_size=200))
 def test_no_text_does_more_than_be_refused(text: str) -> None:
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         from_words(text)

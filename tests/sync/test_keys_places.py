@@ -15,11 +15,11 @@ import keyring.errors
 import pytest
 
 from crystal.credentials.api_keys import KeyCommand, run_key_command
-from crystal.errors import CrystalError, NotConfigured, UsageProblem
+from crystal.errors import CrystalError, NotConfiguredError, UsageError
 from crystal.sync.keys.files import is_managed, problem_of_given_file, problem_of_managed_file, problem_of_own_file
 from crystal.sync.keys.forms import RelayKey, format_key
 from crystal.sync.keys.places import (
-    KeyMissing,
+    KeyMissingError,
     RelayToken,
     place_of_key,
     place_of_token,
@@ -85,24 +85,24 @@ def test_no_place_falls_back_to_another(at, data: Path, ring: FakeKeyring, home:
         "should come from a command": at(CRYSTAL_KEY_COMMAND="x"),
     }
     for problem, places in cases.items():
-        with pytest.raises(NotConfigured, match=problem) as caught:
+        with pytest.raises(NotConfiguredError, match=problem) as caught:
             read_key(places)
         assert caught.value.hint
     ring.failure = RuntimeError("locked")
     for read in (read_key, read_token):
-        with pytest.raises(NotConfigured, match="keyring failed"):
+        with pytest.raises(NotConfiguredError, match="keyring failed"):
             read(empty_ring)
 
 
 def test_nothing_set_up_is_told_apart_from_something_broken(at, data: Path, ring: FakeKeyring) -> None:
     for places in (at(), at("keyring")):
         for read in (read_key, read_token):
-            with pytest.raises(KeyMissing, match="there is no relay"):
+            with pytest.raises(KeyMissingError, match="there is no relay"):
                 read(places)
     put(data / "relay.key", "")
-    with pytest.raises(NotConfigured, match="is empty") as caught:
+    with pytest.raises(NotConfiguredError, match="is empty") as caught:
         read_key(at())
-    assert not isinstance(caught.value, KeyMissing)
+    assert not isinstance(caught.value, KeyMissingError)
 
 
 def test_a_key_from_the_environment(at) -> None:
@@ -147,7 +147,7 @@ def test_the_file_behind_a_link_is_what_is_checked(at, home: Path) -> None:
     (home / "key").symlink_to(real.name)
     assert read_key(at(CRYSTAL_KEY_FILE=home / "key")).key == ONE
     real.chmod(0o444)
-    with pytest.raises(NotConfigured, match="used by others"):
+    with pytest.raises(NotConfiguredError, match="used by others"):
         read_key(at(CRYSTAL_KEY_FILE=home / "key"))
 
 
@@ -208,12 +208,12 @@ def test_where_others_put_secrets_for_us(path: str, folder: str, managed: bool) 
 @posix
 def test_a_credential_of_systemd_is_read_as_it_is_given(at, home: Path) -> None:
     path = put(home / "credentials/relay.key", format_key(ONE), 0o444)
-    with pytest.raises(NotConfigured, match="used by others"):
+    with pytest.raises(NotConfiguredError, match="used by others"):
         read_key(at(CRYSTAL_KEY_FILE=path))
     given = at(CRYSTAL_KEY_FILE=path, CREDENTIALS_DIRECTORY=path.parent)
     assert read_key(given).key == ONE
     path.chmod(0o666)
-    with pytest.raises(NotConfigured, match="written by everybody"):
+    with pytest.raises(NotConfiguredError, match="written by everybody"):
         read_key(given)
 
 
@@ -224,7 +224,7 @@ def test_crystal_does_not_write_where_it_only_reads(at, home: Path) -> None:
         (at(CRYSTAL_KEY_FILE=named), "CRYSTAL_KEY_FILE"),
         (at("command", lambda _: format_key(ONE)), "a command"),
     ):
-        with pytest.raises(NotConfigured, match=f"read from {name}"):
+        with pytest.raises(NotConfiguredError, match=f"read from {name}"):
             write_key(places, TWO, replace=True)
     assert named.read_text() == format_key(ONE)
 
@@ -240,7 +240,7 @@ def test_key_and_token_come_back_from_the_keyring(at, ring: FakeKeyring, data: P
 
 def test_the_keyring_is_not_overwritten_silently_either(at, ring: FakeKeyring) -> None:
     write_key(at("keyring"), ONE)
-    with pytest.raises(UsageProblem, match="is there already"):
+    with pytest.raises(UsageError, match="exists already"):
         write_key(at("keyring"), TWO)
     assert write_key(at("keyring"), ONE).backup is None
     assert write_key(at("keyring"), TWO, replace=True).backup == "keyring crystal/relay.bak"
@@ -265,7 +265,7 @@ def test_a_keyring_that_fails_is_an_error_with_a_hint(failure: Exception, proble
     write_key(at(), ONE)
     ring.failure = failure
     for attempt in (lambda: read_key(at("keyring")), lambda: write_key(at("keyring"), TWO)):
-        with pytest.raises(NotConfigured, match=problem) as caught:
+        with pytest.raises(NotConfiguredError, match=problem) as caught:
             attempt()
         assert caught.value.hint
         assert "secret text" not in caught.value.message
@@ -273,7 +273,7 @@ def test_a_keyring_that_fails_is_an_error_with_a_hint(failure: Exception, proble
 
 def test_a_keyring_that_keeps_nothing_is_found_out(at, ring: FakeKeyring) -> None:
     ring.forgets = True
-    with pytest.raises(NotConfigured, match="does not keep"):
+    with pytest.raises(NotConfiguredError, match="does not store"):
         write_key(at("keyring"), ONE)
 
 
@@ -281,7 +281,7 @@ def test_the_failing_back_end_of_a_headless_machine_is_an_error(at) -> None:
     before = keyring.get_keyring()
     keyring.set_keyring(keyring.backends.fail.Keyring())
     try:
-        with pytest.raises(NotConfigured, match="this system has none"):
+        with pytest.raises(NotConfiguredError, match="this system has none"):
             write_key(at("keyring"), ONE)
     finally:
         keyring.set_keyring(before)
@@ -289,7 +289,7 @@ def test_the_failing_back_end_of_a_headless_machine_is_an_error(at) -> None:
 
 def test_the_keyring_without_its_package_says_what_to_install(at, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
-    with pytest.raises(NotConfigured, match="not installed") as caught:
+    with pytest.raises(NotConfiguredError, match="not installed") as caught:
         read_key(at("keyring"))
     assert "pip install keyring, or: crystal config set relay.key_place file" in (caught.value.hint or "")
 
@@ -321,7 +321,7 @@ def test_a_real_command_that_fails_is_an_error(line: str, at) -> None:
     write_key(at(), ONE)
     env = {"PATH": os.environ["PATH"]}
     places = at("command", lambda name: run_key_command(KeyCommand(line), name, env))
-    with pytest.raises(NotConfigured) as caught:
+    with pytest.raises(NotConfiguredError) as caught:
         read_key(places)
     assert "somebody" not in caught.value.message
     assert caught.value.hint
@@ -329,7 +329,7 @@ def test_a_real_command_that_fails_is_an_error(line: str, at) -> None:
 
 @pytest.mark.parametrize("text", ["", " ", "two words", "crt_\n", "ünsafe", "x" * 1025, "a\0b"])
 def test_what_can_be_no_token_is_refused(text: str, at) -> None:
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         RelayToken(text)
     if text.strip() and "\0" not in text and text != "crt_\n":
         with pytest.raises(CrystalError):

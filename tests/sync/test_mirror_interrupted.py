@@ -15,7 +15,7 @@ import pytest
 from crystal.store import Store
 from crystal.store.health import checks
 from crystal.store.sync import mirror
-from crystal.sync.errors import RelayUnavailable
+from crystal.sync.errors import RelayUnavailableError
 from crystal.sync.mirror import (
     MirrorDamaged,
 )
@@ -102,8 +102,8 @@ def test_a_relay_that_fails_loses_nothing(world):
     device = world.device()
     for at in range(5):
         add_turn(world.store, f"turn {at}")
-    world.relay.fail = lambda _: (_ for _ in ()).throw(RelayUnavailable("down"))
-    with pytest.raises(RelayUnavailable):
+    world.relay.fail = lambda _: (_ for _ in ()).throw(RelayUnavailableError("down"))
+    with pytest.raises(RelayUnavailableError):
         world.publish()
     world.relay.fail = lambda _: None
     add_turn(world.store, "one more")

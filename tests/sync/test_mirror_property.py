@@ -22,7 +22,7 @@ from crystal.store.health import checks
 from crystal.store.search.vectors import ensure_generation, pending_chunks, promote, put_vectors, refuse_chunks
 from crystal.store.sync import mirror_apply
 from crystal.store.sync.mirror_export import decide
-from crystal.sync.errors import RelayUnavailable
+from crystal.sync.errors import RelayUnavailableError
 from crystal.sync.mirror import fetching, on_told, publishing, roll_key, upkeep
 from tests.support.embedding_store import Dice
 from tests.support.mirror_world import FakeRelay, World, assert_equal
@@ -62,7 +62,7 @@ def fail_after(relay: FakeRelay, requests: int) -> None:
     def fail(_what: str) -> None:
         left[0] -= 1
         if left[0] < 0:
-            raise RelayUnavailable("no answer")
+            raise RelayUnavailableError("no answer")
 
     relay.fail = fail
 

@@ -9,14 +9,14 @@ import pytest
 from crystal.store.sync.mirror_content import Content, VectorSpace
 from crystal.sync.envelope.blob import open_blob
 from crystal.sync.envelope.link import keys_of_link
-from crystal.sync.envelope.refusals import WrongKey
+from crystal.sync.envelope.refusals import WrongKeyError
 from crystal.sync.mirror import (
-    ManifestUnreadable,
-    MirrorRollback,
+    MirrorManifestError,
+    MirrorRollbackError,
     on_told,
     roll_key,
 )
-from crystal.sync.mirror.content import ContentUnreadable, pack, unpack
+from crystal.sync.mirror.content import MirrorContentError, pack, unpack
 from crystal.sync.mirror.listing import parse_manifest
 from tests.support.mirror_world import World, assert_equal, bytes_of
 from tests.support.store_factory import add_turn
@@ -35,11 +35,11 @@ def test_an_older_manifest_is_a_rollback(world):
     old = world.publish()
     add_turn(world.store, "two")
     world.both(device)
-    with pytest.raises(MirrorRollback, match="version 1 is older than 2") as error:
+    with pytest.raises(MirrorRollbackError, match="version 1 is older than 2") as error:
         device.take(old, world.serial + 1)
     assert error.value.code == "rollback"
     assert error.value.exit_code == 5
-    with pytest.raises(MirrorRollback, match="document 1 is older"):
+    with pytest.raises(MirrorRollbackError, match="document 1 is older"):
         device.take(world.manifest, 1)
     assert device.status().code == "rollback"
     device.fetch(world.relay)
@@ -58,7 +58,7 @@ def test_an_epoch_that_has_ended_does_not_come_back(world):
     on_told(world.store, {"epoch": old["epoch"], "version": 9}, now=world.now, random=world.dice.randbytes)
     world.both(device)
     assert world.manifest["epoch"] != old["epoch"]
-    with pytest.raises(MirrorRollback, match="has ended"):
+    with pytest.raises(MirrorRollbackError, match="has ended"):
         device.take(old, world.serial + 1)
 
 
@@ -116,7 +116,7 @@ def test_a_revoked_device_opens_nothing_that_came_after(world):
     assert set(old.links) < set(new.links)
     newest = new.entries[-1]
     blob = world.relay.kept[newest.object_id]
-    with pytest.raises(WrongKey):
+    with pytest.raises(WrongKeyError):
         open_blob(blob, old.keys().get, channel=2, stream=new.stream, seq=newest.number, prev=None)
     keys = keys_of_link(new.links[-1])
     assert open_blob(blob, keys, channel=2, stream=new.stream, seq=newest.number, prev=None).payload
@@ -130,14 +130,14 @@ def test_a_revoked_device_opens_nothing_that_came_after(world):
 def test_a_manifest_that_says_nothing_known_is_refused(world, change):
     add_turn(world.store, "one")
     body = world.publish()
-    with pytest.raises(ManifestUnreadable):
+    with pytest.raises(MirrorManifestError):
         world.device().take({**body, **change}, 1)
     assert not world.device().memo.exists()
 
 
 @pytest.mark.parametrize("data", [b"", b"MIR1", b"[]", b"{}", b'{"format": 9}', b'{"format": 3}', b"\xff" * 100])
 def test_content_that_is_none_is_refused(data):
-    with pytest.raises(ContentUnreadable):
+    with pytest.raises(MirrorContentError):
         unpack(data)
 
 
@@ -146,7 +146,7 @@ def test_content_is_the_same_after_packing():
                       {"chunk": [1], "private": ["1e5"]}, VectorSpace(2, "p", "m", 4))  # fmt: skip
     assert unpack(pack(content)) == content
     for cut in range(0, len(pack(content)), 7):
-        with pytest.raises(ContentUnreadable):
+        with pytest.raises(MirrorContentError):
             unpack(pack(content)[:cut])
 
 
@@ -158,5 +158,5 @@ def test_content_is_the_same_after_packing():
 )  # fmt: skip
 def test_content_with_something_else_in_a_field_is_refused(change):
     content = Content(3, b"m" * 8, {"vector": [(5, "00FF0180")]}, {}, VectorSpace(2, "p", "m", 4))
-    with pytest.raises(ContentUnreadable):
+    with pytest.raises(MirrorContentError):
         unpack(json.dumps({**json.loads(pack(content)), **change}).encode())

@@ -16,7 +16,7 @@ from crystal.store.search.scope import where
 from crystal.store.search.space import delete_chunks
 from crystal.store.sync.mirror_apply import open_mirror
 from crystal.sync.client import RelayClient
-from crystal.sync.errors import RelayDenied
+from crystal.sync.errors import RelayDeniedError
 from crystal.sync.mirror import on_told
 from tests.support.mirror_world import World, assert_equal
 from tests.support.over_httpx import OverHttpx
@@ -51,9 +51,9 @@ def test_a_device_reads_what_home_published_and_can_change_none_of_it(world):
         assert device.fetch(client).is_whole
         assert_equal(world, device)
     (first, *_) = world.relay.objects()
-    with pytest.raises(RelayDenied):
+    with pytest.raises(RelayDeniedError):
         client.delete_object(first.object_id)
-    with pytest.raises(RelayDenied):
+    with pytest.raises(RelayDeniedError):
         client.put_object(b"0" * 16, b"mine")
     client.close()
 

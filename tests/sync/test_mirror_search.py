@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from crystal import Crystal
 from crystal.app.context import Machine, default_paths
 from crystal.app.mirror import STALE_MS, mirror_notes, open_mirror
-from crystal.errors import NotFound, UsageProblem
+from crystal.errors import NotFoundError, UsageError
 from crystal.model.capture import MIRROR_IDS
 from crystal.model.recall import Filters
 from crystal.search.request import MemorySource
@@ -279,14 +279,14 @@ def test_show_finds_in_both(stores):
     for wanted in ("own", str(chunk_id(own, "own")), "s-own"):
         assert find_target(own, wanted, mirror=theirs).memory == "local"
     for wanted in ("m99", str(MIRROR_IDS + 99), "99", "nothing"):
-        with pytest.raises(NotFound, match="no session or hit"):
+        with pytest.raises(NotFoundError, match="no session or hit"):
             find_target(own, wanted, mirror=theirs)
 
 
 def test_a_beginning_that_several_sessions_of_both_have_is_asked_about(stores):
     add_turn(stores[0], "one", session="abc-1")
     add_turn(stores[1], "two", session="abc-2")
-    with pytest.raises(UsageProblem, match="several sessions: abc-1, abc-2"):
+    with pytest.raises(UsageError, match="several sessions: abc-1, abc-2"):
         find_target(stores[0], "abc", mirror=stores[1])
     in_both(stores, "three", session="xyz-1")
     assert find_target(stores[0], "xyz", mirror=stores[1]).memory == "local"

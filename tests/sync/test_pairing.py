@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spake2 import SPAKE2_A, SPAKE2_B
 
-from crystal.errors import Denied
+from crystal.errors import DeniedError
 from crystal.sync.keys.bundle import decode_bundle, encode_bundle
 from crystal.sync.keys.codes import PairingCode
-from crystal.sync.keys.pairing import MAX_MESSAGE, Pairing, PairingFailed
+from crystal.sync.keys.pairing import MAX_MESSAGE, Pairing, PairingError
 from crystal.sync.keys.words import word_list
 from tests.support.pairing_bundle import SECRET, bundle
 from tests.support.pairing_sides import ANSWER, BUNDLE, CODE, SAID, WRONG, Both, device, ended, home, seeded
@@ -33,7 +33,7 @@ def test_two_sides_with_the_same_code_hand_over_the_bundle() -> None:
     assert [len(message) for message in both.messages[:4]] == [51, 51, 34, 34]
     for side in (both.home, both.device):
         assert not side.has_ended
-        with pytest.raises(PairingFailed, match="complete"):
+        with pytest.raises(PairingError, match="complete"):
             _ = side.phase
 
 
@@ -72,7 +72,7 @@ def test_there_are_no_words_before_the_end() -> None:
     for done in both.steps():
         for side in (both.home, both.device):
             if done < 6:
-                with pytest.raises(PairingFailed, match="not complete"):
+                with pytest.raises(PairingError, match="not complete"):
                     _ = side.words
 
 
@@ -86,15 +86,15 @@ def test_there_are_no_words_before_the_end() -> None:
 )
 def test_a_wrong_code_ends_both_sides_before_the_bundle(wrong: PairingCode) -> None:
     both = Both(of_device=wrong)
-    with pytest.raises(PairingFailed) as caught:
+    with pytest.raises(PairingError) as caught:
         both.run()
     assert caught.value.code == "wrong-code"
-    assert isinstance(caught.value, Denied)
+    assert isinstance(caught.value, DeniedError)
     assert caught.value.hint
     assert len(both.messages) == 3
     assert ended(both.device)
     # Home hears of it from the device, and cannot be asked again either.
-    with pytest.raises(PairingFailed) as caught:
+    with pytest.raises(PairingError) as caught:
         both.home.take(both.device.give_up())
     assert caught.value.code == "gave-up"
     assert ended(both.home)
@@ -107,7 +107,7 @@ def test_no_side_speaks_out_of_turn() -> None:
         if done:
             both.run(steps=done)
         reader = both.reader(done)
-        with pytest.raises(PairingFailed) as caught:
+        with pytest.raises(PairingError) as caught:
             reader.send(BUNDLE)
         assert caught.value.code == "order"
         assert ended(reader)
@@ -122,17 +122,17 @@ def test_a_relay_that_plays_both_sides_with_a_guess_is_caught_by_both() -> None:
     # To home it is a device with the wrong code: it learns at home's confirmation that it guessed wrong ...
     towards_home.take(real_home.send())
     real_home.take(towards_home.send())
-    with pytest.raises(PairingFailed):
+    with pytest.raises(PairingError):
         towards_home.take(real_home.send())
     # ... and has nothing with which to go on.
-    with pytest.raises(PairingFailed) as caught:
+    with pytest.raises(PairingError) as caught:
         real_home.take(bytes([1, 4]) + os.urandom(32))
     assert caught.value.code == "wrong-code"
     assert ended(real_home)
     # To the device it is a home with the wrong code.
     real_device.take(towards_device.send())
     towards_device.take(real_device.send())
-    with pytest.raises(PairingFailed) as caught:
+    with pytest.raises(PairingError) as caught:
         real_device.take(towards_device.send())
     assert caught.value.code == "wrong-code"
     assert ended(real_device)
@@ -145,7 +145,7 @@ def test_a_relay_that_swaps_in_its_own_half_of_spake_is_caught() -> None:
         def swap(at: int, message: bytes, number: int = number, half: bytes = half) -> bytes:
             return message[:18] + half if at == number else message
 
-        with pytest.raises(PairingFailed) as caught:
+        with pytest.raises(PairingError) as caught:
             both.run(swap)
         assert caught.value.code == "wrong-code"
         assert len(both.messages) == 3
@@ -162,7 +162,7 @@ def test_two_pairings_at_once_cannot_be_crossed() -> None:
         def cross(at: int, message: bytes, crossed: int = crossed, other: Both = two) -> bytes:
             return other.messages[crossed] if at == crossed else message
 
-        with pytest.raises(PairingFailed):
+        with pytest.raises(PairingError):
             one.run(cross)
 
 
@@ -178,7 +178,7 @@ def test_every_flipped_bit_is_found_before_it_does_harm() -> None:
                 at = min(at, len(message) - 1)
                 return message[:at] + bytes([message[at] ^ 1 << at % 8]) + message[at + 1 :]
 
-            with pytest.raises(PairingFailed):
+            with pytest.raises(PairingError):
                 both.run(flip)
             # A change before the confirmations never lets the bundle out.
             assert len(both.messages) <= (3 if number < 3 else 4 if number == 3 else 6)
@@ -198,7 +198,7 @@ def test_every_truncation_and_every_addition_is_refused(number: int) -> None:
         whole * 2,
     ]:
         both = Both(random=seeded)
-        with pytest.raises(PairingFailed):
+        with pytest.raises(PairingError):
             both.run(lambda which, message, changed=changed: changed if which == number else message)
         assert both.reader(number).has_ended
 
@@ -212,7 +212,7 @@ def test_any_other_message_of_the_same_pairing_is_refused(number: int) -> None:
         if other == number:
             continue
         both = Both(random=seeded)
-        with pytest.raises(PairingFailed) as caught:
+        with pytest.raises(PairingError) as caught:
             both.run(lambda which, message, other=other: good.messages[other] if which == number else message)
         assert caught.value.code == "order"
 
@@ -222,7 +222,7 @@ def test_a_message_that_comes_twice_ends_the_pairing() -> None:
         both = Both()
         both.run(steps=number + 1)
         reader = both.reader(number)
-        with pytest.raises(PairingFailed):
+        with pytest.raises(PairingError):
             reader.take(both.messages[number])
         assert ended(reader)
 
@@ -243,7 +243,7 @@ def test_a_reflected_message_is_refused_even_with_its_type_changed() -> None:
     ):
         side = home()
         own = side.send()
-        with pytest.raises(PairingFailed):
+        with pytest.raises(PairingError):
             go_on(side, change(own))
     # A side whose own confirmation is read back to it by the other's name.
     both = Both()
@@ -251,9 +251,9 @@ def test_a_reflected_message_is_refused_even_with_its_type_changed() -> None:
     confirm = both.home.send()
     both.device.take(confirm)
     own_confirm = both.device.send()
-    with pytest.raises(PairingFailed):
+    with pytest.raises(PairingError):
         both.home.take(confirm[:1] + b"\x04" + confirm[2:])
-    with pytest.raises(PairingFailed):
+    with pytest.raises(PairingError):
         both.device.take(b"\x01\x05" + own_confirm[2:])
 
 
@@ -275,7 +275,7 @@ def test_points_that_would_give_the_key_away_are_refused(half: bytes) -> None:
         of_home = home()
         of_home.send()
         for side, start in ((of_home, b"\x01\x02" + bytes(16) + b"B"), (device(), b"\x01\x01" + bytes(16) + b"A")):
-            with pytest.raises(PairingFailed) as caught:
+            with pytest.raises(PairingError) as caught:
                 side.take(start + other_half)
             assert caught.value.code == "malformed"
 
@@ -285,7 +285,7 @@ def test_the_size_of_a_message_is_capped() -> None:
         of_home = home()
         of_home.send()
         for side in (of_home, device()):
-            with pytest.raises(PairingFailed, match="bytes long"):
+            with pytest.raises(PairingError, match="bytes long"):
                 side.take(start + bytes(MAX_MESSAGE))
     largest = encode_bundle(bundle(ca="x" * 15_600))
     assert len(largest) <= 16_000
@@ -298,7 +298,7 @@ def test_the_size_of_a_message_is_capped() -> None:
 
 def test_another_version_is_named() -> None:
     both = Both()
-    with pytest.raises(PairingFailed, match="version 2") as caught:
+    with pytest.raises(PairingError, match="version 2") as caught:
         both.run(lambda _, message: b"\x02" + message[1:])
     assert caught.value.code == "version"
     assert "upgrade" in (caught.value.hint or "")
@@ -310,7 +310,7 @@ def test_no_bytes_do_more_than_end_the_pairing(data: bytes) -> None:
     of_home = home()
     of_home.send()
     for side in (of_home, device()):
-        with pytest.raises(PairingFailed):
+        with pytest.raises(PairingError):
             side.take(data)
         assert side.has_ended
 
@@ -321,7 +321,7 @@ def test_giving_up_ends_both() -> None:
         both.run(steps=done)
         message = both.device.give_up()
         assert ended(both.device)
-        with pytest.raises(PairingFailed) as caught:
+        with pytest.raises(PairingError) as caught:
             both.home.take(message)
         assert caught.value.code == "gave-up"
         assert ended(both.home)

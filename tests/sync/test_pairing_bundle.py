@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.errors import UsageProblem
-from crystal.sync.keys.bundle import Answer, Bundle, decode_answer, decode_bundle, encode_answer, encode_bundle
+from crystal.errors import UsageError
+from crystal.sync.keys.bundle import Bundle, BundleReceipt, decode_answer, decode_bundle, encode_answer, encode_bundle
 from tests.support.pairing_bundle import SECRET, bundle
 
 NAMES = st.text(max_size=16).filter(str.isprintable)
@@ -32,7 +32,7 @@ def test_a_bundle_comes_back_from_its_bytes(one: Bundle) -> None:
 def test_a_bundle_that_is_cut_or_longer_is_refused(one: Bundle, data: st.DataObject) -> None:
     whole = encode_bundle(one)
     for changed in (whole[: data.draw(st.integers(0, len(whole) - 1))], whole + b"\0"):
-        with pytest.raises(UsageProblem):
+        with pytest.raises(UsageError):
             decode_bundle(changed)
 
 
@@ -42,7 +42,7 @@ def test_a_bundle_has_one_form_only(one: Bundle, data: st.DataObject) -> None:
     whole[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     try:
         back = decode_bundle(bytes(whole))
-    except UsageProblem:
+    except UsageError:
         return
     assert encode_bundle(back) == whole
 
@@ -76,19 +76,19 @@ def test_a_bundle_has_one_form_only(one: Bundle, data: st.DataObject) -> None:
     ],
 )
 def test_what_a_bundle_may_not_hold(field: dict[str, object]) -> None:
-    with pytest.raises(UsageProblem) as caught:
+    with pytest.raises(UsageError) as caught:
         bundle(**field)
     assert "crt_" not in caught.value.message
 
 
 def test_a_bundle_with_a_certificate_that_is_too_long_is_refused() -> None:
     for size in (16_000, 70_000):
-        with pytest.raises(UsageProblem, match="bytes long"):
+        with pytest.raises(UsageError, match="bytes long"):
             encode_bundle(bundle(ca="x" * size))
 
 
 def test_an_answer_comes_back_from_its_bytes_and_is_read_strictly() -> None:
-    answer = Answer("Mini's läptop", "cc-laptop", bytes(range(32)))
+    answer = BundleReceipt("Mini's läptop", "cc-laptop", bytes(range(32)))
     data = encode_answer(answer)
     assert decode_answer(data) == answer
     for changed in (
@@ -96,5 +96,5 @@ def test_an_answer_comes_back_from_its_bytes_and_is_read_strictly() -> None:
         data + b"x",
         data[:34] + b"\x1b" + data[35:],
     ):
-        with pytest.raises(UsageProblem):
+        with pytest.raises(UsageError):
             decode_answer(changed)

@@ -12,7 +12,7 @@ from crystal.app.import_past import import_sessions, plan_import
 from crystal.app.sync import pair_device, pair_home
 from crystal.app.sync.device import deliver_relay
 from crystal.app.sync.home import poll_relay
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.store.sync import outbox
 from crystal.store.sync.relay_peers import all_peers, home_peer
 from crystal.sync.client import RelayClient
@@ -106,14 +106,14 @@ def test_an_authority_that_cannot_be_handed_over_is_told_before_anything_is_made
     file = pairs.home.home / "ca.pem"
     file.write_text(text)
     pairs.home.set("relay.ca_file", str(file))
-    with pytest.raises(UsageProblem, match=r"ca\.pem"):
+    with pytest.raises(UsageError, match=r"ca\.pem"):
         invited(pairs)
     nothing_left(pairs)
 
 
 def test_plain_http_to_another_machine_is_refused_before_anything_is_kept(pairs: Pairs) -> None:
     bundle = replace(invited(pairs), url="http://192.0.2.7:8600")
-    with pairs.device.open() as machine, pytest.raises(UsageProblem, match="not encrypted"):
+    with pairs.device.open() as machine, pytest.raises(UsageError, match="not encrypted"):
         pair_device.join_offline(machine, bundle)
     assert device_state(pairs.device)["key"] is None
 
@@ -161,7 +161,7 @@ def test_the_string_of_the_qr_code_holds_code_and_address(url: str, shown: str) 
     "text", ["", "7", "7-apple-river", "crystal-join:", "crystal-join:7-apple-river-story", "crystal1:"]
 )
 def test_what_is_no_invitation_is_refused(text: str) -> None:
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         pair_device.read_invitation(text)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.sync.keys.codes import PairingCode, new_code, parse_code
 
 CODE = PairingCode(7, ("apple", "river", "stone"))
@@ -66,7 +66,7 @@ def test_a_code_is_read_as_people_type_it(text: str) -> None:
     ],
 )
 def test_what_is_no_code_is_refused_with_its_reason(text: str, problem: str, hint: str) -> None:
-    with pytest.raises(UsageProblem, match=problem) as caught:
+    with pytest.raises(UsageError, match=problem) as caught:
         parse_code(text)
     assert hint in (caught.value.hint or "")
 
@@ -80,5 +80,5 @@ def test_a_mailbox_without_a_number_gives_no_code(nameplate: int) -> None:
 @settings(max_examples=25)
 @given(st.text(max_size=60))
 def test_no_text_does_more_than_be_refused(text: str) -> None:
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         parse_code(text)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.cli.qr import QUIET, qr_ansi, qr_text
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.sync.keys.armor import armor
 from crystal.sync.keys.bundle import (
     MAX_OFFLINE_CHARS,
@@ -65,7 +65,7 @@ def test_every_wrong_character_is_refused() -> None:
     text = format_offline(bundle())
     for at, letter in itertools.product(range(len(text)), ALPHABET + "0189-.:é"):
         if letter != text[at]:
-            with pytest.raises(UsageProblem):
+            with pytest.raises(UsageError):
                 parse_offline(text[:at] + letter + text[at + 1 :])
 
 
@@ -74,7 +74,7 @@ def test_every_swap_of_neighbours_is_refused() -> None:
         text = format_offline(bundle())
         for at in range(len(text) - 1):
             if text[at] != text[at + 1]:
-                with pytest.raises(UsageProblem):
+                with pytest.raises(UsageError):
                     parse_offline(text[:at] + text[at + 1] + text[at] + text[at + 2 :])
 
 
@@ -82,7 +82,7 @@ def test_every_missing_or_doubled_character_and_every_beginning_is_refused() -> 
     text = format_offline(bundle())
     for at in range(len(text)):
         for changed in (text[:at] + text[at + 1 :], text[: at + 1] + text[at:], text[:at]):
-            with pytest.raises(UsageProblem):
+            with pytest.raises(UsageError):
                 parse_offline(changed)
 
 
@@ -93,7 +93,7 @@ def test_errors_within_four_neighbouring_letters_are_always_found(data: st.DataO
     at = data.draw(st.integers(len(OFFLINE_PREFIX), len(text) - 4))
     other = data.draw(st.text(alphabet=ALPHABET, min_size=4, max_size=4))
     if other != text[at : at + 4]:
-        with pytest.raises(UsageProblem):
+        with pytest.raises(UsageError):
             parse_offline(text[:at] + other + text[at + 4 :])
 
 
@@ -107,7 +107,7 @@ def test_errors_within_four_neighbouring_letters_are_always_found(data: st.DataO
         ("7-apple-river-stone", "does not begin"),
         ("mc1:abcdef", "does not begin"),
         ("crystal1:" + "a" * 30_000, "characters long"),
-        ("crystal1:aaaa0aaa", "character 14 is none of"),
+        ("crystal1:aaaa0aaa", "character 14 is not one of"),
         ("crystal1:" + "ａ" * 20, "not ASCII"),
         (armor(OFFLINE_PREFIX, b""), "0 bytes long"),
         (armor(OFFLINE_PREFIX, b"\x02\x00" + bytes(100)), "of version 2"),
@@ -116,7 +116,7 @@ def test_errors_within_four_neighbouring_letters_are_always_found(data: st.DataO
     ],
 )
 def test_what_is_no_pairing_string_is_refused_with_its_reason(text: str, problem: str) -> None:
-    with pytest.raises(UsageProblem, match=problem) as caught:
+    with pytest.raises(UsageError, match=problem) as caught:
         parse_offline(text)
     assert caught.value.hint
 
@@ -131,13 +131,13 @@ def test_the_longest_bundle_fits() -> None:
 @given(st.text(max_size=300))
 def test_no_text_does_more_than_be_refused(text: str) -> None:
     for tried in (text, OFFLINE_PREFIX + text):
-        with pytest.raises(UsageProblem):
+        with pytest.raises(UsageError):
             parse_offline(tried)
 
 
 def test_a_typing_error_is_not_shown() -> None:
     text = format_offline(bundle())
-    with pytest.raises(UsageProblem) as caught:
+    with pytest.raises(UsageError) as caught:
         parse_offline(text[:100] + "0" + text[101:])
     assert text[20:30] not in caught.value.message
     assert text[95:100] not in caught.value.message

@@ -11,13 +11,13 @@ import httpx
 import pytest
 
 from crystal.app.sync import devices, install_keys, pair_device, pair_mailbox
-from crystal.errors import Unavailable
+from crystal.errors import UnavailableError
 from crystal.store.sync import past
 from crystal.store.sync.relay_peers import all_peers
-from crystal.sync.errors import MailboxTaken, NotAtRelay, RelayUnavailable
+from crystal.sync.errors import MailboxTakenError, NotAtRelayError, RelayUnavailableError
 from crystal.sync.keys.bundle import Bundle, encode_bundle
 from crystal.sync.keys.codes import parse_code
-from crystal.sync.keys.pairing import Pairing, PairingFailed
+from crystal.sync.keys.pairing import Pairing, PairingError
 from tests.support.pairing_boxes import ROOT, URL, Pairs
 from tests.support.pairing_state import device_state, is_joined, nothing_left
 
@@ -26,8 +26,8 @@ def test_a_wrong_code_ends_it_on_both_sides_at_once(pairs: Pairs) -> None:
     failed, refused = pairs.run(
         type_code=lambda code: code.rpartition("-")[0] + ("-zoo" if "zoo" not in code else "-able")
     )
-    assert isinstance(failed, PairingFailed)
-    assert isinstance(refused, PairingFailed)
+    assert isinstance(failed, PairingError)
+    assert isinstance(refused, PairingError)
     assert (failed.code, refused.code, failed.exit_code) == ("gave-up", "wrong-code", 5)
     nothing_left(pairs)
 
@@ -40,7 +40,7 @@ def test_a_code_is_good_for_one_attempt(pairs: Pairs) -> None:
         return code.rpartition("-")[0] + ("-zoo" if "zoo" not in code else "-able")
 
     pairs.run(type_code=wrong)
-    with pairs.device.open() as machine, pairs.joining() as client, pytest.raises(NotAtRelay):
+    with pairs.device.open() as machine, pairs.joining() as client, pytest.raises(NotAtRelayError):
         pair_device.join(machine, client, parse_code(codes[0]), url=URL, tell=pytest.fail)
     nothing_left(pairs)
 
@@ -56,8 +56,8 @@ def test_a_second_machine_with_the_code_is_refused(pairs: Pairs) -> None:
             client.put_mail(parse_code(code).nameplate, "b", "hello", b"nonsense")
 
     failed, refused = pairs.run(type_code=claimed_by_another, afterwards=writes_nonsense)
-    assert isinstance(refused, MailboxTaken)
-    assert isinstance(failed, PairingFailed)
+    assert isinstance(refused, MailboxTakenError)
+    assert isinstance(failed, PairingError)
     assert failed.code == "version"  # what it read was nonsense, from the first byte on
     nothing_left(pairs)
 
@@ -80,8 +80,8 @@ def test_a_relay_that_changes_a_message_is_found_out(pairs: Pairs, side: str, ph
 
     reader.after = change
     failed, refused = pairs.run()
-    assert isinstance(failed, PairingFailed), failed
-    assert isinstance(refused, PairingFailed), refused
+    assert isinstance(failed, PairingError), failed
+    assert isinstance(refused, PairingError), refused
     reader.after = lambda request, response: response
     nothing_left(pairs)
 
@@ -108,8 +108,8 @@ def test_a_relay_that_swaps_in_a_message_of_its_own_pairing_is_found_out(pairs: 
 
     reader.after = swap
     failed, refused = pairs.run()
-    assert isinstance(failed, PairingFailed), failed
-    assert isinstance(refused, PairingFailed), refused
+    assert isinstance(failed, PairingError), failed
+    assert isinstance(refused, PairingError), refused
     reader.after = lambda request, response: response
     nothing_left(pairs)
 
@@ -117,7 +117,7 @@ def test_a_relay_that_swaps_in_a_message_of_its_own_pairing_is_found_out(pairs: 
 def test_a_mailbox_that_is_gone_ends_it(pairs: Pairs) -> None:
     def expire(code: str) -> str:
         pairs.site.now += 11 * 60_000
-        with pairs.joining(b"x" * 32) as client, contextlib.suppress(NotAtRelay):
+        with pairs.joining(b"x" * 32) as client, contextlib.suppress(NotAtRelayError):
             client.claim_mailbox(parse_code(code).nameplate)
         with pairs.client() as client:  # what waits is woken by nothing: it looks again when its time is over
             client.close_mailbox(parse_code(code).nameplate)
@@ -125,9 +125,9 @@ def test_a_mailbox_that_is_gone_ends_it(pairs: Pairs) -> None:
 
     pair_mailbox.ASK_SECONDS = 0.3
     failed, refused = pairs.run(type_code=expire)
-    assert isinstance(failed, PairingFailed)
+    assert isinstance(failed, PairingError)
     assert failed.code == "gone"
-    assert isinstance(refused, NotAtRelay)
+    assert isinstance(refused, NotAtRelayError)
     nothing_left(pairs)
 
 
@@ -137,7 +137,7 @@ def test_a_relay_that_is_down_is_told_as_such(pairs: Pairs) -> None:
 
     pairs.home_way.before = down
     failed, _ = pairs.run()
-    assert isinstance(failed, RelayUnavailable)
+    assert isinstance(failed, RelayUnavailableError)
     assert failed.exit_code == 4
     pairs.home_way.before = lambda request: None
     nothing_left(pairs)
@@ -185,7 +185,7 @@ def test_ctrl_c_on_the_device_lets_home_know_at_once(pairs: Pairs, phase: str) -
     pairs.device_way.before = interrupt
     failed, refused = pairs.run()
     assert isinstance(refused, KeyboardInterrupt)
-    assert isinstance(failed, PairingFailed)
+    assert isinstance(failed, PairingError)
     assert failed.code == "gave-up"
     nothing_left(pairs)
 
@@ -201,7 +201,7 @@ def test_ctrl_c_at_home_leaves_nothing_and_ends_the_device(pairs: Pairs, phase: 
     pairs.home_way.after = interrupt
     failed, refused = pairs.run()
     assert isinstance(failed, KeyboardInterrupt)
-    assert isinstance(refused, (PairingFailed, NotAtRelay))
+    assert isinstance(refused, (PairingError, NotAtRelayError))
     pairs.home_way.after = lambda request, response: response
     nothing_left(pairs)
 
@@ -216,8 +216,8 @@ def test_a_token_that_could_not_be_taken_back_is_taken_back_later(
     pairs.home_way.before = down_after_bundle
     monkeypatch.setattr(pair_mailbox, "MAILBOX_SECONDS", 1.0)
     failed, late = pairs.run()
-    assert isinstance(failed, Unavailable)
-    assert isinstance(late, PairingFailed)
+    assert isinstance(failed, UnavailableError)
+    assert isinstance(late, PairingError)
     assert late.code == "late"
     pairs.home_way.before = lambda request: None
     assert len(pairs.valid_tokens()) == 1
@@ -269,7 +269,7 @@ def test_after_a_crash_at_any_step_joining_again_works(
         else:
             patch.setattr(install_keys, "_write_home", crashing(install_keys._write_home, lambda *_: True))
         patch.setattr(pair_device, "take_back", lambda *_: None)  # a crash takes nothing back
-        patch.setattr(pair_mailbox.Mailbox, "give_up", lambda *_: None)
+        patch.setattr(pair_mailbox.PairingMailbox, "give_up", lambda *_: None)
 
         def stop_home(request: httpx.Request, response: httpx.Response) -> httpx.Response:
             if request.method == "GET" and request.url.path.endswith("/b/answer"):

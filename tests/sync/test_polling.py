@@ -10,7 +10,7 @@ from crystal.app.relay_links import relay_client
 from crystal.store.problems import list_problems
 from crystal.store.sync.relay_peers import all_peers
 from crystal.sync.client import RelayClient
-from crystal.sync.errors import RelayFull
+from crystal.sync.errors import RelayFullError
 from tests.support.capture_machine import line
 from tests.support.two_machines import Computer, RelayProcess, make_home, pair_by_hand
 
@@ -65,7 +65,7 @@ def test_a_device_that_cannot_be_told_does_not_keep_the_others_from_hearing(desk
 
     def full_for_one(self, stream, *arguments, **more):
         if stream[:8] == prefix:
-            raise RelayFull("the stream is full", code="stream-full")
+            raise RelayFullError("the stream is full", code="stream-full")
         return put(self, stream, *arguments, **more)
 
     monkeypatch.setattr(RelayClient, "put", full_for_one)
@@ -84,7 +84,7 @@ def test_a_mirror_that_cannot_be_published_is_named_and_costs_no_receipt(desk, t
     lap.ok("sync")
 
     def full(self, *_, **__):
-        raise RelayFull("the account is full", code="account-full")
+        raise RelayFullError("the account is full", code="account-full")
 
     monkeypatch.setattr(RelayClient, "put_object", full)
     outcome = desk.poll()

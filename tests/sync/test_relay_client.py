@@ -14,7 +14,7 @@ import traceback
 import httpx
 import pytest
 
-from crystal.errors import CrystalError, UsageProblem
+from crystal.errors import CrystalError, UsageError
 from crystal.sync import answers, errors
 from crystal.sync.client import MAX_WAIT, RelayClient
 from crystal.sync.envelope.header import MAX_BLOB
@@ -129,7 +129,7 @@ def test_no_path_is_made_of_what_is_no_name(call):
 def test_what_is_too_large_is_not_even_sent():
     fake = Fake()
     for call in (client(fake).put_object, lambda name, data: client(fake).put(name, 1, data)):
-        with pytest.raises(errors.BlobTooLarge):
+        with pytest.raises(errors.BlobTooLargeError):
             call(STREAM, bytes(answers.LARGEST_BLOB + 1))
     assert not fake.asked
     assert MAX_BLOB == answers.LARGEST_BLOB
@@ -172,7 +172,7 @@ def problem(status, code="", **headers):
     "token", ["", " ", "a b", "a\r\nX: y", "a\n", "a\0", "\x7f", "t\u00f6ken", "\u202e", "x" * 513, "x" * 1_000_000]
 )
 def test_a_token_that_no_header_can_carry_is_refused_unseen(token):
-    with pytest.raises(UsageProblem) as refused:
+    with pytest.raises(UsageError) as refused:
         RelayClient(URL, token)
     assert not token.strip() or token not in f"{refused.value!r}{refused.value.hint}"
 

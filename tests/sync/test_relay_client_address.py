@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.sync.address import is_loopback, parse_address
 from crystal.sync.client import RelayClient
 
@@ -65,12 +65,12 @@ def test_addresses_are_read_into_one_form(url, base):
     ],
 )
 def test_plain_http_goes_to_this_machine_only_unless_allowed(url):
-    with pytest.raises(UsageProblem) as refused:
+    with pytest.raises(UsageError) as refused:
         parse_address(url)
     assert "not encrypted" in refused.value.message
     assert "https" in refused.value.hint
     assert parse_address(url, allow_insecure=True).scheme == "http"
-    with pytest.raises(UsageProblem):
+    with pytest.raises(UsageError):
         RelayClient(url, "token")
 
 
@@ -138,7 +138,7 @@ def test_plain_http_goes_to_this_machine_only_unless_allowed(url):
 )
 def test_whatever_two_readers_could_understand_differently_is_refused(url):
     for allowed in (False, True):
-        with pytest.raises(UsageProblem) as refused:
+        with pytest.raises(UsageError) as refused:
             parse_address(url, allow_insecure=allowed)
         assert "secret" not in f"{refused.value.message}{refused.value.hint}"
         assert refused.value.message.isprintable()
@@ -151,7 +151,7 @@ def test_whatever_two_readers_could_understand_differently_is_refused(url):
 def test_what_is_taken_means_the_same_to_every_reader(url):
     try:
         address = parse_address(url)
-    except UsageProblem:
+    except UsageError:
         return
     assert address.scheme == "https" or is_loopback(address.host)
     again, read = urlsplit(address.base), httpx.URL(address.base)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from crystal.errors import CrystalError
 from crystal.sync import answers
-from crystal.sync.answers import BadAnswer
+from crystal.sync.answers import ProtocolViolationError
 from crystal.sync.client import RelayClient
-from crystal.sync.errors import RelayBroken, RelayUnavailable
+from crystal.sync.errors import RelayProtocolError, RelayUnavailableError
 from crystal.sync.pace import Timeouts
 from tests.support.hostile_relay import answer, hostile, says, says_json
 
@@ -63,7 +63,7 @@ def ask(relay, call="streams", timeouts=QUICK):
         return CALLS[call](client)
 
 
-def refused(script, call="streams", kind=RelayUnavailable, timeouts=QUICK):
+def refused(script, call="streams", kind=RelayUnavailableError, timeouts=QUICK):
     """Ask once; give the error, which is short, printable and has neither the token nor anything of the relay's."""
     began = time.monotonic()
     with hostile(script) as relay, pytest.raises(CrystalError) as error:
@@ -120,9 +120,9 @@ def test_names_that_are_no_ids_are_refused(value):
         "blobs": page(blob(tag=value)),
         "objects": {"objects": [{"id": value, "size": 1, "created_at": 1}]},
     }.items():
-        with pytest.raises(BadAnswer):
+        with pytest.raises(ProtocolViolationError):
             PARSERS[call](json.dumps(body).encode())
-    with hostile(says_json({"change": 1, "streams": [info(stream=value)]})) as relay, pytest.raises(RelayBroken):
+    with hostile(says_json({"change": 1, "streams": [info(stream=value)]})) as relay, pytest.raises(RelayProtocolError):
         ask(relay, "streams")
 
 
@@ -133,7 +133,7 @@ PARSERS = {
     "objects": lambda body: answers.parse_objects(body, None),
     "tokens": lambda body: answers.parse(body, answers.TokenList),
     "made": lambda body: answers.parse(body, answers.MadeToken),
-    "nameplate": lambda body: answers.parse(body, answers.Mailbox),
+    "nameplate": lambda body: answers.parse(body, answers.OpenedMailbox),
 }
 GOOD = {
     "streams": {"change": 1, "streams": [info()]},
@@ -190,7 +190,7 @@ def test_numbers_that_are_none_are_refused_wherever_they_stand(name, value):
     for path in places(GOOD[name]):
         if path[-1] in ("expires_at", "label") or (value is None and path[-1] in ("last_used_at", "revoked_at")):
             continue
-        with pytest.raises(BadAnswer):
+        with pytest.raises(ProtocolViolationError):
             PARSERS[name](json.dumps(with_value(GOOD[name], path, value)).encode())
 
 
@@ -229,7 +229,7 @@ def test_numbers_that_are_none_are_refused_wherever_they_stand(name, value):
     ids=lambda body: repr(body[:40]),
 )
 def test_json_that_is_none_is_refused(body):
-    with pytest.raises(BadAnswer):
+    with pytest.raises(ProtocolViolationError):
         answers.parse(body, answers.StreamList)
 
 
@@ -239,10 +239,10 @@ def test_pages_are_in_order_and_as_long_as_asked_for():
 
     assert [one.seq for one in read(1, 5, 9).blobs] == [1, 5, 9]
     for numbers, after in [((2, 1), 0), ((1, 1), 0), ((1, 2), 1), ((5,), 9), ((1, 2, 3, 4), 0), ((0,), 0)]:
-        with pytest.raises(BadAnswer):
+        with pytest.raises(ProtocolViolationError):
             read(*numbers, after=after)
     for size in (0, 147, answers.LARGEST_BLOB + 1, 2**40):
-        with pytest.raises(BadAnswer):
+        with pytest.raises(ProtocolViolationError):
             answers.parse_blobs(json.dumps(page(blob(size=size))).encode(), 0, 10)
 
 
@@ -263,7 +263,7 @@ def test_objects_that_never_end_end():
             connection, relay
         )
 
-    refused(same, "objects", RelayBroken, Timeouts())
+    refused(same, "objects", RelayProtocolError, Timeouts())
 
 
 def test_a_stored_blob_must_be_the_one_that_was_sent():
@@ -272,7 +272,7 @@ def test_a_stored_blob_must_be_the_one_that_was_sent():
         assert ask(relay, "put") == "created"
     for wrong in ({"seq": 2}, {"seq": 1.0}, {"seq": True}, {"tag": TAG}, {"result": "duplicate"}, {"tag": None}):
         body = json.dumps({**good, **wrong}).encode()
-        refused(says(answer(body, status=b"201 Created")), "put", RelayBroken)
+        refused(says(answer(body, status=b"201 Created")), "put", RelayProtocolError)
 
 
 @settings(max_examples=150)
@@ -290,5 +290,5 @@ def test_no_document_brings_anything_but_a_value_or_a_refusal(name, chance: rand
         )
     )
     for tried in (bytes(body), json.dumps(strange).encode("utf-8", "surrogatepass")):
-        with contextlib.suppress(BadAnswer):
+        with contextlib.suppress(ProtocolViolationError):
             PARSERS[name](tried)

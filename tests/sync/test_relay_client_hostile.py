@@ -18,7 +18,14 @@ import pytest
 from crystal.errors import CrystalError
 from crystal.sync import answers
 from crystal.sync.client import RelayClient
-from crystal.sync.errors import NotAtRelay, RelayBroken, RelayDenied, RelayUnavailable, StreamConflict, VersionRefused
+from crystal.sync.errors import (
+    NotAtRelayError,
+    RelayDeniedError,
+    RelayProtocolError,
+    RelayUnavailableError,
+    StreamConflictError,
+    VersionRefusedError,
+)
 from crystal.sync.pace import Timeouts
 from tests.support.hostile_relay import VERSION, answer, drips, floods, hostile, says, says_json, silent
 
@@ -64,7 +71,7 @@ def ask(relay, call="streams", timeouts=QUICK):
         return CALLS[call](client)
 
 
-def refused(script, call="streams", kind=RelayUnavailable, timeouts=QUICK):
+def refused(script, call="streams", kind=RelayUnavailableError, timeouts=QUICK):
     """Ask once; give the error, which is short, printable and has neither the token nor anything of the relay's."""
     began = time.monotonic()
     with hostile(script) as relay, pytest.raises(CrystalError) as error:
@@ -83,55 +90,61 @@ def refused(script, call="streams", kind=RelayUnavailable, timeouts=QUICK):
 
 
 LIES = {
-    "nothing": (says(b""), RelayUnavailable),
-    "half a head": (says(b"HTTP/1.1 200 OK\r\nContent-"), RelayUnavailable),
-    "no HTTP": (says(b"\x16\x03\x01\x02\x00 evil\r\n\r\n"), RelayBroken),
-    "a garbage status": (says(b"HTTP/1.1 abc evil\r\n\r\n"), RelayBroken),
-    "an unknown HTTP": (says(b"HTTP/9.9 200 OK\r\n\r\n"), RelayBroken),
-    "a login page": (says(answer(b"<html>evil</html>", kind=b"text/html", version=b"")), RelayBroken),
-    "an empty page": (says(answer(b"", version=b"")), RelayBroken),
-    "no such place": (says(answer(b"evil", status=b"404 Not Found", kind=b"text/plain", version=b"")), RelayBroken),
-    "a conflict by a stranger": (says(answer(b"{}", status=b"409 Conflict", version=b"")), RelayBroken),
+    "nothing": (says(b""), RelayUnavailableError),
+    "half a head": (says(b"HTTP/1.1 200 OK\r\nContent-"), RelayUnavailableError),
+    "no HTTP": (says(b"\x16\x03\x01\x02\x00 evil\r\n\r\n"), RelayProtocolError),
+    "a garbage status": (says(b"HTTP/1.1 abc evil\r\n\r\n"), RelayProtocolError),
+    "an unknown HTTP": (says(b"HTTP/9.9 200 OK\r\n\r\n"), RelayProtocolError),
+    "a login page": (says(answer(b"<html>evil</html>", kind=b"text/html", version=b"")), RelayProtocolError),
+    "an empty page": (says(answer(b"", version=b"")), RelayProtocolError),
+    "no such place": (
+        says(answer(b"evil", status=b"404 Not Found", kind=b"text/plain", version=b"")),
+        RelayProtocolError,
+    ),
+    "a conflict by a stranger": (says(answer(b"{}", status=b"409 Conflict", version=b"")), RelayProtocolError),
     "a redirect": (
         says(answer(status=b"302 Found", more=b"Location: http://169.254.169.254/latest/evil\r\n")),
-        RelayBroken,
+        RelayProtocolError,
     ),
-    "a lasting redirect": (says(answer(status=b"308 Moved", more=b"Location: https://evil.example/\r\n")), RelayBroken),
-    "not modified": (says(answer(status=b"304 Not Modified")), RelayBroken),
-    "an odd success": (says(answer(b"{}", status=b"206 Partial Content")), RelayBroken),
-    "an odd status": (says(answer(b"{}", status=b"299 Evil")), RelayBroken),
-    "an unknown refusal": (says(answer(b"{}", status=b"418 Evil")), RelayBroken),
-    "another version": (says(answer(b"{}", version=b"Crystal-Relay-Version: 2\r\n")), VersionRefused),
-    "two versions": (says(answer(b"{}", version=VERSION + b"Crystal-Relay-Version: 2\r\n")), RelayBroken),
-    "a version of letters": (says(answer(b"{}", version=b"Crystal-Relay-Version: evil\r\n")), RelayBroken),
-    "two lengths": (says(answer(b"{}", more=b"Content-Length: 5\r\n")), RelayBroken),
-    "a negative length": (says(answer(b"{}", length=-1)), RelayBroken),
-    "a length of letters": (says(answer(b"{}").replace(b"Length: 2", b"Length: evil")), RelayBroken),
-    "headers without end": (floods(b"HTTP/1.1 200 OK\r\n", b"X-Evil: " + b"x" * 1000 + b"\r\n"), RelayBroken),
-    "a header without end": (floods(b"HTTP/1.1 200 OK\r\nX-Evil: ", b"x" * 1000), RelayBroken),
-    "a thousand continues": (floods(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), RelayUnavailable),
+    "a lasting redirect": (
+        says(answer(status=b"308 Moved", more=b"Location: https://evil.example/\r\n")),
+        RelayProtocolError,
+    ),
+    "not modified": (says(answer(status=b"304 Not Modified")), RelayProtocolError),
+    "an odd success": (says(answer(b"{}", status=b"206 Partial Content")), RelayProtocolError),
+    "an odd status": (says(answer(b"{}", status=b"299 Evil")), RelayProtocolError),
+    "an unknown refusal": (says(answer(b"{}", status=b"418 Evil")), RelayProtocolError),
+    "another version": (says(answer(b"{}", version=b"Crystal-Relay-Version: 2\r\n")), VersionRefusedError),
+    "two versions": (says(answer(b"{}", version=VERSION + b"Crystal-Relay-Version: 2\r\n")), RelayProtocolError),
+    "a version of letters": (says(answer(b"{}", version=b"Crystal-Relay-Version: evil\r\n")), RelayProtocolError),
+    "two lengths": (says(answer(b"{}", more=b"Content-Length: 5\r\n")), RelayProtocolError),
+    "a negative length": (says(answer(b"{}", length=-1)), RelayProtocolError),
+    "a length of letters": (says(answer(b"{}").replace(b"Length: 2", b"Length: evil")), RelayProtocolError),
+    "headers without end": (floods(b"HTTP/1.1 200 OK\r\n", b"X-Evil: " + b"x" * 1000 + b"\r\n"), RelayProtocolError),
+    "a header without end": (floods(b"HTTP/1.1 200 OK\r\nX-Evil: ", b"x" * 1000), RelayProtocolError),
+    "a thousand continues": (floods(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), RelayUnavailableError),
     "compression": (
         says(answer(gzip.compress(b'{"streams":[]}'), more=b"Content-Encoding: gzip\r\n")),
-        RelayBroken,
+        RelayProtocolError,
     ),
-    "an unknown compression": (says(answer(b"{}", more=b"Content-Encoding: evil\r\n")), RelayBroken),
+    "an unknown compression": (says(answer(b"{}", more=b"Content-Encoding: evil\r\n")), RelayProtocolError),
     "too many chunks": (
         floods(
             b"HTTP/1.1 200 OK\r\n" + VERSION + b"Transfer-Encoding: chunked\r\n\r\n", b"fffffff\r\n" + b"x" * 65_536
         ),
-        RelayBroken,
+        RelayProtocolError,
     ),
     "a chunk of no size": (
         says(b"HTTP/1.1 200 OK\r\n" + VERSION + b"Transfer-Encoding: chunked\r\n\r\nevil\r\n{}\r\n0\r\n\r\n"),
-        RelayBroken,
+        RelayProtocolError,
     ),
-    "a refusal": (says(answer(b"{}", status=b"401 Unauthorized")), RelayDenied),
-    "a bug": (says(answer(b"evil\x1b[2J", status=b"500 Evil\x1b[2J".replace(b"\x1b", b""))), RelayUnavailable),
+    "a refusal": (says(answer(b"{}", status=b"401 Unauthorized")), RelayDeniedError),
+    "a bug": (says(answer(b"evil\x1b[2J", status=b"500 Evil\x1b[2J".replace(b"\x1b", b""))), RelayUnavailableError),
     "a huge refusal": (
         floods(b"HTTP/1.1 503 Evil\r\nContent-Length: 99999999999\r\n\r\n", b"x" * 65_536),
-        RelayUnavailable,
+        RelayUnavailableError,
     ),
-    "silence": (silent, RelayUnavailable),
+    "silence": (silent, RelayUnavailableError),
 }
 
 
@@ -160,7 +173,7 @@ def test_a_redirect_is_not_followed_and_the_token_goes_nowhere():
     with hostile(says_json({})) as elsewhere:
         target = elsewhere.url.encode()
         for status in (b"301 M", b"302 F", b"303 S", b"307 T", b"308 P"):
-            refused(says(answer(status=status, more=b"Location: " + target + b"/\r\n")), "put", RelayBroken)
+            refused(says(answer(status=status, more=b"Location: " + target + b"/\r\n")), "put", RelayProtocolError)
         assert not elsewhere.asked
 
 
@@ -197,7 +210,7 @@ def test_ten_gigabytes_take_no_more_memory_than_an_answer_may(call, declared):
     allowed = {"get": answers.LARGEST_BLOB, "streams": answers.MAX_LISTING}.get(call, answers.SMALL_ANSWER)
     tracemalloc.start()
     try:
-        error = refused(script, call, RelayBroken, Timeouts(total=20))
+        error = refused(script, call, RelayProtocolError, Timeouts(total=20))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -211,7 +224,7 @@ def test_a_gzip_bomb_is_not_inflated():
     bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(256)) + packer.flush()
     tracemalloc.start()
     try:
-        refused(says(answer(bomb, more=b"Content-Encoding: gzip\r\n")), "streams", RelayBroken)
+        refused(says(answer(bomb, more=b"Content-Encoding: gzip\r\n")), "streams", RelayProtocolError)
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()
@@ -235,7 +248,7 @@ def test_dripping_ends_with_the_time_of_the_whole_exchange(place):
     if place == "the status":
         # One byte that is no HTTP would be refused at once; these are its first letters, slowly.
         script = drips(b"", b"HTTP/1.1 200 OK ".ljust(4000, b"x"))
-    refused(script, "streams", RelayUnavailable, Timeouts(read=5, total=0.6, rate=1 << 20))
+    refused(script, "streams", RelayUnavailableError, Timeouts(read=5, total=0.6, rate=1 << 20))
     assert 0.5 < time.monotonic() - began < 4
 
 
@@ -247,7 +260,7 @@ def test_who_does_not_take_what_is_sent_is_left():
     with (
         hostile(stuck) as relay,
         RelayClient(relay.url, TOKEN, timeouts=QUICK) as client,
-        pytest.raises(RelayUnavailable),
+        pytest.raises(RelayUnavailableError),
     ):
         client.put(STREAM, 1, BLOB + bytes(8_000_000))
     assert time.monotonic() - began < 5
@@ -271,11 +284,11 @@ def test_a_million_list_items_are_refused_before_they_are_objects():
     body = b'{"change":1,"streams":[' + b"0," * 999_999 + b"0]}"
     tracemalloc.start()
     try:
-        refused(says(answer(body)), "streams", RelayBroken, Timeouts(total=20))
+        refused(says(answer(body)), "streams", RelayProtocolError, Timeouts(total=20))
         assert tracemalloc.get_traced_memory()[1] < 100_000_000
     finally:
         tracemalloc.stop()
-    refused(says(answer(b'{"blobs":[' + b"{}," * 200 + b"{}]}")), "blobs", RelayBroken)
+    refused(says(answer(b'{"blobs":[' + b"{}," * 200 + b"{}]}")), "blobs", RelayProtocolError)
 
 
 # ------------------------------------------------------------------------------------------------ truncated, damaged
@@ -290,7 +303,7 @@ def test_a_body_cut_off_is_not_taken_for_a_whole_one(call, head):
     if head == "chunked":
         start = b"HTTP/1.1 200 OK\r\n" + VERSION + b"Content-Type: " + kind + b"\r\nTransfer-Encoding: chunked\r\n\r\n"
         data = start + b"%x\r\n" % len(body) + body + b"\r\n"
-    assert "before its answer was complete" in refused(says(data), call, RelayUnavailable).message
+    assert "before its answer was complete" in refused(says(data), call, RelayUnavailableError).message
 
 
 def test_a_body_longer_than_it_said_ends_where_it_said():
@@ -302,17 +315,17 @@ def test_a_body_longer_than_it_said_ends_where_it_said():
 def test_bytes_that_are_not_those_of_the_digest_are_fetched_again_later():
     digest = b"Content-Digest: sha-256=:" + b"A" * 43 + b"=:\r\n"
     data = answer(b"damaged", kind=b"application/octet-stream", more=digest)
-    assert "damaged on the way" in refused(says(data), "get", RelayUnavailable).message
+    assert "damaged on the way" in refused(says(data), "get", RelayUnavailableError).message
 
 
 @pytest.mark.parametrize("kind", [b"text/plain", b"", b"application/json", b"application/octet-stream, text/html"])
 def test_bytes_of_another_kind_are_no_blob(kind):
-    refused(says(answer(b"data", kind=kind)), "get", RelayBroken)
+    refused(says(answer(b"data", kind=kind)), "get", RelayProtocolError)
 
 
 @pytest.mark.parametrize("kind", [b"text/html", b"", b"application/octet-stream", b"application/jsonp"])
 def test_json_of_another_kind_is_no_answer(kind):
-    refused(says(answer(b'{"change":1,"streams":[]}', kind=kind)), "streams", RelayBroken)
+    refused(says(answer(b'{"change":1,"streams":[]}', kind=kind)), "streams", RelayProtocolError)
 
 
 # --------------------------------------------------------------------------------------------------------- refusals
@@ -327,16 +340,16 @@ def problem(status, code, more=b""):
 
 @pytest.mark.parametrize("code", ["no-blob", "body-lost", ""])
 def test_what_is_not_there_is_told_from_a_place_that_is_none(code):
-    assert refused(problem(404, code), "get", NotAtRelay).code == code
-    refused(problem(404, "not-found"), "get", RelayBroken)
+    assert refused(problem(404, code), "get", NotAtRelayError).code == code
+    refused(problem(404, "not-found"), "get", RelayProtocolError)
 
 
 @pytest.mark.parametrize("code", ["evil \x1b[2J", "EVIL", "x" * 65, "../..", 7, None, ["a"], {"a": 1}, "\u0435vil"])
 def test_a_code_of_no_code_is_not_shown(code):
-    assert refused(problem(401, code), "get", RelayDenied).code == ""
+    assert refused(problem(401, code), "get", RelayDeniedError).code == ""
 
 
 def test_a_conflict_is_believed_with_its_code_only():
-    assert refused(problem(409, "blob-conflict"), "put", StreamConflict).code == "blob-conflict"
-    refused(problem(409, "something"), "put", RelayBroken)
-    refused(says(answer(b"", status=b"409 Conflict")), "put", RelayBroken)
+    assert refused(problem(409, "blob-conflict"), "put", StreamConflictError).code == "blob-conflict"
+    refused(problem(409, "something"), "put", RelayProtocolError)
+    refused(says(answer(b"", status=b"409 Conflict")), "put", RelayProtocolError)

@@ -10,15 +10,15 @@ import pytest
 
 from crystal.sync.client import RelayClient
 from crystal.sync.errors import (
-    BlobTooLarge,
-    MailboxTaken,
-    NotAtRelay,
-    ObjectConflict,
-    RelayBroken,
-    RelayDenied,
-    RelayFull,
-    RelayUnavailable,
-    StreamConflict,
+    BlobTooLargeError,
+    MailboxTakenError,
+    NotAtRelayError,
+    ObjectConflictError,
+    RelayDeniedError,
+    RelayFullError,
+    RelayProtocolError,
+    RelayUnavailableError,
+    StreamConflictError,
 )
 from crystal.sync.pace import Timeouts
 from tests.relay_conformance.targets import aging, limited, make_blob, new_stream, relay  # noqa: F401 - the fixtures
@@ -44,7 +44,7 @@ def test_blobs_go_and_come(owner):
     blobs = {seq: make_blob(stream, seq, 148 + 100 * seq) for seq in (1, 2, 3)}
     assert [owner.put(stream, seq, blob) for seq, blob in blobs.items()] == ["created"] * 3
     assert owner.put(stream, 2, blobs[2]) == "duplicate"
-    with pytest.raises(StreamConflict):
+    with pytest.raises(StreamConflictError):
         owner.put(stream, 2, make_blob(stream, 2))
     page = owner.blobs(stream, 0, 2)
     assert [(one.seq, one.size, one.tag) for one in page.blobs] == [(n, 148 + 100 * n, blobs[n][-32:]) for n in (1, 2)]
@@ -54,13 +54,13 @@ def test_blobs_go_and_come(owner):
     owner.ack(stream, 2)
     state = owner.stream(stream)
     assert (state.head, state.acked, state.count, state.bytes) == (3, 2, 1, len(blobs[3]))
-    with pytest.raises(NotAtRelay) as gone:
+    with pytest.raises(NotAtRelayError) as gone:
         owner.get(stream, 1)
     assert gone.value.code == "no-blob"
     assert owner.put(stream, 1, blobs[1]) == "duplicate"
     assert owner.put(stream, 1, blobs[1], resend=True) == "created"
     assert owner.get(stream, 1) == blobs[1]
-    with pytest.raises(RelayDenied) as refused:
+    with pytest.raises(RelayDeniedError) as refused:
         owner.put(stream, 9, b"not sealed" * 20)
     assert refused.value.code == "bad-envelope"
 
@@ -119,13 +119,13 @@ def test_objects_go_and_come(owner):
     assert owner.put_object(name, data) == "created"
     assert owner.put_object(name, data) == "duplicate"
     assert owner.put_object(name, data, resend=True) == "created"
-    with pytest.raises(ObjectConflict):
+    with pytest.raises(ObjectConflictError):
         owner.put_object(name, b"other")
     assert owner.get_object(name) == data
     assert [one.size for one in owner.objects() if one.object_id == name] == [len(data)]
     owner.delete_object(name)
     owner.delete_object(name)
-    with pytest.raises(NotAtRelay):
+    with pytest.raises(NotAtRelayError):
         owner.get_object(name)
 
 
@@ -134,17 +134,17 @@ def test_tokens_are_made_and_end(relay, owner):  # noqa: F811
     assert made.id in {one.id for one in owner.tokens()}
     with client_of(relay, made.token) as device:
         device.objects()
-        with pytest.raises(RelayDenied) as refused:
+        with pytest.raises(RelayDeniedError) as refused:
             device.put_object(bytes(16), b"x")
         assert refused.value.code == "forbidden"
         owner.revoke_token(made.id)
-        with pytest.raises(RelayDenied) as refused:
+        with pytest.raises(RelayDeniedError) as refused:
             device.objects()
         assert refused.value.code == "unauthenticated"
     (entry,) = [one for one in owner.tokens() if one.id == made.id]
     assert entry.label == "der Läptop"
     assert entry.revoked_at is not None
-    with pytest.raises(NotAtRelay):
+    with pytest.raises(NotAtRelayError):
         owner.revoke_token("0000000000000000")
 
 
@@ -158,36 +158,36 @@ def test_a_pairing_goes_through_the_mailbox(relay, owner):  # noqa: F811
     ):
         joiner.claim_mailbox(number)
         joiner.claim_mailbox(number)
-        with pytest.raises(MailboxTaken) as taken:
+        with pytest.raises(MailboxTakenError) as taken:
             thief.claim_mailbox(number)
         assert taken.value.code == "mailbox-claimed"
         assert joiner.get_mail(number, "a", "pake") is None
         owner.put_mail(number, "a", "pake", b"one")
         owner.put_mail(number, "a", "pake", b"one")
-        with pytest.raises(MailboxTaken):
+        with pytest.raises(MailboxTakenError):
             owner.put_mail(number, "a", "pake", b"two")
         assert joiner.get_mail(number, "a", "pake", wait=5) == b"one"
         joiner.put_mail(number, "b", "pake", b"three")
         assert owner.get_mail(number, "b", "pake", wait=5) == b"three"
-        with pytest.raises(RelayDenied):
+        with pytest.raises(RelayDeniedError):
             thief.get_mail(number, "a", "pake")
         joiner.close_mailbox(number)
         owner.close_mailbox(number)
-        with pytest.raises(NotAtRelay):
+        with pytest.raises(NotAtRelayError):
             owner.get_mail(number, "b", "pake")
 
 
 def test_health_needs_no_token(relay):  # noqa: F811
     with client_of(relay, "constructor") as nobody:
         nobody.health()
-        with pytest.raises(RelayDenied):
+        with pytest.raises(RelayDeniedError):
             nobody.streams()
 
 
 def test_another_path_is_no_relay(relay):  # noqa: F811
     if not relay.on_a_socket:
         pytest.skip("the same in one process")
-    with RelayClient(relay.url + "/elsewhere", relay.home) as lost, pytest.raises(RelayBroken):
+    with RelayClient(relay.url + "/elsewhere", relay.home) as lost, pytest.raises(RelayProtocolError):
         lost.streams()
 
 
@@ -196,12 +196,12 @@ def test_limits_come_as_what_they_are(limited):  # noqa: F811
         stream = new_stream()
         for seq in range(1, 6):
             home.put(stream, seq, make_blob(stream, seq))
-        with pytest.raises(RelayFull) as full:
+        with pytest.raises(RelayFullError) as full:
             home.put(stream, 6, make_blob(stream, 6))
         assert full.value.code == "stream-full"
-        with pytest.raises(BlobTooLarge):
+        with pytest.raises(BlobTooLargeError):
             home.put(stream, 7, make_blob(stream, 7, 50_000))
-        with pytest.raises(RelayUnavailable) as busy:
+        with pytest.raises(RelayUnavailableError) as busy:
             list(map(home.stream, [stream] * 5_000))  # the first one above the rate ends it, on a slow machine too
         assert busy.value.code == "rate-limited"
         assert 1 <= busy.value.retry_after <= 60
@@ -224,7 +224,7 @@ def test_a_relay_that_is_killed_in_the_middle_of_a_wait_is_unavailable(aging):  
         def wait():
             try:
                 home.streams(changed_after=change, wait=20)
-            except RelayUnavailable as error:
+            except RelayUnavailableError as error:
                 failed.append(error)
 
         waiting = threading.Thread(target=wait)
@@ -233,5 +233,5 @@ def test_a_relay_that_is_killed_in_the_middle_of_a_wait_is_unavailable(aging):  
         aging.bridge.kill()
         waiting.join(10)
         assert len(failed) == 1
-        with pytest.raises(RelayUnavailable):
+        with pytest.raises(RelayUnavailableError):
             home.health()

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.errors import CrystalError, Denied, Unavailable
+from crystal.errors import CrystalError, DeniedError, UnavailableError
 from crystal.sync import errors
 from crystal.sync.client import RelayClient
 from crystal.sync.exchange import failure
@@ -59,36 +59,36 @@ def problem(status, code="", **headers):
 
 
 REFUSALS = [
-    (400, "bad-request", errors.RelayDenied),
-    (400, "bad-envelope", errors.RelayDenied),
-    (400, "digest-mismatch", errors.RelayUnavailable),
-    (401, "unauthenticated", errors.RelayDenied),
-    (403, "forbidden", errors.RelayDenied),
-    (404, "not-found", errors.RelayBroken),
-    (404, "no-blob", errors.NotAtRelay),
-    (404, "no-object", errors.NotAtRelay),
-    (404, "no-token", errors.NotAtRelay),
-    (404, "no-mailbox", errors.NotAtRelay),
-    (404, "body-lost", errors.NotAtRelay),
-    (405, "method-not-allowed", errors.RelayBroken),
-    (408, "body-timeout", errors.RelayUnavailable),
-    (409, "blob-conflict", errors.StreamConflict),
-    (409, "object-conflict", errors.ObjectConflict),
-    (409, "mail-conflict", errors.MailboxTaken),
-    (409, "mailbox-claimed", errors.MailboxTaken),
-    (413, "body-too-large", errors.BlobTooLarge),
-    (415, "unsupported-media-type", errors.RelayDenied),
-    (426, "unsupported-version", errors.VersionRefused),
-    (429, "rate-limited", errors.RelayUnavailable),
-    (429, "too-many-mailboxes", errors.RelayUnavailable),
-    (431, "headers-too-large", errors.RelayDenied),
-    (500, "internal", errors.RelayUnavailable),
-    (502, "", errors.RelayUnavailable),
-    (503, "unavailable", errors.RelayUnavailable),
-    (504, "", errors.RelayUnavailable),
-    (507, "stream-full", errors.RelayFull),
-    (507, "account-full", errors.RelayFull),
-    (507, "disk-full", errors.RelayFull),
+    (400, "bad-request", errors.RelayDeniedError),
+    (400, "bad-envelope", errors.RelayDeniedError),
+    (400, "digest-mismatch", errors.RelayUnavailableError),
+    (401, "unauthenticated", errors.RelayDeniedError),
+    (403, "forbidden", errors.RelayDeniedError),
+    (404, "not-found", errors.RelayProtocolError),
+    (404, "no-blob", errors.NotAtRelayError),
+    (404, "no-object", errors.NotAtRelayError),
+    (404, "no-token", errors.NotAtRelayError),
+    (404, "no-mailbox", errors.NotAtRelayError),
+    (404, "body-lost", errors.NotAtRelayError),
+    (405, "method-not-allowed", errors.RelayProtocolError),
+    (408, "body-timeout", errors.RelayUnavailableError),
+    (409, "blob-conflict", errors.StreamConflictError),
+    (409, "object-conflict", errors.ObjectConflictError),
+    (409, "mail-conflict", errors.MailboxTakenError),
+    (409, "mailbox-claimed", errors.MailboxTakenError),
+    (413, "body-too-large", errors.BlobTooLargeError),
+    (415, "unsupported-media-type", errors.RelayDeniedError),
+    (426, "unsupported-version", errors.VersionRefusedError),
+    (429, "rate-limited", errors.RelayUnavailableError),
+    (429, "too-many-mailboxes", errors.RelayUnavailableError),
+    (431, "headers-too-large", errors.RelayDeniedError),
+    (500, "internal", errors.RelayUnavailableError),
+    (502, "", errors.RelayUnavailableError),
+    (503, "unavailable", errors.RelayUnavailableError),
+    (504, "", errors.RelayUnavailableError),
+    (507, "stream-full", errors.RelayFullError),
+    (507, "account-full", errors.RelayFullError),
+    (507, "disk-full", errors.RelayFullError),
 ]
 
 
@@ -97,12 +97,12 @@ def test_each_refusal_is_an_error_of_its_own(status, code, kind):
     with pytest.raises(CrystalError) as refused:
         client(problem(status, code, **{"Retry-After": "7"})).get(STREAM, 1)
     assert type(refused.value) is kind
-    if kind is not errors.RelayBroken:
+    if kind is not errors.RelayProtocolError:
         assert refused.value.code == code
-        assert str(status) in refused.value.message or kind is errors.VersionRefused
-    if kind in (errors.RelayUnavailable, errors.RelayFull):
+        assert str(status) in refused.value.message or kind is errors.VersionRefusedError
+    if kind in (errors.RelayUnavailableError, errors.RelayFullError):
         assert refused.value.retry_after == 7
-    assert isinstance(refused.value, (Unavailable, Denied, errors.NotAtRelay))
+    assert isinstance(refused.value, (UnavailableError, DeniedError, errors.NotAtRelayError))
 
 
 def test_every_status_there_is_ends_in_an_error_or_an_answer():
@@ -115,7 +115,7 @@ def test_what_something_in_between_says_is_no_fact_about_a_blob():
     for status in (404, 409, 400, 401, 403, 410):
         fake = problem(status, "blob-conflict")
         del fake.answer[1]["Crystal-Relay-Version"]
-        with pytest.raises(errors.RelayBroken):
+        with pytest.raises(errors.RelayProtocolError):
             client(fake).put(STREAM, 1, BLOB)
 
 
@@ -173,7 +173,7 @@ def test_every_exception_of_the_engine_is_mapped(kind):
 
     with pytest.raises(CrystalError) as mapped:
         RelayClient(URL, TOKEN, transport=Throwing()).streams()
-    assert isinstance(mapped.value, errors.RelayUnavailable)
+    assert isinstance(mapped.value, errors.RelayUnavailableError)
     assert mapped.value.hint
     assert "secret" not in f"{mapped.value.message}{mapped.value.hint}"
 
@@ -191,7 +191,7 @@ def test_every_exception_of_the_engine_is_mapped(kind):
     ids=lambda error: type(error).__name__,
 )
 def test_errors_from_below_are_mapped_too(error):
-    assert isinstance(failure(error, "x"), errors.RelayUnavailable)
+    assert isinstance(failure(error, "x"), errors.RelayUnavailableError)
 
 
 def test_a_failure_while_the_answer_is_read_is_mapped():
@@ -204,14 +204,17 @@ def test_a_failure_while_the_answer_is_read_is_mapped():
     fake.handle_request = lambda _: httpx.Response(
         200, headers={"Crystal-Relay-Version": "1", "Content-Type": "application/json"}, stream=Breaking()
     )
-    with pytest.raises(errors.RelayUnavailable):
+    with pytest.raises(errors.RelayUnavailableError):
         client(fake).streams()
 
 
 def test_nobody_there_is_unavailable():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with RelayClient(f"http://127.0.0.1:{port}", TOKEN) as relay, pytest.raises(errors.RelayUnavailable) as refused:
+    with (
+        RelayClient(f"http://127.0.0.1:{port}", TOKEN) as relay,
+        pytest.raises(errors.RelayUnavailableError) as refused,
+    ):
         relay.health()
     assert refused.value.retry_after == 0
     assert refused.value.exit_code == 4

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta, timezone
 import pytest
 import trustme
 
-from crystal.errors import NotConfigured
+from crystal.errors import NotConfiguredError
 from crystal.sync.client import RelayClient
-from crystal.sync.errors import RelayUnavailable, RelayUntrusted
+from crystal.sync.errors import RelayUnavailableError, RelayUntrustedError
 from crystal.sync.pace import Timeouts
 from crystal.sync.transport import tls_context
 from tests.support.hostile_relay import hostile, says_json
@@ -42,7 +42,7 @@ def refusal(context, ca_file, name="localhost"):
         hostile(READY, tls=context, name=name) as relay,
         RelayClient(relay.url, "secret-token", ca_file=ca_file, timeouts=QUICK) as client,
     ):
-        with pytest.raises(RelayUnavailable) as refused:
+        with pytest.raises(RelayUnavailableError) as refused:
             client.health()
         # Nothing was sent to whoever that is.
         assert b"secret-token" not in b"".join(relay.asked)
@@ -64,7 +64,7 @@ def test_an_unknown_authority_is_refused_and_says_what_to_do(authority, ca_file)
     stranger = server(trustme.CA(), "localhost")
     for trusted in (ca_file, None):
         error = refusal(stranger, trusted)
-        assert type(error) is RelayUntrusted
+        assert type(error) is RelayUntrustedError
         assert "authority unknown" in error.message
         assert "ca_file" in error.hint
 
@@ -109,7 +109,7 @@ def test_a_plain_server_behind_https_is_told_from_an_untrusted_one(ca_file):
         hostile(READY) as relay,
         RelayClient(relay.url.replace("http:", "https:"), "token", ca_file=ca_file, timeouts=QUICK) as client,
     ):
-        with pytest.raises(RelayUnavailable) as refused:
+        with pytest.raises(RelayUnavailableError) as refused:
             client.health()
         assert "encrypted" in refused.value.message
         assert b"token" not in b"".join(relay.asked)
@@ -124,7 +124,7 @@ def test_a_handshake_that_never_ends_ends(ca_file):
         RelayClient(
             relay.url.replace("http:", "https:"), "token", ca_file=ca_file, timeouts=Timeouts(connect=0.3, total=1)
         ) as client,
-        pytest.raises(RelayUnavailable, match="in time"),
+        pytest.raises(RelayUnavailableError, match="in time"),
     ):
         client.health()
 
@@ -137,7 +137,7 @@ def test_an_authority_file_that_is_none_is_an_error_at_once(tmp_path, content):
     path = tmp_path / "authority.pem"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(NotConfigured) as refused:
+    with pytest.raises(NotConfiguredError) as refused:
         RelayClient("https://relay.example.org", "token", ca_file=path)
     assert "PEM" in refused.value.hint
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from crystal.errors import Unavailable
+from crystal.errors import UnavailableError
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.sync import inbox
@@ -94,7 +94,7 @@ def test_committed_but_not_acknowledged_is_not_taken_twice(world: World) -> None
             raise httpx.ConnectError("gone")
 
     world.home.weather.before = no_ack
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         world.home.poll()
     assert texts(world.home.store) == ["one"]
     world.home.weather.before = lambda request: None
@@ -103,18 +103,18 @@ def test_committed_but_not_acknowledged_is_not_taken_twice(world: World) -> None
 
 
 def test_a_full_disk_at_home_stops_nothing_for_good(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from crystal.errors import StoreFull
+    from crystal.errors import StoreFullError
 
     device = world.device("laptop")
     device.say("a", line("one"))
     device.deliver()
 
     def full(*_: object, **__: object) -> object:
-        raise StoreFull("no space")
+        raise StoreFullError("no space")
 
     with monkeypatch.context() as patch:
         patch.setattr("crystal.ingest.ingest.archive.append", full)
-        with pytest.raises(StoreFull):
+        with pytest.raises(StoreFullError):
             world.home.poll()
     assert texts(world.home.store) == []
     assert [one.last_seq for one in inbox.all_streams(world.home.store) if one.channel != Channel.HEARTBEAT] == [0]
@@ -123,17 +123,17 @@ def test_a_full_disk_at_home_stops_nothing_for_good(world: World, monkeypatch: p
 
 
 def test_a_full_disk_on_the_device_moves_no_watermark(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from crystal.errors import StoreFull
+    from crystal.errors import StoreFullError
 
     device = world.device("laptop")
     device.machine.transcript("a").write_bytes(line("one"))
 
     def full(*_: object, **__: object) -> None:
-        raise StoreFull("no space")
+        raise StoreFullError("no space")
 
     with monkeypatch.context() as patch:
         patch.setattr("crystal.sync.sending.outbox.put_blob", full)
-        with pytest.raises(StoreFull):
+        with pytest.raises(StoreFullError):
             device.sweep()
     assert ledger.all_states(device.store) == []
     device.sweep()

@@ -286,7 +286,7 @@ def test_a_device_whose_lines_only_home_keeps_gives_them_to_the_next_home(world:
     device = world.device("laptop", local_memory=False)
     device.say("a", line("one"), line("two"))
     world.settle(2)
-    from crystal.model.capture import Piece, Segment, Watermark
+    from crystal.model.capture import Segment, SegmentPiece, Watermark
     from crystal.sync.arrival import Arrivals, arrive
     from crystal.sync.wire import Sent
 
@@ -296,7 +296,7 @@ def test_a_device_whose_lines_only_home_keeps_gives_them_to_the_next_home(world:
     size = len(clean)
     first = clean.index(b"\n")
     lines = ((0, clean[:first]), (first + 1, clean[first + 1 : -1]))
-    piece = Piece(0, size, "captured", None, clean, bytes(32), lines)
+    piece = SegmentPiece(0, size, "captured", None, clean, bytes(32), lines)
     mark = Watermark("a", size)
     sent = Sent(Segment(state.origin, state.path, Watermark("a"), mark, (piece,)), {}, "past")
     from crystal.ingest.ingest import prepare

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from crystal.errors import NotConfigured
+from crystal.errors import NotConfiguredError
 from crystal.store.forget.forgetting import add_tombstones, tombstones_after
 from crystal.store.sync import inbox, outbox, relay_forgotten
 from crystal.sync import forgotten
-from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.sending import put_message
 from crystal.sync.tombstones import words_of
-from crystal.sync.wire import BadRecord
+from crystal.sync.wire import InvalidRecordError
 from tests.support.capture_machine import NOW, line
 from tests.support.relay_fate import Crash, faults, reopen, revoke, texts
 from tests.support.relay_tombstones import archive_of, confirmed, tombstone, uids
@@ -72,7 +72,7 @@ def test_a_tombstone_that_nobody_could_seal_waits(world: World) -> None:
         add_tombstones(one.store, [tombstone(1, "u-1")], NOW)
     secrets = dict(one.secrets)
     one.secrets.clear()
-    with pytest.raises(NotConfigured), one.store.transaction():
+    with pytest.raises(NotConfiguredError), one.store.transaction():
         forgotten.put_forgotten(one.store, one.link(), NOW)
     one.secrets.update(secrets)
     world.settle(2)
@@ -145,7 +145,7 @@ def test_a_message_that_makes_no_sense_stops_its_stream_alone(world: World) -> N
     one, two = world.device("laptop"), world.device("tower")
     words = {"v": 1, "kind": "forget", "tombstones": [{"uid": "no"}]}
     with one.store.transaction():
-        put_message(one.store, one.link(), json.dumps(words).encode(), kind=Kind.CONTROL, lane="live", now=NOW)
+        put_message(one.store, one.link(), json.dumps(words).encode(), kind=PayloadKind.CONTROL, lane="live", now=NOW)
     two.forget(tombstone(2, "u-2"))
     world.settle(2)
     assert uids(world.home.store) == {tombstone(2).uid}
@@ -222,5 +222,5 @@ def test_a_document_that_does_not_follow_is_left_and_asked_for_again(world: Worl
     ],
 )
 def test_what_home_says_is_read_strictly(told: object) -> None:
-    with pytest.raises(BadRecord):
+    with pytest.raises(InvalidRecordError):
         forgotten.read_told(told)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from crystal.errors import NotConfigured
+from crystal.errors import NotConfiguredError
 from crystal.store.forget.forgetting import add_tombstones
 from crystal.store.sync import inbox, outbox
-from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.sending import put_message
 from tests.support.capture_machine import NOW, line
 from tests.support.relay_fate import Crash, faults, reopen, rotate, texts
@@ -147,7 +147,7 @@ def test_a_memory_that_waits_is_sealed_again_as_nothing(world: World) -> None:
     one = world.device("laptop")
     words = {"v": 1, "kind": "memory", "memory": {"id": "mem-0123456789ab", "text": "plum"}}
     with one.store.transaction():
-        put_message(one.store, one.link(), json.dumps(words).encode(), kind=Kind.CONTROL, lane="live", now=NOW)
+        put_message(one.store, one.link(), json.dumps(words).encode(), kind=PayloadKind.CONTROL, lane="live", now=NOW)
     one.say("a", line("pear", ident="u-1"))
     one.forget(tombstone(1, kind="memory", memories=["mem-0123456789ab"]))
     one.clean()
@@ -163,7 +163,7 @@ def test_without_the_key_the_outbox_is_cleaned_when_it_is_back(world: World) -> 
     one.forget(tombstone(1, "u-2"))
     box, secrets = one.outbox(), dict(one.secrets)
     one.secrets.clear()
-    with pytest.raises(NotConfigured):
+    with pytest.raises(NotConfiguredError):
         box.clean()
     one.secrets.update(secrets)
     box.clean()

@@ -11,7 +11,7 @@ import pytest
 from crystal.store.forget.forgetting import parts
 from crystal.sync.taking import read_words
 from crystal.sync.tombstones import messages, read_tombstones, words_of
-from crystal.sync.wire import BadRecord
+from crystal.sync.wire import InvalidRecordError
 from tests.support.capture_machine import NOW, line
 from tests.support.relay_fate import faults
 from tests.support.relay_tombstones import tombstone
@@ -68,7 +68,7 @@ def test_a_message_names_at_most_a_thousand_things() -> None:
     assert len(packed) == 6
     assert all(read_words(payload).kind == "forget" for payload in packed)
     too_many = {"v": 1, "kind": "forget", "tombstones": [words_of(one) for one in ones[:3]]}
-    with pytest.raises(BadRecord, match="more than 1,000"):
+    with pytest.raises(InvalidRecordError, match="more than 1,000"):
         read_words(json.dumps(too_many).encode())
 
 
@@ -104,9 +104,9 @@ def test_a_message_names_at_most_a_thousand_things() -> None:
 def test_what_is_no_tombstone_is_refused(row: object) -> None:
     good = words_of(tombstone(1, "a"))
     bad = {**good, **row} if isinstance(row, dict) and row else row
-    with pytest.raises(BadRecord):
+    with pytest.raises(InvalidRecordError):
         read_tombstones([good, bad], "laptop")
-    with pytest.raises(BadRecord):
+    with pytest.raises(InvalidRecordError):
         read_tombstones(bad if not isinstance(bad, list) else {}, "laptop")
 
 

@@ -13,7 +13,7 @@ import pytest
 from crystal.store.capture import ledger, privacy
 from crystal.store.sync import inbox, outbox
 from crystal.store.sync.quarantine import quarantined
-from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import Channel
 from crystal.sync.sending import open_another, put_message
 from tests.support.capture_machine import line
@@ -49,7 +49,7 @@ def head(text: bytes = b'{"type":"user"}\n', **changes: Any) -> bytes:
     return json.dumps(fields).encode() + b"\n" + text
 
 
-def send(device: Device, payload: bytes, kind: Kind = Kind.RECORDS) -> None:
+def send(device: Device, payload: bytes, kind: PayloadKind = PayloadKind.RECORDS) -> None:
     with device.store.transaction():
         put_message(device.store, device.link(), payload, kind=kind, lane="live", now=device.machine.now)
     device.deliver()
@@ -163,7 +163,7 @@ WORDS: dict[str, bytes] = {
 @pytest.mark.parametrize("name", _a_few_at_once(WORDS))
 def test_bad_words_of_control_are_refused_as_a_whole(world: World, name: str) -> None:
     good, bad = world.device("good"), world.device("bad")
-    send(bad, WORDS[name], Kind.CONTROL)
+    send(bad, WORDS[name], PayloadKind.CONTROL)
     good.say("g", line("words"))
     good.deliver()
     world.home.poll()
@@ -260,7 +260,7 @@ def test_a_device_says_nothing_about_others_folders_and_sessions(world: World) -
             pieces=[[0, size, "captured", None, None, size, []]],
         ),
     )
-    send(bad, b'{"v":1,"kind":"ended","session":"g","at":5}', Kind.CONTROL)
+    send(bad, b'{"v":1,"kind":"ended","session":"g","at":5}', PayloadKind.CONTROL)
     world.home.poll()
     assert "bad words" in texts(world.home.store)
     assert world.home.store.rows("SELECT git_root, remote, name FROM projects") == [("/home/dev", "git@x:y", "quartz")]
@@ -273,7 +273,7 @@ def test_a_device_takes_no_stream_of_another(world: World) -> None:
     world.settle(1)
     name = outbox.streams(good.store)[0].stream.hex()
     words = {"v": 1, "kind": "continues", "stream": name, "from": 1, "because": "rotated"}
-    send(bad, json.dumps(words).encode(), Kind.CONTROL)
+    send(bad, json.dumps(words).encode(), PayloadKind.CONTROL)
     world.home.poll()
     known = inbox.find_stream(world.home.store, bytes.fromhex(name))
     assert known is not None
@@ -302,7 +302,7 @@ def test_a_device_writes_under_no_prefix_of_another(world: World, whose: str) ->
     payload = head(text, after=["s", size, 0, 0, 0, ""], pieces=[[0, size, "captured", None, None, size, []]])
     bad.say("g2", line("x"))
     with bad.store.transaction():
-        put_message(bad.store, stolen, payload, kind=Kind.RECORDS, lane="live", now=bad.machine.now)
+        put_message(bad.store, stolen, payload, kind=PayloadKind.RECORDS, lane="live", now=bad.machine.now)
     bad.deliver()
     world.home.poll()
     assert texts(world.home.store) == ["good words"]
@@ -342,7 +342,7 @@ def test_what_a_device_leaves_out_stays_private_and_is_no_weapon(world: World) -
     good.say("g", line("words", ident="11111111-1111-4111-8111-111111111111"))
     world.settle(1)
     words = {"v": 1, "kind": "private", "uuids": ["11111111-1111-4111-8111-111111111111", "\ud800", "", "a\0"]}
-    send(bad, json.dumps(words).encode(), Kind.CONTROL)
+    send(bad, json.dumps(words).encode(), PayloadKind.CONTROL)
     world.home.poll()
     assert texts(world.home.store) == ["words"]
     assert privacy.is_private_line(world.home.store, "11111111-1111-4111-8111-111111111111")

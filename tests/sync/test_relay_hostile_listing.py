@@ -264,9 +264,9 @@ def test_what_is_over_the_budget_waits_at_the_relay_and_is_taken_when_it_opens(
     known = MessageHandler.read
 
     def refuse(*_: object) -> None:
-        from crystal.sync.wire import BadRecord
+        from crystal.sync.wire import InvalidRecordError
 
-        raise BadRecord("the message is of a version that this crystal does not know")
+        raise InvalidRecordError("the message is of a version that this crystal does not know")
 
     monkeypatch.setattr(MessageHandler, "read", refuse)
     world.home.budget = Budget(Amount(), Amount())

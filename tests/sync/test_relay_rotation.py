@@ -163,14 +163,14 @@ def test_a_key_that_is_gone_is_named_and_what_is_said_is_kept_and_sent_when_it_i
 
 
 def test_a_key_that_is_gone_is_named_and_nothing_moves_where_nothing_is_kept_here(world: World) -> None:
-    from crystal.errors import NotConfigured
+    from crystal.errors import NotConfiguredError
 
     device = world.device("laptop", local_memory=False)
     secrets = dict(device.secrets)
     device.secrets.clear()
     path = device.machine.transcript("a")
     path.write_bytes(line("waits"))
-    with pytest.raises((NotConfigured, AssertionError)):
+    with pytest.raises((NotConfiguredError, AssertionError)):
         device.sweep()
     assert waiting(device) == 0
     device.secrets.update(secrets)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.timewords.parse import ago, clock, end_of, iso, local, parse_when
 
 NOW = 1_795_219_200_000  # 2026-11-21T00:00:00Z
@@ -52,7 +52,7 @@ def test_every_accepted_form_in_a_zone_of_its_own(text, expected):
      "99999999999d", "999999999d", "tomorrowish", "2026-11-20T14:30+99:00", "20261120", "1e5d", "\x00", "7d7d"],
 )  # fmt: skip
 def test_a_bad_value_is_named_with_the_accepted_forms(text):
-    with pytest.raises(UsageProblem) as caught:
+    with pytest.raises(UsageError) as caught:
         parse_when(text, now=NOW, tz=BERLIN, name="--since")
     assert caught.value.exit_code == 2
     assert "--since" in caught.value.message
@@ -63,7 +63,7 @@ def test_a_bad_value_is_named_with_the_accepted_forms(text):
 
 @given(st.text(max_size=30))
 def test_any_text_is_a_time_or_a_usage_problem(text):
-    with contextlib.suppress(UsageProblem):
+    with contextlib.suppress(UsageError):
         assert isinstance(parse_when(text, now=NOW, tz=NEW_YORK), int)
 
 
@@ -100,14 +100,14 @@ def test_the_end_of_a_date_is_the_moment_after_it_and_a_moment_is_itself(text, e
 
 @pytest.mark.parametrize("text", ["", "x", "2026-02-30", "9999-12-31", "9999-12", "tomorrow"])
 def test_the_end_of_what_is_no_date_is_a_usage_problem(text):
-    with pytest.raises(UsageProblem) as caught:
+    with pytest.raises(UsageError) as caught:
         end_of(text, now=NOW, tz=BERLIN, name="--as-of")
     assert "--as-of" in caught.value.message
 
 
 @given(st.text(max_size=30))
 def test_the_end_of_any_text_is_a_time_or_a_usage_problem(text):
-    with contextlib.suppress(UsageProblem):
+    with contextlib.suppress(UsageError):
         assert end_of(text, now=NOW, tz=NEW_YORK) >= parse_when(text, now=NOW, tz=NEW_YORK)
 
 

@@ -23,7 +23,7 @@ from crystal.app.relay_links import (
 from crystal.app.sync.forget import finish_soon, heard_of_forgotten, send_forgotten, take_forgotten
 from crystal.app.sync.private_lines import take_private
 from crystal.capture.lock import try_lock
-from crystal.errors import CrystalError, NotConfigured, Unavailable
+from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.store.forget.forgetting import newest_tombstone
 from crystal.store.problems import clear_problem, find_problem, record_problem
 from crystal.store.sync import outbox, past, relay_peers
@@ -79,7 +79,7 @@ def deliver_relay(
     """
     peer = home_peer(machine.store)
     if peer is None:
-        raise NotConfigured("this machine has no home to send to", hint="run: crystal relay join")
+        raise NotConfiguredError("this machine has no home to send to", hint="run: crystal relay join")
     while True:
         with try_lock(machine.places.data_dir / RELAY_LOCK) as held:
             if not held:
@@ -150,7 +150,7 @@ def _take_manifest(machine: Machine, mirror: Mirror, body: Mapping[str, Any], se
     """Note what home's mirror is now; one that is older than what was taken before is refused, and named."""
     try:
         mirror.take(body, serial)
-    except Unavailable:
+    except UnavailableError:
         raise
     except CrystalError as error:
         record_problem(machine.store, MIRROR_ROOM, error.message, now_ms())

@@ -19,10 +19,10 @@ from crystal.store.sync.relay_peers import Peer, digest_of
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import newest_documents, read_document
 from crystal.sync.envelope.blob import open_blob, seal
-from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import Channel
 from crystal.sync.envelope.link import LinkKeys, link_keys
-from crystal.sync.envelope.refusals import Refused
+from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.handover import KnownDevice, devices_from_words, devices_to_words, known_devices
 from crystal.sync.keys.derive import device_secret, shared_prefix
 
@@ -84,7 +84,7 @@ def save_registry(machine: Machine, client: RelayClient, root: bytes, heads: Map
 
 
 def _sealed(root: bytes, document: bytes, stream: bytes, now: int) -> bytes:
-    channel, kind, start, salt = Channel.HEARTBEAT, Kind.CONTROL, bytes(32), os.urandom(32)
+    channel, kind, start, salt = Channel.HEARTBEAT, PayloadKind.CONTROL, bytes(32), os.urandom(32)
     keys = _keys(root)
     return seal(keys, document, channel=channel, kind=kind, stream=stream, seq=1, prev=start, salt=salt, created_at=now)
 
@@ -100,7 +100,7 @@ def read_registry(client: RelayClient, root: bytes) -> tuple[KnownDevice, ...]:
         for blob in newest_documents(client, info, 0):
             try:
                 opened = open_blob(blob.data, keys, channel=blob.channel, stream=info.stream, seq=blob.seq, prev=None)
-            except Refused:
+            except EnvelopeError:
                 continue
             document = read_document(opened)
             if document.serial > newest:

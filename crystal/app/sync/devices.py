@@ -13,10 +13,10 @@ from crystal.app.relay_links import opened_relay, relay_client, relay_keys
 from crystal.app.sync.device_registry import save_registry
 from crystal.app.sync.forget import Unconfirmed, unconfirmed
 from crystal.app.sync.names import UNFINISHED, checked_name
-from crystal.app.sync.quarantine import Refused, read_refused
-from crystal.errors import CrystalError, Denied, Unavailable, UsageProblem
+from crystal.app.sync.quarantine import QuarantineList, read_refused
+from crystal.errors import CrystalError, DeniedError, UnavailableError, UsageError
 from crystal.store import Store
-from crystal.store.problems import Problem, find_problem, list_problems
+from crystal.store.problems import LastingProblem, find_problem, list_problems
 from crystal.store.sync import inbox, outbox, relay_peers
 from crystal.store.sync.inbox import InStream, Skip
 from crystal.store.sync.outbox import Backlog
@@ -26,7 +26,7 @@ from crystal.sync.answers import MadeToken
 from crystal.sync.client import RelayClient
 from crystal.sync.delivery import ROOM
 from crystal.sync.documents import LATEST_WINS
-from crystal.sync.errors import NotAtRelay
+from crystal.sync.errors import NotAtRelayError
 from crystal.sync.keys.derive import Random
 from crystal.sync.losses import LOST_ROOMS
 
@@ -103,11 +103,11 @@ class RelayState:
     problem: CrystalError | None
     home: Peer | None
     backlog: Backlog | None
-    resting: Problem | None
+    resting: LastingProblem | None
     streams: tuple[StreamStatus, ...]
     skips: tuple[Skip, ...]
-    refused: Refused
-    lost: tuple[Problem, ...]
+    refused: QuarantineList
+    lost: tuple[LastingProblem, ...]
     forgotten: Unconfirmed
 
 
@@ -175,7 +175,9 @@ def relay_state(machine: Machine, client: RelayClient | None = None) -> RelaySta
                 reachable = True
                 streams = stream_states(store, asked) if role == "home" else None
         except CrystalError as error:
-            reachable = False if isinstance(error, Unavailable) else True if isinstance(error, Denied) else None
+            reachable = (
+                False if isinstance(error, UnavailableError) else True if isinstance(error, DeniedError) else None
+            )
             problem = error
     home = home_peer(store)
     return RelayState(
@@ -210,7 +212,7 @@ def rename(machine: Machine, old: str, new: str) -> Peer:
     """
     checked_name(new)
     if new == machine.config.device:
-        raise UsageProblem(f"this machine itself is called {new}", hint="choose another name")
+        raise UsageError(f"this machine itself is called {new}", hint="choose another name")
     peer = relay_peers.find_peer(machine.store, old)
     with machine.store.transaction():
         relay_peers.rename_peer(machine.store, peer, new)
@@ -265,7 +267,7 @@ def retry_revocations(machine: Machine, client: RelayClient, *, must: bool = Fal
             continue
         try:
             if peer.token_id is not None:
-                with contextlib.suppress(NotAtRelay):
+                with contextlib.suppress(NotAtRelayError):
                     client.revoke_token(peer.token_id)
         except CrystalError:
             if must:
@@ -312,9 +314,9 @@ def rotate(machine: Machine, name: str) -> Peer:
     """
     peer = find_device(machine, name)
     if peer.revoked_at is not None:
-        raise UsageProblem(f"{peer.name} was revoked", hint="pair it again: crystal relay pair")
+        raise UsageError(f"{peer.name} was revoked", hint="pair it again: crystal relay pair")
     if peer.generation > peer.accepted_from:
-        raise UsageProblem(
+        raise UsageError(
             f"{peer.name} has not taken the keys of the last rotation yet",
             hint="they reach it when it syncs the next time: crystal devices",
         )
@@ -332,7 +334,5 @@ def find_device(machine: Machine, name: str) -> Peer:
     """
     peer = find_peer(machine.store, name)
     if peer.side != "device":
-        raise UsageProblem(
-            f"{peer.name} is this machine's home, not a device of it", hint="run this on the home machine"
-        )
+        raise UsageError(f"{peer.name} is this machine's home, not a device of it", hint="run this on the home machine")
     return peer

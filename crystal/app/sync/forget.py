@@ -9,14 +9,14 @@ from typing import Any
 
 from crystal.app.context import Machine, now_ms
 from crystal.app.forget_rest import finish_forgetting
-from crystal.errors import CrystalError, NotConfigured, StoreDamaged, WatermarkMoved
+from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError, WatermarkMovedError
 from crystal.store import Store
 from crystal.store.problems import clear_problem, record_problem
 from crystal.store.sync.relay_forgotten import Stand, behind, read_stand, unheard
 from crystal.store.sync.relay_peers import Peer, all_peers, home_peer
 from crystal.sync.forgotten import forgotten_for, put_again, put_forgotten, read_told, take_from_home
 from crystal.sync.sending import Link
-from crystal.sync.wire import BadRecord
+from crystal.sync.wire import InvalidRecordError
 
 ROOM = "forgetting"
 """Key (``room``) of the problem: home's list of deletions cannot be parsed."""
@@ -30,7 +30,7 @@ FINISHING = "forgetting files"
 def send_forgotten(machine: Machine, link: Link) -> int:
     """Seal the waiting tombstones for home; return their number. Without the key they keep waiting."""
     store = machine.store
-    with contextlib.suppress(NotConfigured, WatermarkMoved), store.transaction():
+    with contextlib.suppress(NotConfiguredError, WatermarkMovedError), store.transaction():
         put_again(store, link, now_ms())
         return put_forgotten(store, link, now_ms())
     return 0
@@ -40,7 +40,7 @@ def take_forgotten(machine: Machine, peer: Peer, body: Mapping[str, Any], as_of:
     """Take what home's state document says of forgetting. What cannot be understood is named; all else goes on."""
     try:
         told = read_told(body.get("forgotten"))
-    except BadRecord as error:
+    except InvalidRecordError as error:
         record_problem(machine.store, ROOM, error.message, now_ms())
         return
     if told is not None:
@@ -58,7 +58,7 @@ def finish_soon(machine: Machine) -> list[str]:
     """Finish pending deletions before anything is published or sent; return what went wrong, in words."""
     try:
         finish_forgetting(machine)
-    except StoreDamaged:
+    except StoreDamagedError:
         raise
     except CrystalError as error:  # the next run does the rest
         record_problem(machine.store, FINISHING, error.message, now_ms())

@@ -17,7 +17,7 @@ from crystal.app.relay_links import Keyring, key_places, link_to_device, relay_k
 from crystal.app.sync.devices import give_token, make_token
 from crystal.app.sync.home import DEMOTING, poll_relay, state_for
 from crystal.config.edit import set_value
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.store import Store
 from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.sync import past, relay_peers
@@ -79,7 +79,7 @@ def hand_over(machine: Machine, heir: Peer, client: RelayClient) -> tuple[str, .
     store, places, plan = machine.store, key_places(machine), read_plan(machine.store)
     check_writable(places)
     if plan is not None and plan.heir != heir.device_id.hex():
-        raise UsageProblem(f"{plan.name} was already chosen as home", hint=f"crystal demote --to {plan.name}")
+        raise UsageError(f"{plan.name} was already chosen as home", hint=f"crystal demote --to {plan.name}")
     token = None
     if plan is None:
         plan, token = _begin(machine, heir, client)

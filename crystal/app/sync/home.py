@@ -16,7 +16,7 @@ from crystal.app.sync.devices import retry_revocations
 from crystal.app.sync.forget import finish_soon, forgotten_words
 from crystal.app.sync.quarantine import budget_of
 from crystal.capture.lock import try_lock
-from crystal.errors import CrystalError, NotConfigured, StoreDamaged, Unavailable
+from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError, UnavailableError
 from crystal.store.notes import read_note
 from crystal.store.problems import clear_problem, find_problem, record_problem
 from crystal.store.search.vectors import count_pending, serving_generation
@@ -26,7 +26,7 @@ from crystal.sync.arrival import Arrivals
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import put_document
 from crystal.sync.envelope.header import Channel
-from crystal.sync.errors import RelayDenied, RelayFull
+from crystal.sync.errors import RelayDeniedError, RelayFullError
 from crystal.sync.losses import LOST, LOST_MIRROR, is_first
 from crystal.sync.mirror import manifest, on_told, publish
 from crystal.sync.opening import PollReport
@@ -77,7 +77,7 @@ def poll_relay(
         RelayUnavailable, RelayDenied: The relay cannot be asked.
     """
     if read_note(machine.store, DEMOTING) is not None:
-        raise NotConfigured("another machine was chosen as home", hint="run again: crystal demote --to NAME")
+        raise NotConfiguredError("another machine was chosen as home", hint="run again: crystal demote --to NAME")
     keys = relay_keys(machine)
     root = keys.root
     with opened_relay(machine, client) as relay:
@@ -146,7 +146,7 @@ class _Telling:
         link = link_to_device(peer, self._keys)
         try:
             put_document(self._machine.store, self._client, link, channel, body, now_ms(), supersede=True)
-        except (RelayDenied, RelayFull) as error:
+        except (RelayDeniedError, RelayFullError) as error:
             self.problems.append(f"{peer.name} could not be told: {error.message}")
         else:
             self.told += 1
@@ -178,7 +178,7 @@ def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bo
             if is_first(store, LOST):
                 mirror_objects.look_soon(store)  # what has lost messages may have lost the mirror
             publish(store, client, now=now_ms(), random=os.urandom, should_stop=should_stop)
-        except StoreDamaged:
+        except StoreDamagedError:
             raise
         except CrystalError as error:
             # What devices sent is safe by now; the mirror is tried again by the next poll.
@@ -191,7 +191,7 @@ def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bo
 
 def watch(
     step: Callable[[int | None], int | None], *, pause: float, should_stop: Callable[[], bool]
-) -> Iterator[Unavailable | None]:
+) -> Iterator[UnavailableError | None]:
     """Take a step again and again; after a failure that may pass, wait longer each time. Gives each outcome."""
     change: int | None = None
     failures = 0
@@ -200,7 +200,7 @@ def watch(
             change = step(change)
             failures = 0
             yield None
-        except Unavailable as error:
+        except UnavailableError as error:
             failures += 1
             yield error
         deadline = time.monotonic() + min(60.0, pause * 2**failures)

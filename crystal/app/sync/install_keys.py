@@ -22,7 +22,7 @@ from crystal.store.sync import outbox, past, relay_peers
 from crystal.store.sync.relay_peers import NewLink, Peer, all_peers
 from crystal.sync.keys.bundle import Bundle
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.places import KeyMissing, KeyPlaces, RelayToken, read_key, write_key, write_token
+from crystal.sync.keys.places import KeyMissingError, KeyPlaces, RelayToken, read_key, write_key, write_token
 
 AUTHORITY_FILE = "relay-ca.pem"
 
@@ -34,7 +34,7 @@ def is_leftover(store: Store, key: RelayKey) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class InstalledKeys:
     """What was stored: home's name here, how much of the past will be sent, what the user should know."""
 
     home: str
@@ -42,7 +42,9 @@ class Kept:
     notes: tuple[str, ...]
 
 
-def keep(machine: Machine, bundle: Bundle, *, over: bool, key: RelayKey | None, token: RelayToken | None) -> Kept:
+def keep(
+    machine: Machine, bundle: Bundle, *, over: bool, key: RelayKey | None, token: RelayToken | None
+) -> InstalledKeys:
     """Store a bundle. It can be done again after a crash at any point, with this bundle or another one.
 
     Args:
@@ -66,14 +68,14 @@ def keep(machine: Machine, bundle: Bundle, *, over: bool, key: RelayKey | None, 
     # The last manifest of another home does not apply to this one: its serial numbers start over.
     device_mirror(machine.places).memo.unlink(missing_ok=True)
     home, past = _write_home(machine, bundle, key)
-    return Kept(home, past, tuple(notes))
+    return InstalledKeys(home, past, tuple(notes))
 
 
 def _may_replace(machine: Machine, places: KeyPlaces) -> bool:
     """Return True if the stored keys belong to a pairing that was never completed."""
     try:
         return is_leftover(machine.store, read_key(places).key)
-    except KeyMissing:
+    except KeyMissingError:
         return False
 
 

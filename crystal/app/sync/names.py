@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.store import Store
 from crystal.store.sync.relay_peers import all_peers
 
@@ -27,7 +27,7 @@ def checked_name(name: str) -> str:
     """
     if not name or clean_name(name) != name or name.startswith(("-", UNFINISHED)):
         hint = f"a name is one printable line of at most {MAX_NAME_BYTES} bytes that does not begin with -"
-        raise UsageProblem(f"the name {name!r} cannot be used", hint=hint)
+        raise UsageError(f"the name {name!r} cannot be used", hint=hint)
     return name
 
 

@@ -16,16 +16,16 @@ from crystal.app.relay_links import key_places
 from crystal.app.sync.install_keys import is_leftover, keep, take_back
 from crystal.app.sync.names import clean_name
 from crystal.app.sync.pair_home import JOIN_PREFIX, shared_ids, words_of_bundle
-from crystal.app.sync.pair_mailbox import Mailbox
-from crystal.errors import CrystalError, UsageProblem
+from crystal.app.sync.pair_mailbox import PairingMailbox
+from crystal.errors import CrystalError, UsageError
 from crystal.install.plan import proposed_agent
 from crystal.store.sync.relay_peers import all_peers
 from crystal.sync.address import is_loopback, parse_address
 from crystal.sync.client import RelayClient
 from crystal.sync.keys.bundle import (
     OFFLINE_PREFIX,
-    Answer,
     Bundle,
+    BundleReceipt,
     decode_bundle,
     digest_of,
     encode_answer,
@@ -34,8 +34,8 @@ from crystal.sync.keys.bundle import (
 from crystal.sync.keys.codes import PairingCode, parse_code
 from crystal.sync.keys.derive import Random, device_secret
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.pairing import PairingFailed
-from crystal.sync.keys.places import KeyMissing, KeyPlaces, RelayToken, check_writable, read_key, read_token
+from crystal.sync.keys.pairing import PairingError
+from crystal.sync.keys.places import KeyMissingError, KeyPlaces, RelayToken, check_writable, read_key, read_token
 from crystal.sync.keys.words import words_of_bits
 
 DONE_SECONDS = 30.0
@@ -93,7 +93,7 @@ def read_invitation(text: str) -> Invited:
         word = word if any(letter.islower() for letter in word) else word.lower()
         code, colon, url = word[len(JOIN_PREFIX) :].partition(":")
         if not colon or not url:
-            raise UsageProblem("the string of the QR code is cut off", hint="copy it again, whole")
+            raise UsageError("the string of the QR code is cut off", hint="copy it again, whole")
         return Invited(parse_code(code), url)
     return Invited(parse_code(text))
 
@@ -121,7 +121,7 @@ def join(
     """
     check_free(machine, over=over)
     client.claim_mailbox(code.nameplate)
-    mailbox = Mailbox(client, code, "b", random)
+    mailbox = PairingMailbox(client, code, "b", random)
     role = machine.config.role
     try:
         for _ in ("hello", "confirm"):
@@ -132,7 +132,7 @@ def join(
         bundle = _as_seen_from_here(machine, given, url)
         kept = keep(machine, bundle, over=over, key=bundle.key, token=RelayToken(bundle.token))
         name = bundle.device_name or clean_name(machine.config.device) or "device"
-        mailbox.send(encode_answer(Answer(name, proposed_agent(machine.config), digest_of(given))))
+        mailbox.send(encode_answer(BundleReceipt(name, proposed_agent(machine.config), digest_of(given))))
     except BaseException:
         mailbox.give_up()
         take_back(machine, role)
@@ -173,7 +173,7 @@ def join_shared(
     places = key_places(machine)
     found = key or read_key(places).key
     if found.kind != "root":
-        raise UsageProblem("the key here is one device's, not a root", hint="give home's root on standard input")
+        raise UsageError("the key here is one device's, not a root", hint="give home's root on standard input")
     _refuse_home(machine)
     if key is not None:
         check_free(machine, over=over, same=key)
@@ -196,22 +196,22 @@ def check_free(machine: Machine, *, over: bool, same: RelayKey | None = None) ->
     check_writable(places, "unset it and join again, or share one root on all machines: crystal relay join --shared")
     try:
         key = read_key(places).key
-    except KeyMissing:
+    except KeyMissingError:
         _refuse_token(places, over=over)
         return
     if over or key == same or is_leftover(machine.store, key):
         return
     what = "a root key" if key.kind == "root" else "the key of a pairing that is in use"
-    raise UsageProblem(f"this machine has {what} already", hint="to replace it: --replace (a backup is kept)")
+    raise UsageError(f"this machine has {what} already", hint="to replace it: --replace (a backup is kept)")
 
 
 def _refuse_token(places: KeyPlaces, *, over: bool) -> None:
     """Refuse where a token is kept that belongs to no key: the user put it there."""
-    with contextlib.suppress(KeyMissing):
+    with contextlib.suppress(KeyMissingError):
         source = read_token(places).source
         if not over:
             hint = "to replace it: --replace (a backup is kept)"
-            raise UsageProblem(f"this machine has a relay token already: {source}", hint=hint)
+            raise UsageError(f"this machine has a relay token already: {source}", hint=hint)
 
 
 def _refuse_home(machine: Machine) -> None:
@@ -219,7 +219,7 @@ def _refuse_home(machine: Machine) -> None:
     if machine.config.role == "home" and devices:
         names = ", ".join(peer.name for peer in devices[:5])
         hint = f"hand them over first: crystal demote --to NAME (its devices: {names})"
-        raise UsageProblem("this machine is the home of others", hint=hint)
+        raise UsageError("this machine is the home of others", hint=hint)
 
 
 def _as_seen_from_here(machine: Machine, bundle: Bundle, url: str) -> Bundle:
@@ -243,7 +243,7 @@ def joining_client(machine: Machine, url: str, ca_file: Path | None = None) -> R
     return RelayClient(url, None, claim=os.urandom(32), ca_file=ca, allow_insecure=insecure)
 
 
-def _wait_for_home(machine: Machine, mailbox: Mailbox, role: str) -> bool:
+def _wait_for_home(machine: Machine, mailbox: PairingMailbox, role: str) -> bool:
     """Wait until home says that it has the answer; False when it is not heard, which may be the relay's fault.
 
     Raises:
@@ -251,12 +251,12 @@ def _wait_for_home(machine: Machine, mailbox: Mailbox, role: str) -> bool:
     """
     try:
         mailbox.receive("done", DONE_SECONDS)
-    except PairingFailed as error:
+    except PairingError as error:
         if error.code != "gone":
             return False
         take_back(machine, role)
         hint = "see what home says, then start over with a new code: crystal relay pair"
-        raise PairingFailed("gone", "home ended the pairing", hint=hint) from error
+        raise PairingError("gone", "home ended the pairing", hint=hint) from error
     except CrystalError:
         return False
     mailbox.close()

@@ -20,15 +20,15 @@ from crystal.app.relay_links import key_places, relay_address, relay_keys
 from crystal.app.sync.devices import give_token, retry_revocations
 from crystal.app.sync.names import UNFINISHED, checked_name, clean_name, free_name
 from crystal.app.sync.pair_mailbox import opened_mailbox
-from crystal.errors import NotConfigured, UsageProblem
+from crystal.errors import NotConfiguredError, UsageError
 from crystal.store.sync import relay_peers
 from crystal.store.sync.relay_peers import NewLink, Peer, all_peers
 from crystal.sync.client import RelayClient
-from crystal.sync.keys.bundle import Answer, Bundle, decode_answer, digest_of, encode_bundle, format_offline
+from crystal.sync.keys.bundle import Bundle, BundleReceipt, decode_answer, digest_of, encode_bundle, format_offline
 from crystal.sync.keys.derive import Random, device_secret, new_root, shared_device_id, shared_prefix
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.pairing import PairingFailed
-from crystal.sync.keys.places import KeyMissing, write_key
+from crystal.sync.keys.pairing import PairingError
+from crystal.sync.keys.places import KeyMissingError, write_key
 from crystal.sync.keys.words import words_of_bits
 
 JOIN_PREFIX = "crystal-join:"
@@ -64,7 +64,7 @@ class Paired:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class PairingOffer:
     """The data that every device of this home gets, and the root."""
 
     root: bytes
@@ -119,12 +119,12 @@ def pair(
             mailbox.send(encode_bundle(bundle))
             answer = decode_answer(mailbox.take())
             if not hmac.compare_digest(answer.bundle_digest, digest_of(bundle)):
-                raise PairingFailed("tampered", "the device stored another bundle than it was given")
+                raise PairingError("tampered", "the device stored another bundle than it was given")
             paired = _take_answer(machine, peer, answer, name or answer.device_name)
     return replace(paired, words=mailbox.pairing.words)
 
 
-def _take_answer(machine: Machine, peer: Peer, answer: Answer, asked: str) -> Paired:
+def _take_answer(machine: Machine, peer: Peer, answer: BundleReceipt, asked: str) -> Paired:
     """Give the device its name and its agent, neither of which another one has."""
     store, config = machine.store, machine.config
     name = free_name(store, asked, config.device)
@@ -170,7 +170,7 @@ def pair_again(machine: Machine, client: RelayClient, name: str) -> Paired:
     offer = prepare(machine)
     peer = relay_peers.find_peer(machine.store, name)
     if peer.revoked_at is not None:
-        raise UsageProblem(f"{peer.name} was revoked", hint="let it join as a new device: crystal relay pair")
+        raise UsageError(f"{peer.name} was revoked", hint="let it join as a new device: crystal relay pair")
     bundle = _make_bundle(machine, client, offer, peer, peer.name)
     notes = ("its former token no longer works; on the device run: crystal relay join --replace",)
     return Paired(peer, words_of_bundle(bundle), notes, format_offline(bundle))
@@ -188,12 +188,12 @@ def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
     words = words_of_bits(up, 4)
     known = [peer for peer in all_peers(machine.store, "device") if peer.device_id == device_id]
     if known and known[0].revoked_at is not None:
-        raise UsageProblem(f"{known[0].name} was revoked", hint="give the device another name, on both machines")
+        raise UsageError(f"{known[0].name} was revoked", hint="give the device another name, on both machines")
     if known:
         token = give_token(machine, client, known[0])
         return Paired(known[0], words, ("its former token no longer works",), token)
     if free_name(machine.store, name, machine.config.device) != name:
-        raise UsageProblem(f"another machine is called {name}", hint="choose another name, the same on both machines")
+        raise UsageError(f"another machine is called {name}", hint="choose another name, the same on both machines")
     with _admitted(machine, client, device_id, up, down) as peer:
         token = give_token(machine, client, peer)
         with machine.store.transaction():
@@ -203,7 +203,7 @@ def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
 # ---------------------------------------------------------------------------------------------------------- the parts
 
 
-def prepare(machine: Machine) -> Offer:
+def prepare(machine: Machine) -> PairingOffer:
     """Return what pairing needs before any request is made; create the root if this home has none yet.
 
     Raises:
@@ -213,9 +213,9 @@ def prepare(machine: Machine) -> Offer:
     role = machine.config.role
     if role != "home":
         hint = "run this on the home machine" if role == "device" else "first: crystal init --role home --relay URL"
-        raise NotConfigured(f"this machine is {_article(role)}, not the home of others", hint=hint)
+        raise NotConfiguredError(f"this machine is {_article(role)}, not the home of others", hint=hint)
     home_name = clean_name(machine.config.device) or "home"
-    return Offer(_root(machine), relay_address(machine), _authority(machine), home_name)
+    return PairingOffer(_root(machine), relay_address(machine), _authority(machine), home_name)
 
 
 def _article(role: str) -> str:
@@ -225,10 +225,10 @@ def _article(role: str) -> str:
 def _root(machine: Machine) -> bytes:
     try:
         return relay_keys(machine).root
-    except KeyMissing as error:
+    except KeyMissingError as error:
         if all_peers(machine.store):
             hint = "restore it from the paper key: crystal relay key --restore"
-            raise NotConfigured("this home has devices, but its root key is gone", hint=hint) from error
+            raise NotConfiguredError("this home has devices, but its root key is gone", hint=hint) from error
     root = new_root(os.urandom)
     write_key(key_places(machine), RelayKey("root", root))
     return root
@@ -241,14 +241,16 @@ def _authority(machine: Machine) -> str | None:
     try:
         text = Path(path).read_text("utf-8", "replace")
     except OSError as error:
-        raise NotConfigured(f"{path}: {(error.strerror or str(error)).lower()}", hint="see relay.ca_file") from error
+        raise NotConfiguredError(
+            f"{path}: {(error.strerror or str(error)).lower()}", hint="see relay.ca_file"
+        ) from error
     found = _CERTIFICATE.findall(text)
     if not found:
-        raise UsageProblem(f"{path} holds no certificate in PEM", hint="see relay.ca_file")
+        raise UsageError(f"{path} holds no certificate in PEM", hint="see relay.ca_file")
     authority = "\n".join(found) + "\n"
     if len(authority) > MAX_AUTHORITY:
         hint = "name a file with the authority's own certificate, nothing else"
-        raise UsageProblem(f"{path} is too large to be handed to a device", hint=hint)
+        raise UsageError(f"{path} is too large to be handed to a device", hint=hint)
     return authority
 
 
@@ -274,7 +276,7 @@ def _admitted(machine: Machine, client: RelayClient, device_id: bytes, up: bytes
         raise
 
 
-def _make_bundle(machine: Machine, client: RelayClient, offer: Offer, peer: Peer, proposed: str) -> Bundle:
+def _make_bundle(machine: Machine, client: RelayClient, offer: PairingOffer, peer: Peer, proposed: str) -> Bundle:
     """Make a device's token, and return everything that the device needs."""
     return Bundle(
         url=offer.url,

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from crystal.errors import CrystalError
 from crystal.sync.client import RelayClient, Side
-from crystal.sync.errors import MailboxTaken, NotAtRelay, RelayUnavailable, RelayUntrusted
+from crystal.sync.errors import MailboxTakenError, NotAtRelayError, RelayUnavailableError, RelayUntrustedError
 from crystal.sync.keys.codes import PairingCode, new_code
 from crystal.sync.keys.derive import Random
-from crystal.sync.keys.pairing import PHASES, Pairing, PairingFailed
+from crystal.sync.keys.pairing import PHASES, Pairing, PairingError
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 60.0
 PAUSE_SECONDS = 1.0
 
 
-class Mailbox:
+class PairingMailbox:
     """A pairing, and the mailbox that carries its messages.
 
     Args:
@@ -71,7 +71,7 @@ class Mailbox:
                 return message
             if time.monotonic() - began < wait / 2:  # a relay that answers at once is not polled in a tight loop
                 time.sleep(min(PAUSE_SECONDS, left))
-        raise PairingFailed("late", "the other side did not answer in time")
+        raise PairingError("late", "the other side did not answer in time")
 
     def end(self) -> None:
         """Tell the device that home has its answer; the device closes the mailbox when it has read this."""
@@ -92,8 +92,8 @@ class Mailbox:
         phase = self._own_phases[0]
         try:
             self._ask(lambda: self.client.put_mail(self.code.nameplate, self.side, phase, message))
-        except MailboxTaken as error:
-            raise PairingFailed("order", "another message of this side is in the mailbox already") from error
+        except MailboxTakenError as error:
+            raise PairingError("order", "another message of this side is in the mailbox already") from error
         self._own_phases.pop(0)
 
     def _ask(self, ask: Callable[[], T]) -> T:
@@ -101,22 +101,22 @@ class Mailbox:
         while True:
             try:
                 return ask()
-            except NotAtRelay as error:
+            except NotAtRelayError as error:
                 why = "the pairing is over: the other side ended it, or its ten minutes have passed"
-                raise PairingFailed("gone", why) from error
-            except RelayUntrusted:
+                raise PairingError("gone", why) from error
+            except RelayUntrustedError:
                 raise
-            except RelayUnavailable as error:
+            except RelayUnavailableError as error:
                 if time.monotonic() + max(PAUSE_SECONDS, error.retry_after) > deadline:
                     raise
                 time.sleep(max(PAUSE_SECONDS, error.retry_after))
 
 
 @contextlib.contextmanager
-def opened_mailbox(client: RelayClient, random: Random) -> Iterator[Mailbox]:
+def opened_mailbox(client: RelayClient, random: Random) -> Iterator[PairingMailbox]:
     """Open a mailbox as home, with a new code. It is closed unless all went well and the device will close it."""
     nameplate = client.open_mailbox()
-    mailbox = Mailbox(client, new_code(nameplate, random), "a", random)
+    mailbox = PairingMailbox(client, new_code(nameplate, random), "a", random)
     try:
         yield mailbox
     except BaseException:

@@ -27,7 +27,7 @@ PURGE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class QuarantineList:
     """What was refused, and the names of the devices by their row."""
 
     kept: tuple[QuarantinedBlob, ...]
@@ -57,10 +57,10 @@ def budget_of(config: Config) -> Budget:
     )
 
 
-def read_refused(store: Store) -> Refused:
+def read_refused(store: Store) -> QuarantineList:
     """Read what was refused."""
     names = {peer.id: peer.name for peer in all_peers(store)}
-    return Refused(tuple(quarantined(store)), tuple(refusals(store)), names)
+    return QuarantineList(tuple(quarantined(store)), tuple(refusals(store)), names)
 
 
 def plan_purge(machine: Machine, name: str | None) -> Purge:

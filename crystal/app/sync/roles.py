@@ -24,7 +24,7 @@ from crystal.app.relay_links import (
 from crystal.app.sync.device import deliver_relay
 from crystal.app.sync.device_registry import ignore_streams, read_registry
 from crystal.app.sync.handover import finish_promotion, hand_over, is_promoting, note_promotion, settle
-from crystal.errors import NotConfigured, UsageProblem
+from crystal.errors import NotConfiguredError, UsageError
 from crystal.ingest import archive
 from crystal.ingest.ingest import prepare
 from crystal.store.capture import ledger
@@ -35,16 +35,16 @@ from crystal.sync.arrival import Arrivals, arrive
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import newest_documents, read_document
 from crystal.sync.envelope.blob import open_blob
-from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import Channel
-from crystal.sync.envelope.refusals import Refused
-from crystal.sync.errors import RelayUnavailable
+from crystal.sync.envelope.refusals import EnvelopeError
+from crystal.sync.errors import RelayUnavailableError
 from crystal.sync.forgotten import read_told
 from crystal.sync.handover import Handover, KnownDevice, from_words, take_devices
 from crystal.sync.keys.derive import new_root
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import (
-    KeyMissing,
+    KeyMissingError,
     KeyPlaces,
     RelayToken,
     check_writable,
@@ -82,22 +82,24 @@ def become_home(machine: Machine, *, url: str | None, token: str | None) -> Role
         RelayDenied: The relay refuses the token. Nothing was changed.
     """
     if home_peer(machine.store) is not None:
-        raise UsageProblem("this machine is a device of another home", hint="run: crystal promote")
+        raise UsageError("this machine is a device of another home", hint="run: crystal promote")
     places = key_places(machine)
     address = url or relay_address(machine)
     if token is None and not has_token(machine):
         hint = "make one at the relay: crystal-relay token make --label home --scope home; give it with --token-stdin"
-        raise KeyMissing("home needs a relay token", hint=hint)
+        raise KeyMissingError("home needs a relay token", hint=hint)
     text = token or read_token(places).reveal()
     notes = _probe(machine, address, text)
     try:
         key = read_key(places).key
-    except KeyMissing:
+    except KeyMissingError:
         key = RelayKey("root", new_root(os.urandom))
         write_key(places, key)
         notes += ("write down the paper key and keep it apart from this machine: crystal relay key --paper",)
     if key.kind != "root":
-        raise NotConfigured("the key here is a device's, not a root", hint="move relay.key away, then run this again")
+        raise NotConfiguredError(
+            "the key here is a device's, not a root", hint="move relay.key away, then run this again"
+        )
     if token is not None:
         write_token(places, RelayToken(token), replace=True)
     settle(machine, role="home", url=address)
@@ -121,7 +123,7 @@ def has_token(machine: Machine) -> bool:
     """Return True if the relay's token is stored here."""
     try:
         read_token(key_places(machine))
-    except KeyMissing:
+    except KeyMissingError:
         return False
     return True
 
@@ -131,7 +133,7 @@ def _probe(machine: Machine, url: str, token: str) -> tuple[str, ...]:
     with client_at(machine, url, token) as client:
         try:
             client.tokens()
-        except RelayUnavailable as error:
+        except RelayUnavailableError as error:
             return (f"the relay could not be asked: {error.message}",)
     return ()
 
@@ -157,21 +159,21 @@ def demote(machine: Machine, to: str | None, *, force: bool = False, client: Rel
         settle(machine, role="device")
         return RoleChange("device", own_home.name)
     if own_home is not None and to is not None:
-        raise UsageProblem("this machine is a device already", hint=f"its home is {own_home.name}")
+        raise UsageError("this machine is a device already", hint=f"its home is {own_home.name}")
     if own_home is not None:
         return _leave_home(machine, force=force, client=client)
     devices = [peer for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
     if machine.config.role != "home":
-        raise UsageProblem("this machine is standalone already", hint="crystal status shows its role")
+        raise UsageError("this machine is standalone already", hint="crystal status shows its role")
     if not devices:
         settle(machine, role="standalone")
         return RoleChange("standalone")
     if to is None:
         names = ", ".join(peer.name for peer in devices)
-        raise UsageProblem("this home has devices", hint=f"say which becomes home: crystal demote --to NAME ({names})")
+        raise UsageError("this home has devices", hint=f"say which becomes home: crystal demote --to NAME ({names})")
     heir = find_peer(machine.store, to)
     if heir.revoked_at is not None:
-        raise UsageProblem(f"{heir.name} was revoked", hint="choose a device that is in use")
+        raise UsageError(f"{heir.name} was revoked", hint="choose a device that is in use")
     with opened_relay(machine, client) as relay:
         return RoleChange("device", heir.name, hand_over(machine, heir, relay))
 
@@ -184,7 +186,7 @@ def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) ->
     waiting = outbox.backlog(machine.store).blobs
     if waiting and not force:
         why = f": {report.problem}" if report is not None and report.problem else ""
-        raise UsageProblem(
+        raise UsageError(
             f"{peer.name} has not confirmed {waiting} sealed blobs{why}",
             hint="run it again when home has polled, or with --force: they stay in this machine's own memory",
         )
@@ -214,7 +216,7 @@ def take_own_outbox(machine: Machine, peer: Peer) -> int:
             parts.append(opened.payload)
             if opened.header.more:
                 continue
-            if opened.kind is Kind.RECORDS:
+            if opened.kind is PayloadKind.RECORDS:
                 sent = decode_segment(b"".join(parts))
                 prepared = prepare(sent.segment)
                 written: archive.Written = {}
@@ -245,11 +247,11 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
         settle(machine, role="home")
         return RoleChange("home")
     if peer is None:
-        raise UsageProblem("this machine is not a device", hint="crystal init --role home --relay URL makes it a home")
+        raise UsageError("this machine is not a device", hint="crystal init --role home --relay URL makes it a home")
     with opened_relay(machine, client) as relay:
         handover, forgotten = read_handover(relay, peer, keys)
     if handover is None:
-        raise UsageProblem(
+        raise UsageError(
             f"{peer.name} has not handed over to this machine",
             hint=f"on {peer.name} run: crystal demote --to NAME; if it is lost: crystal promote --paper-key",
         )
@@ -303,7 +305,7 @@ def _take_over(
 def _has_key(places: KeyPlaces, key: RelayKey) -> bool:
     try:
         return read_key(places).key == key
-    except KeyMissing:
+    except KeyMissingError:
         return False
 
 
@@ -320,7 +322,7 @@ def read_handover(client: RelayClient, peer: Peer, keys: Keyring) -> tuple[Hando
                 opened = open_blob(
                     newest.data, down.get, channel=newest.channel, stream=info.stream, seq=newest.seq, prev=None
                 )
-            except Refused:
+            except EnvelopeError:
                 continue
             document = read_document(opened)
             found[document.serial] = document.body.get("handover")

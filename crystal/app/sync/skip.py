@@ -9,7 +9,7 @@ from crystal.app.context import Machine, now_ms
 from crystal.app.relay_links import relay_keys, senders
 from crystal.app.sync.devices import find_device
 from crystal.app.sync.names import short_ids
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.store.sync import inbox
 from crystal.store.sync.inbox import InStream
 from crystal.store.sync.quarantine import quarantined_at
@@ -17,7 +17,7 @@ from crystal.store.sync.relay_peers import Peer
 from crystal.sync.envelope.blob import open_blob
 from crystal.sync.envelope.header import Channel, read_header
 from crystal.sync.envelope.link import LinkKeys
-from crystal.sync.envelope.refusals import Refused
+from crystal.sync.envelope.refusals import EnvelopeError
 
 
 def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tuple[Peer, InStream]:
@@ -28,7 +28,7 @@ def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tupl
     """
     peer = find_device(machine, name)
     if peer.revoked_at is not None:
-        raise UsageProblem(f"{peer.name} was revoked: home accepts nothing from it", hint="there is nothing to skip")
+        raise UsageError(f"{peer.name} was revoked: home accepts nothing from it", hint="there is nothing to skip")
     wanted = (stream or "").lower()
     own = [
         one
@@ -44,10 +44,10 @@ def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tupl
         return peer, found[0]
     if found:
         names = ", ".join(short_ids([one.stream for one in found]).values())
-        raise UsageProblem(f"number {seq} blocks {len(found)} streams", hint=f"--stream, one of: {names}")
+        raise UsageError(f"number {seq} blocks {len(found)} streams", hint=f"--stream, one of: {names}")
     ways = ", ".join(str(one.last_seq + 1) for one in own)
     hint = f"only the next one can be skipped: {ways}" if ways else "see: crystal relay status"
-    raise UsageProblem(f"number {seq} of {peer.name} blocks nothing", hint=hint)
+    raise UsageError(f"number {seq} of {peer.name} blocks nothing", hint=hint)
 
 
 def skip(machine: Machine, known: InStream) -> int:
@@ -78,7 +78,7 @@ def _proved_tag(machine: Machine, known: InStream, seq: int) -> bytes:
     }
     tags = set()
     for blob in quarantined_at(machine.store, known.stream, seq):
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(EnvelopeError):
             channel = read_header(blob).channel
             tags.add(open_blob(blob, sealed.get, channel=channel, stream=known.stream, seq=seq, prev=None).tag)
     return tags.pop() if len(tags) == 1 else b""

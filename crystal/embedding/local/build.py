@@ -19,9 +19,9 @@ import numpy as np
 
 from crystal.config.paths import refused
 from crystal.embedding.local.extra import import_package
-from crystal.embedding.local.manifest import GRAPH, TOKENIZER, Manifest, hash_file, hold_file
+from crystal.embedding.local.manifest import GRAPH, TOKENIZER, ModelManifest, hash_file, hold_file
 from crystal.embedding.local.model import Array, Encoder, runtime_errors
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 
 INT8_GRAPHS = ("onnx/model_quantized.onnx", "onnx/model_int8.onnx", "model_quantized.onnx", "model_int8.onnx")
 GRAPHS = ("onnx/model.onnx", "model.onnx")
@@ -83,7 +83,7 @@ def has_external_data(graph: str, name: str) -> bool:
     return re.fullmatch(rf"{re.escape(graph)}(_data(_\d+)?|\.data)", name) is not None
 
 
-def build_model(source: ModelSource, made: Path, options: InstallOptions, now: int) -> Manifest:
+def build_model(source: ModelSource, made: Path, options: InstallOptions, now: int) -> ModelManifest:
     """Copy a model into the empty folder ``made``, round its weights and try it.
 
     Raises:
@@ -116,7 +116,7 @@ def _find_graph(folder: Path, *, is_int8: bool) -> Path:
     graph = next((folder / name for name in names if (folder / name).is_file()), None)
     if graph is None:
         hint = "export it: optimum-cli export onnx --model FOLDER OUT (docs/how-to/choose-a-model.md)"
-        raise UsageProblem(f"{folder} has no model.onnx or onnx/model.onnx", hint=hint)
+        raise UsageError(f"{folder} has no model.onnx or onnx/model.onnx", hint=hint)
     return graph
 
 
@@ -125,10 +125,10 @@ def _copy_tokenizer(folder: Path, made: Path) -> None:
         if path.is_file():
             shutil.copyfile(path, made / TOKENIZER)
             return
-    raise UsageProblem(f"{folder} has no tokenizer.json", hint="take it from the model's page at the hub")
+    raise UsageError(f"{folder} has no tokenizer.json", hint="take it from the model's page at the hub")
 
 
-def _try_model(folder: Path, draft: Manifest) -> tuple[Manifest, Array]:
+def _try_model(folder: Path, draft: ModelManifest) -> tuple[ModelManifest, Array]:
     """Return the manifest with what the graph itself tells, and the vectors of the samples."""
     try:
         encoder = Encoder(folder, draft, 1)
@@ -140,10 +140,10 @@ def _try_model(folder: Path, draft: Manifest) -> tuple[Manifest, Array]:
         return replace(batched, is_batched=is_batched), alone
     except runtime_errors() as error:
         words = f"onnxruntime cannot run it ({type(error).__name__})"
-        raise UsageProblem(words, hint="take another export of the model") from error
+        raise UsageError(words, hint="take another export of the model") from error
 
 
-def _with_outputs(draft: Manifest, outputs: Mapping[str, Array]) -> Manifest:
+def _with_outputs(draft: ModelManifest, outputs: Mapping[str, Array]) -> ModelManifest:
     """Choose the outputs by what the graph gave; the shapes that an export declares may be wrong."""
     ranks = {name: held.ndim for name, held in outputs.items()}
     states = next((name for name in ("last_hidden_state", "token_embeddings", *ranks) if ranks.get(name) == 3), None)
@@ -151,13 +151,13 @@ def _with_outputs(draft: Manifest, outputs: Mapping[str, Array]) -> Manifest:
     is_given = draft.pooling == "given" or states is None
     output = whole if is_given else states
     if output is None:
-        raise UsageProblem("the graph gives no vectors", hint="take the plain export for feature extraction")
+        raise UsageError("the graph gives no vectors", hint="take the plain export for feature extraction")
     pooling = "given" if is_given else draft.pooling
     dimension = int(outputs[output].shape[-1])
     return replace(draft, pooling=pooling, output=output, token_output=states, dimension=dimension)
 
 
-def _with_rounded_weights(folder: Path, whole: Manifest, exact: Array) -> Manifest:
+def _with_rounded_weights(folder: Path, whole: ModelManifest, exact: Array) -> ModelManifest:
     """Round the weights to 8 bits; go back to whole ones if the vectors differ too much."""
     graph, rounded = folder / GRAPH, folder / "rounded.onnx"
     if len(list(folder.glob(f"{GRAPH}*"))) > 1 or graph.stat().st_size > MAX_ROUNDED_BYTES:
@@ -189,9 +189,9 @@ def _round_weights(graph: Path, target: Path) -> None:
 # ------------------------------------------------------------------------------------------------- settings files
 
 
-def _read_settings(source: ModelSource, graph: Path, options: InstallOptions, now: int) -> Manifest:
+def _read_settings(source: ModelSource, graph: Path, options: InstallOptions, now: int) -> ModelManifest:
     query_prefix, document_prefix = _read_prefixes(source.folder)
-    return Manifest(
+    return ModelManifest(
         name=options.name,
         dimension=1,
         weights="float32" if graph.name == GRAPH else "as given",
@@ -220,7 +220,7 @@ def _read_pooling(folder: Path) -> str:
     named = sorted({_POOLING_KEYS.get(key, key) for key in asked} or {"mean"})
     if len(named) != 1 or named[0] not in POOLINGS:
         words = f"its pooling is {' and '.join(named)}"
-        raise UsageProblem(words, hint=f"crystal knows {', '.join(POOLINGS)}: --pooling")
+        raise UsageError(words, hint=f"crystal knows {', '.join(POOLINGS)}: --pooling")
     return str(named[0])
 
 
@@ -256,5 +256,5 @@ def _read_json(path: Path, kind: type) -> Any:
     except (FileNotFoundError, NotADirectoryError):
         held = None
     except (ValueError, RecursionError) as error:
-        raise UsageProblem(f"{path} is not JSON", hint="fetch the model again") from error
+        raise UsageError(f"{path} is not JSON", hint="fetch the model again") from error
     return held if isinstance(held, kind) else kind()

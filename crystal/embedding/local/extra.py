@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from crystal.config.packages import install_command
-from crystal.errors import NotConfigured
+from crystal.errors import NotConfiguredError
 
 PACKAGES = ("huggingface-hub", "onnx", "onnxruntime", "tokenizers")
 """What the extra ``local`` installs."""
@@ -22,4 +22,4 @@ def import_package(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         name = module.partition(".")[0].replace("_", "-")
-        raise NotConfigured(f"the package {name} is not installed", hint=install_command(*PACKAGES)) from error
+        raise NotConfiguredError(f"the package {name} is not installed", hint=install_command(*PACKAGES)) from error

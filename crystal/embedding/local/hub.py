@@ -17,7 +17,7 @@ from crystal.embedding.local.build import GRAPHS, INT8_GRAPHS, ModelSource, has_
 from crystal.embedding.local.catalog import KnownModel
 from crystal.embedding.local.extra import import_package
 from crystal.embedding.local.manifest import TOKENIZER, hash_file
-from crystal.errors import Damaged, Denied, Unavailable, UsageProblem
+from crystal.errors import DamagedError, DeniedError, UnavailableError, UsageError
 from crystal.provider_http.post import shown
 
 OFFICIAL_HUB = "https://huggingface.co"
@@ -77,7 +77,7 @@ def _find_graph(model: KnownModel, listed: Mapping[str, Any], *, is_int8: bool) 
     if graph is None or TOKENIZER not in listed:
         missing = "model.onnx" if graph is None else TOKENIZER
         hint = "export it (docs/how-to/choose-a-model.md), then: crystal models install FOLDER"
-        raise UsageProblem(f"{model.repository} has no {missing}", hint=hint)
+        raise UsageError(f"{model.repository} has no {missing}", hint=hint)
     return graph
 
 
@@ -95,7 +95,9 @@ def _check_file(path: Path, listed: Any, known: str | None) -> None:
         git_blob = b"blob %d\0%b" % (len(content), content)
         found, wanted = hashlib.sha1(git_blob, usedforsecurity=False).hexdigest(), listed.blob_id
     if found != wanted:
-        raise Damaged(f"{listed.rfilename} has the hash {found}, not {wanted}", hint="do not use it; install again")
+        raise DamagedError(
+            f"{listed.rfilename} has the hash {found}, not {wanted}", hint="do not use it; install again"
+        )
 
 
 def _describe_check(sha256: Mapping[str, str]) -> str:
@@ -113,14 +115,14 @@ def _translated_errors(repository: str, hub_url: str) -> Iterator[None]:
     try:
         yield
     except errors.HFValidationError as error:
-        raise UsageProblem(f"{repository!r} is not the name of a repository", hint="write OWNER/MODEL") from error
+        raise UsageError(f"{repository!r} is not the name of a repository", hint="write OWNER/MODEL") from error
     except (errors.GatedRepoError, errors.DisabledRepoError) as error:
         hint = "run: hf auth login, or fetch it yourself, then: crystal models install FOLDER"
-        raise Denied(f"{shown(hub_url)} gives {repository} only after a login", hint=hint) from error
+        raise DeniedError(f"{shown(hub_url)} gives {repository} only after a login", hint=hint) from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         hint = "check the name (OWNER/MODEL) and models.hub_url; for a private model run: hf auth login"
-        raise UsageProblem(f"{shown(hub_url)} has no model {repository}", hint=hint) from error
+        raise UsageError(f"{shown(hub_url)} has no model {repository}", hint=hint) from error
     except (*errors.HfHubHTTPError.__bases__, ValueError) as error:  # its HTTP library's base class, and OSError
         hint = "check the network, or fetch the folder elsewhere (docs/how-to/choose-a-model.md)"
         words = f"{repository} cannot be fetched from {shown(hub_url)} ({type(error).__name__})"
-        raise Unavailable(words, hint=hint) from error
+        raise UnavailableError(words, hint=hint) from error

@@ -18,17 +18,17 @@ from crystal.embedding.local.build import LICENCES, InstallOptions, ModelSource,
 from crystal.embedding.local.catalog import KNOWN, KnownModel
 from crystal.embedding.local.extra import import_package
 from crystal.embedding.local.hub import fetch_model
-from crystal.embedding.local.manifest import FILE, Manifest, check_files, checked_name, read_manifest
-from crystal.errors import Damaged, NotConfigured, UsageProblem
+from crystal.embedding.local.manifest import FILE, ModelManifest, check_files, checked_name, read_manifest
+from crystal.errors import DamagedError, NotConfiguredError, UsageError
 
 UNFINISHED = ".unfinished-"
 
 
-def install_folder(home: Path, folder: Path, options: InstallOptions, now: int) -> Manifest:
+def install_folder(home: Path, folder: Path, options: InstallOptions, now: int) -> ModelManifest:
     """Install the model in a folder, which is only read."""
     if not folder.is_dir():
         hint = "give a model's folder, or one of: " + ", ".join(KNOWN)
-        raise UsageProblem(f"{folder} is not a folder, and not a model that crystal knows", hint=hint)
+        raise UsageError(f"{folder} is not a folder, and not a model that crystal knows", hint=hint)
     has_licence = any((folder / name).is_file() for name in LICENCES)
     licence = "in its LICENSE" if has_licence else "not stated"
     source = ModelSource(folder, str(folder), licence, "nothing: a folder of your own")
@@ -37,7 +37,7 @@ def install_folder(home: Path, folder: Path, options: InstallOptions, now: int) 
 
 def install_from_hub(
     home: Path, model: KnownModel, options: InstallOptions, hub_url: str, now: int, *, sha256: str | None = None
-) -> Manifest:
+) -> ModelManifest:
     """Install a model of the hub; ``sha256`` is a hash that its graph must have."""
     if options.query_prefix is None:
         options = replace(options, query_prefix=model.query_prefix)
@@ -59,7 +59,7 @@ def remove_model(home: Path, name: str) -> None:
     """
     folder = home / checked_name(name)
     if not folder.is_dir():
-        raise NotConfigured(f"the model {name} is not installed", hint="crystal models list")
+        raise NotConfiguredError(f"the model {name} is not installed", hint="crystal models list")
     with alone_in(home):
         trash = _unfinished(home)
         try:
@@ -69,7 +69,7 @@ def remove_model(home: Path, name: str) -> None:
         shutil.rmtree(trash, ignore_errors=True)
 
 
-def _install(home: Path, options: InstallOptions, now: int, fetch: Callable[[Path], ModelSource]) -> Manifest:
+def _install(home: Path, options: InstallOptions, now: int, fetch: Callable[[Path], ModelSource]) -> ModelManifest:
     """Fetch a model, build it beside its place and move it there."""
     for package in ("onnxruntime", "tokenizers"):
         import_package(package)
@@ -98,16 +98,16 @@ def _install(home: Path, options: InstallOptions, now: int, fetch: Callable[[Pat
     return found
 
 
-def _is_installed(home: Path, found: Manifest) -> bool:
+def _is_installed(home: Path, found: ModelManifest) -> bool:
     """Return True if the same model is installed and sound; a damaged one is replaced, another one is kept."""
     try:
         present = read_manifest(home, found.name)
         check_files(home / found.name, present)
-    except (NotConfigured, Damaged):
+    except (NotConfiguredError, DamagedError):
         return False
     if present.digest != found.digest:
         hint = f"give this one a name with --name, or first: crystal models remove {found.name}"
-        raise UsageProblem(f"another model {found.name} is already installed, from {present.origin}", hint=hint)
+        raise UsageError(f"another model {found.name} is already installed, from {present.origin}", hint=hint)
     return True
 
 
@@ -115,7 +115,7 @@ def _unfinished(home: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=home))
 
 
-def _make_durable(made: Path, found: Manifest) -> None:
+def _make_durable(made: Path, found: ModelManifest) -> None:
     """Flush all files to the disk, readable by the user alone; the manifest comes last."""
     for path in made.iterdir():
         path.chmod(0o600)

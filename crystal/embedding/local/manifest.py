@@ -15,7 +15,7 @@ from pathlib import Path
 
 from crystal.config.paths import refused
 from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER
-from crystal.errors import Damaged, NotConfigured, UsageProblem
+from crystal.errors import DamagedError, NotConfiguredError, UsageError
 
 FILE, SCHEMA = "crystal.json", 2
 GRAPH, TOKENIZER = "model.onnx", "tokenizer.json"
@@ -36,7 +36,7 @@ class HeldFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ModelManifest:
     """An installed model.
 
     Attributes:
@@ -105,11 +105,11 @@ def checked_name(name: str) -> str:
         UsageProblem: It cannot.
     """
     if not _NAME.fullmatch(name) or name.endswith(".") or name in (*EMBEDDING_PROVIDERS, NO_PROVIDER):
-        raise UsageProblem(f"{name!r} cannot be the name of a model", hint=f"a name is {NAME_RULE}")
+        raise UsageError(f"{name!r} cannot be the name of a model", hint=f"a name is {NAME_RULE}")
     return name
 
 
-def installed_models(home: Path) -> Iterator[Manifest | Damaged]:
+def installed_models(home: Path) -> Iterator[ModelManifest | DamagedError]:
     """Yield every installed model by name; an unreadable one as the error that says so."""
     try:
         names = sorted(folder.name for folder in home.iterdir() if _NAME.fullmatch(folder.name) and folder.is_dir())
@@ -118,13 +118,13 @@ def installed_models(home: Path) -> Iterator[Manifest | Damaged]:
     for name in names:
         try:
             yield read_manifest(home, name)
-        except Damaged as error:
+        except DamagedError as error:
             yield error
-        except (NotConfigured, UsageProblem):
+        except (NotConfiguredError, UsageError):
             continue
 
 
-def read_manifest(home: Path, name: str) -> Manifest:
+def read_manifest(home: Path, name: str) -> ModelManifest:
     """Read the manifest of a model, by its name or its full name.
 
     Raises:
@@ -137,7 +137,7 @@ def read_manifest(home: Path, name: str) -> Manifest:
         content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         hint = f"crystal models install {bare}"
-        raise NotConfigured(f"the model {bare} is not installed", hint=hint) from error
+        raise NotConfiguredError(f"the model {bare} is not installed", hint=hint) from error
     except OSError as error:
         raise refused(error, path) from error
     try:
@@ -146,16 +146,16 @@ def read_manifest(home: Path, name: str) -> Manifest:
         raise damaged_model(bare, f"{path} cannot be understood") from error
     if digest and digest != found.digest:
         hint = "keywords are used until the new model's vectors are complete: crystal sync"
-        raise NotConfigured(f"the model {name} was replaced by another {bare}", hint=hint)
+        raise NotConfiguredError(f"the model {name} was replaced by another {bare}", hint=hint)
     return found
 
 
-def _parse_manifest(content: bytes, name: str) -> Manifest:
+def _parse_manifest(content: bytes, name: str) -> ModelManifest:
     values = json.loads(content)
     if values.pop("schema") != SCHEMA:
         raise ValueError(SCHEMA)
     files = {str(file): HeldFile(**held) for file, held in values.pop("files").items()}
-    found = Manifest(files=files, **{**values, "name": name})
+    found = ModelManifest(files=files, **{**values, "name": name})
     numbers = (found.dimension, found.most_tokens)
     if not all(type(number) is int and number > 0 for number in numbers) or GRAPH not in files or not found.digest:
         raise ValueError(numbers)
@@ -179,7 +179,7 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def check_files(folder: Path, found: Manifest) -> None:
+def check_files(folder: Path, found: ModelManifest) -> None:
     """Compare a model's files with what was installed.
 
     Raises:
@@ -203,9 +203,9 @@ def check_model(home: Path, name: str) -> None:
     check_files(home / found.name, found)
 
 
-def damaged_model(name: str, why: str) -> Damaged:
+def damaged_model(name: str, why: str) -> DamagedError:
     """Return the error for an installed model that cannot be used."""
     hint = (
         f"install it again: crystal models install {name}, or: crystal models use embedded; keywords answer meanwhile"
     )
-    return Damaged(f"the model {name} is damaged: {why}", hint=hint)
+    return DamagedError(f"the model {name} is damaged: {why}", hint=hint)

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from crystal.embedding.embedder import TokenRows
 from crystal.embedding.local.extra import import_package
-from crystal.embedding.local.manifest import GRAPH, TOKENIZER, Manifest, check_files, damaged_model, read_manifest
-from crystal.errors import Damaged, UsageProblem, WrongAnswer
+from crystal.embedding.local.manifest import GRAPH, TOKENIZER, ModelManifest, check_files, damaged_model, read_manifest
+from crystal.errors import DamagedError, UsageError, WrongAnswerError
 
 Array = npt.NDArray[np.float32]
 
@@ -59,7 +59,7 @@ def read_tokenizer(path: Path) -> Any:
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises no narrower class
-        raise Damaged(f"{path} cannot be understood", hint="install the model again") from error
+        raise DamagedError(f"{path} cannot be understood", hint="install the model again") from error
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
     return tokenizer
@@ -74,7 +74,7 @@ class Encoder:
         threads: How many processors it may use.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, threads: int) -> None:
+    def __init__(self, folder: Path, manifest: ModelManifest, threads: int) -> None:
         self.manifest = manifest
         self.session = open_session(folder / GRAPH, threads)
         self._tokenizer = read_tokenizer(folder / TOKENIZER)
@@ -82,7 +82,7 @@ class Encoder:
         self._types = {one.name: np.int32 if "int32" in one.type else np.int64 for one in self.session.get_inputs()}
         if unknown := self._types.keys() - INPUTS:
             words = f"the model wants {', '.join(sorted(unknown))}, which crystal does not know"
-            raise UsageProblem(words, hint="take the plain export for feature extraction")
+            raise UsageError(words, hint="take the plain export for feature extraction")
 
     def vectors(self, texts: Sequence[str], prefix: str) -> Array:
         """Return a vector of length 1 for each text: ``(texts, dimension)``."""
@@ -90,13 +90,13 @@ class Encoder:
         for places, encodings, output in self._run([prefix + text for text in texts], self.manifest.output):
             made[places] = unit_rows(self._pool(output, [len(one.ids) for one in encodings]))
         if not np.isfinite(made).all():
-            raise WrongAnswer(f"the model {self.manifest.name} gave numbers that are not finite")
+            raise WrongAnswerError(f"the model {self.manifest.name} gave numbers that are not finite")
         return made
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenRows]:
         """Return each text's tokens and their hidden states, of length 1; special tokens are left out."""
         if self.manifest.token_output is None:
-            raise UsageProblem(f"the model {self.manifest.name} gives no vectors of tokens")
+            raise UsageError(f"the model {self.manifest.name} gives no vectors of tokens")
         made: dict[int, TokenRows] = {}
         for places, encodings, states in self._run(texts, self.manifest.token_output):
             for row, (place, one) in enumerate(zip(places, encodings, strict=True)):
@@ -174,7 +174,7 @@ class LocalEmbedder:
         self._home, self._name, self._threads = home, name, threads
 
     @cached_property
-    def manifest(self) -> Manifest:
+    def manifest(self) -> ModelManifest:
         """Return the manifest: how the model is used."""
         return read_manifest(self._home, self._name)
 
@@ -210,4 +210,4 @@ class LocalEmbedder:
             return [row.astype("<f4").tobytes() for row in self.encoder.vectors(texts, prefix)] if texts else []
         except runtime_errors() as error:
             words = f"onnxruntime failed with the model {self.manifest.name} ({type(error).__name__})"
-            raise WrongAnswer(words, hint="install it again, or: crystal models use embedded") from error
+            raise WrongAnswerError(words, hint="install it again, or: crystal models use embedded") from error

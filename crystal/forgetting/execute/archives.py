@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from crystal import transcript
-from crystal.errors import Damaged
+from crystal.errors import DamagedError
 from crystal.forgetting.match.redacted_line import shell_of
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING
@@ -76,7 +76,7 @@ def _without(row: KeptRow, numbers: set[int], ldm_home: Path) -> bytes:
     """Return a row's lines without the forgotten ones; empty if none is left or it cannot be read."""
     try:
         text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
-    except Damaged:
+    except DamagedError:
         return b""  # it is unknown whether it holds the text
     lines = text.split(b"\n")[:-1]
     kept = [shell_of(line) if number in numbers else line for number, line in enumerate(lines)]
@@ -90,7 +90,7 @@ def title_left(store: Store, session_id: str, ldm_home: Path) -> str | None:
         if row.subagent is None:
             try:
                 text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
-            except Damaged:
+            except DamagedError:
                 continue
             lines += [(row.start, line) for line in text.split(b"\n")[:-1] if b"itle" in line or b'"summary"' in line]
     return transcript.titles(lines)

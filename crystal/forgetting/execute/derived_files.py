@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from crystal.config.paths import MEMORY_RECORD, refused, write_private
-from crystal.errors import Unavailable
+from crystal.errors import UnavailableError
 from crystal.memories.record import DAMAGED_SUFFIX
 from crystal.search.index import bring_up_to_date, folder_of
 from crystal.search.index.files import files_in, path_of, remove_file
@@ -82,7 +82,7 @@ def delete_temporaries(folders: Iterable[Path], now: int) -> None:
             with contextlib.suppress(FileNotFoundError):  # it was renamed
                 is_young = abs(now - path.stat().st_mtime_ns // 1_000_000) < YOUNG_MS
                 if is_young and _may_live(path.name.split("-")[1]):
-                    raise Unavailable(f"{path} is being written", hint="the next run continues")
+                    raise UnavailableError(f"{path} is being written", hint="the next run continues")
                 delete_file(path)
 
 
@@ -110,7 +110,7 @@ def purge_index(store: Store, now: int) -> None:
     folder = folder_of(store.path)
     try:
         if bring_up_to_date(store, now=now, budget_seconds=INDEX_SECONDS):
-            raise Unavailable(f"the search index {folder} is not up to date", hint="the next run continues")
+            raise UnavailableError(f"the search index {folder} is not up to date", hint="the next run continues")
         # Replaced files are kept for running searches; they hold what was deleted since.
         old = [name for name in index_log.retired(store) if remove_file(path_of(folder, name))]
         with store.transaction():
@@ -120,7 +120,7 @@ def purge_index(store: Store, now: int) -> None:
             if path not in known:
                 remove_file(path)
     except OSError as error:
-        raise Unavailable(f"the search index {folder}: {error}", hint="check the folder and its disk") from error
+        raise UnavailableError(f"the search index {folder}: {error}", hint="check the folder and its disk") from error
 
 
 def without_sessions(content: bytes, session_ids: Collection[str]) -> bytes:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from crystal.capture.lock import try_lock
-from crystal.errors import CrystalError, Unavailable
+from crystal.errors import CrystalError, UnavailableError
 from crystal.forgetting.execute import archives, derived_files, rows
 from crystal.forgetting.request import ForgetContext
 from crystal.search.index import discard
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, forgotten_work
 from crystal.store.forget.forgetting import open_tombstones
-from crystal.store.forget.forgotten_work import Work
+from crystal.store.forget.forgotten_work import ForgetWork
 from crystal.store.search import space
 from crystal.summarize import summarize_anew
 from crystal.sync.mirror.place import MirrorFiles, remove_file
@@ -56,7 +56,7 @@ class Finisher:
             self._end()
         return self._pending
 
-    def _try(self, step: Callable[..., object], *values: object, done: Sequence[Work] = ()) -> None:
+    def _try(self, step: Callable[..., object], *values: object, done: Sequence[ForgetWork] = ()) -> None:
         """Take a step that finishes some work; note why if it cannot be taken now."""
         try:
             step(*values)
@@ -68,7 +68,7 @@ class Finisher:
     # -- the steps ---------------------------------------------------------------------------------------------------
 
     def _archives(self) -> None:
-        by_transcript: dict[int | None, list[Work]] = {}
+        by_transcript: dict[int | None, list[ForgetWork]] = {}
         for work in forgotten_work.works(self._store, rows.ARCHIVE):
             transcript = forgotten_rows.transcript_of_row(self._store, int(work.target))
             by_transcript.setdefault(transcript, []).append(work)
@@ -76,7 +76,7 @@ class Finisher:
         for transcript, works in by_transcript.items():
             self._try(self._archive, transcript, works)
 
-    def _archive(self, transcript: int, works: Sequence[Work]) -> None:
+    def _archive(self, transcript: int, works: Sequence[ForgetWork]) -> None:
         gone: dict[int, set[int]] = {}
         for work in works:
             gone.setdefault(int(work.target), set()).update(work.detail)
@@ -97,11 +97,11 @@ class Finisher:
             return
         with try_lock(files.lock) as alone:
             if not alone:
-                raise Unavailable("the mirror is being fetched")
+                raise UnavailableError("the mirror is being fetched")
             remove_file(files.building)
             discard(files.building)
 
-    def _session(self, work: Work) -> None:
+    def _session(self, work: ForgetWork) -> None:
         """Make a session's lines in the daily log, its title and its summary again from what is left."""
         agent, has_summary = work.detail
         with self._store.transaction():  # the log is written under the same lock
@@ -136,8 +136,8 @@ def rewrite(store: Store) -> None:
         StoreBusy, Unavailable: Another process reads it, or the disk has no space for the copy.
     """
     if not space.empty_log(store, LOG_MS):
-        raise Unavailable(f"{store.path.name}: another process is reading it")
+        raise UnavailableError(f"{store.path.name}: another process is reading it")
     if not space.rewrite(store):
-        raise Unavailable(f"{store.path.name}: the disk has no space for a copy of it")
+        raise UnavailableError(f"{store.path.name}: the disk has no space for a copy of it")
     if not space.empty_log(store, LOG_MS):
-        raise Unavailable(f"{store.path.name}: another process is reading it")
+        raise UnavailableError(f"{store.path.name}: another process is reading it")

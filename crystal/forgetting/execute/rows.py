@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from crystal.forgetting.match.archive_lines import LineMatcher, Scope, Searcher, began_at
+from crystal.forgetting.match.archive_lines import ArchiveScope, LineMatcher, Searcher, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.plan.duplicates import find_duplicates
 from crystal.forgetting.request import ForgetContext, counted
@@ -49,7 +49,7 @@ class DeletionSet:
     lines: set[str] = field(default_factory=set)
     memories: set[str] = field(default_factory=set)
     sessions: set[str] = field(default_factory=set)
-    scopes: list[Scope] = field(default_factory=list)
+    scopes: list[ArchiveScope] = field(default_factory=list)
     whole: set[str] = field(default_factory=set)
     has_words: bool = False
 
@@ -157,12 +157,12 @@ def _add_scope(
         elif tombstone.kind == "before":
             gone.lines |= forgotten_rows.uuids_before(store, until)
     if tombstone.kind == "session":
-        gone.scopes += [Scope(session, None, until) for session in tombstone.sessions]
+        gone.scopes += [ArchiveScope(session, None, until) for session in tombstone.sessions]
         gone.whole |= set(tombstone.sessions)
     elif tombstone.kind == "project":
-        gone.scopes += [Scope(None, folder, until) for folder in tombstone.folders]
+        gone.scopes += [ArchiveScope(None, folder, until) for folder in tombstone.folders]
     elif tombstone.kind == "before":
-        gone.scopes.append(Scope(None, None, until))
+        gone.scopes.append(ArchiveScope(None, None, until))
 
 
 def _tell_sessions(device: str, touched: Collection[str], todo: Sequence[Tombstone], now: int) -> list[Tombstone]:

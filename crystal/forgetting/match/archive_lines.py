@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crystal import transcript
-from crystal.errors import Damaged
+from crystal.errors import DamagedError
 from crystal.forgetting.match.multi_pattern import MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.match.patterns import TextMatcher
 from crystal.forgetting.match.redacted_line import is_shell
@@ -32,7 +32,7 @@ _ENVELOPE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ArchiveScope:
     """Everything said in a session or folder (None: any) before a given time."""
 
     session: str | None
@@ -51,7 +51,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ArchivedMatch:
     """Archived line to delete: its place, its own id, those of its turns, and the reason."""
 
     row: KeptRow
@@ -75,7 +75,7 @@ class LineMatcher:
     """
 
     lines: Collection[str] = frozenset()
-    scopes: tuple[Scope, ...] = ()
+    scopes: tuple[ArchiveScope, ...] = ()
     texts: TextMatcher | None = None
     sessions: Collection[str] = frozenset()
     terms: Terms | None = None
@@ -104,9 +104,9 @@ class Searcher:
         # An id that is too short to search for, or is in no line, requires reading every line.
         self._every = any(len(uuid) < MIN_LENGTH or uuid.startswith(b"line-") for uuid in ids)
         self._ids = MultiPatternMatcher([] if self._every else sorted(ids))
-        self._unplaced: list[Found] = []
+        self._unplaced: list[ArchivedMatch] = []
 
-    def search(self, rows: Iterable[KeptRow], ldm_home: Path) -> Iterator[Found]:
+    def search(self, rows: Iterable[KeptRow], ldm_home: Path) -> Iterator[ArchivedMatch]:
         """Yield the matching lines of all rows. An unreadable frame has none.
 
         The client's notes repeat earlier text in another place or time: if a scope covers part of a session, all its
@@ -114,14 +114,14 @@ class Searcher:
         """
         touched: set[str] = set()
         for row in rows:
-            with contextlib.suppress(Damaged):
+            with contextlib.suppress(DamagedError):
                 text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
                 for found in self._look(row, text):
                     touched.add(row.session_id)
                     yield found
         yield from (found for found in self._unplaced if found.row.session_id in touched)
 
-    def _look(self, row: KeptRow, text: bytes) -> Iterator[Found]:
+    def _look(self, row: KeptRow, text: bytes) -> Iterator[ArchivedMatch]:
         """Yield the matching lines of one frame; one that cannot match is not parsed."""
         hits = [] if self._matcher.texts is None else list(self._matcher.texts.find(text))
         if not hits and not self._is_worth_it(row, text):
@@ -131,9 +131,9 @@ class Searcher:
                 continue
             because = self._because(row, line)
             if because is not None:
-                yield Found(row, number, because, line.uuid, line.turns)
+                yield ArchivedMatch(row, number, because, line.uuid, line.turns)
             elif self._matcher.scopes and line.uuid is None and line.fields.get("type") not in ("user", "assistant"):
-                self._unplaced.append(Found(row, number, "bookkeeping"))
+                self._unplaced.append(ArchivedMatch(row, number, "bookkeeping"))
 
     def _is_worth_it(self, row: KeptRow, text: bytes) -> bool:
         matcher = self._matcher
@@ -188,7 +188,7 @@ def began_at(rows: Iterable[KeptRow], ldm_home: Path) -> int | None:
     """
     times: list[int] = []
     for row in rows:
-        with contextlib.suppress(Damaged):
+        with contextlib.suppress(DamagedError):
             text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
             facts = map(transcript.line_facts, text.split(b"\n"))
             times += [one.timestamp_ms for one in facts if one.uuid is None and one.timestamp_ms is not None]

@@ -11,7 +11,7 @@ from itertools import accumulate, islice
 
 from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.request import Selection
-from crystal.store.forget.forgotten_rows import Said
+from crystal.store.forget.forgotten_rows import ForgottenSource
 
 SAME = 12
 """Minimum characters of a text whose repetition is no coincidence, unlike "yes" or "go on". Half if it has a digit."""
@@ -125,7 +125,7 @@ def may_hold(terms: Terms, data: bytes) -> bool:
 # ------------------------------------------------------------------------------------------------------- repetition
 
 
-def repetitions(texts: Iterable[str], others: Iterable[Said]) -> tuple[Selection, Selection]:
+def repetitions(texts: Iterable[str], others: Iterable[ForgottenSource]) -> tuple[Selection, Selection]:
     """Return what equals one of some texts, and what contains one. Texts too short to be distinctive have none."""
     same, quoting = Selection(), Selection()
     sought = {text.encode("utf-8", "replace") for text in map(folded, texts) if _says_something(text)}

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from crystal.forgetting.match.terms import QUOTE, Terms, folded
 from crystal.search.index import folder_of
-from crystal.search.index.files import IndexDamaged
+from crystal.search.index.files import IndexDamagedError
 from crystal.search.index.reader import Absent, Index, open_index
 from crystal.search.index.terms import Tokenize, normalised
 from crystal.store import Store
@@ -144,13 +144,13 @@ def opened(store: Store) -> Iterator[Candidates | None]:
 
 def turns_with_terms(store: Store, terms: Terms) -> set[int] | None:
     """Return the turns that may have all words and phrases of a query; None for all turns."""
-    with opened(store) as candidates, contextlib.suppress(IndexDamaged):
+    with opened(store) as candidates, contextlib.suppress(IndexDamagedError):
         return None if candidates is None else candidates.with_terms(terms)
     return None
 
 
 def turns_repeating(store: Store, texts: Sequence[str]) -> set[int] | None:
     """Return the turns that may equal, or contain, one of some texts; None for all turns."""
-    with opened(store) as candidates, contextlib.suppress(IndexDamaged):
+    with opened(store) as candidates, contextlib.suppress(IndexDamagedError):
         return None if candidates is None else candidates.repeating(texts)
     return None

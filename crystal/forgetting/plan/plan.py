@@ -15,19 +15,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from crystal.errors import NotFound, UsageProblem
-from crystal.forgetting.match.archive_lines import Found, LineMatcher, Searcher, began_at
+from crystal.errors import NotFoundError, UsageError
+from crystal.forgetting.match.archive_lines import ArchivedMatch, LineMatcher, Searcher, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.match.terms import Terms
 from crystal.forgetting.plan.duplicates import find_duplicates
 from crystal.forgetting.plan.select import find_target, folders_meant, select, sessions_meant
 from crystal.forgetting.request import (
+    ArchivedPlace,
     Because,
     ForgetContext,
+    ForgetItem,
     ForgetPlan,
     ForgetRequest,
-    Item,
-    Place,
     Selection,
     counted,
 )
@@ -49,13 +49,13 @@ def plan(context: ForgetContext, wish: ForgetRequest) -> ForgetPlan:
         UsageProblem: A target is unknown, or the request is empty.
     """
     if wish.is_empty or (wish.query is not None and Terms.of(wish.query).is_empty):
-        raise UsageProblem(
+        raise UsageError(
             "say what to forget",
             hint="give a memory (mem-...), a hit (h17), --query, --session, --project, --before or --key",
         )
     for value in (*wish.targets, wish.query, wish.session, wish.project, wish.key):
         if value is not None and ("\0" in value or not is_unicode(value)):
-            raise UsageProblem(f"{value!r} is not text", hint="write it in UTF-8")
+            raise UsageError(f"{value!r} is not text", hint="write it in UTF-8")
     with _stores(context) as stores:
         return _Planner(context, wish, stores).plan()
 
@@ -86,7 +86,7 @@ class _Planner:
         self.is_scope = not wish.targets and wish.query is None and wish.key is None
         self.lines: dict[str, Because] = {}
         self.memories: dict[str, Because] = {}
-        self.notes: list[Found] = []
+        self.notes: list[ArchivedMatch] = []
 
     def plan(self) -> ForgetPlan:
         """Run all steps."""
@@ -131,7 +131,7 @@ class _Planner:
         for target in self.wish.targets:
             if all(find_target(store, target, which) is None for which, store in self.stores):
                 hint = "name a memory (mem-...), a hit (h17) or a line by its uuid; a session with --session ID"
-                raise NotFound(f"there is no memory, hit or line {target!r}", hint=hint)
+                raise NotFoundError(f"there is no memory, hit or line {target!r}", hint=hint)
 
     def _add(self, found: Selection, because: Because) -> None:
         for uuid in found.lines:
@@ -198,14 +198,14 @@ class _Planner:
             token=_token(kinds, places),
         )
 
-    def _line_items(self) -> Iterator[Item]:
+    def _line_items(self) -> Iterator[ForgetItem]:
         left = set(self.lines)
         for which, store in self.stores:
             for line in list(forgotten_rows.lines_named(store, left, which)):
                 left.discard(line.uuid)
-                yield Item("line", line.uuid, self.lines[line.uuid], *line[1:])
+                yield ForgetItem("line", line.uuid, self.lines[line.uuid], *line[1:])
 
-    def _memory_items(self) -> Iterator[Item]:
+    def _memory_items(self) -> Iterator[ForgetItem]:
         left = dict(self.memories)
         for which, store in self.stores:
             for uid, because in list(left.items()):
@@ -213,7 +213,7 @@ class _Planner:
                 if one is not None:
                     del left[uid]
                     text, place = one.text[:TEXT_CHARACTERS], (one.session_id, one.project, one.device)
-                    yield Item("memory", uid, because, "memory", text, *place, one.created_at, which)
+                    yield ForgetItem("memory", uid, because, "memory", text, *place, one.created_at, which)
 
     def _kinds(self, sessions: Sequence[str]) -> Iterator[tuple[TombstoneKind, dict[str, Any], int | None]]:
         """Return the tombstones: one each for the scope, for lines and for memories."""
@@ -250,19 +250,19 @@ class _Planner:
             yield self.wish.query.strip().strip('"').strip()
 
 
-def _note_item(found: Found) -> Item:
+def _note_item(found: ArchivedMatch) -> ForgetItem:
     row = found.row
-    return Item("note", found.uuid or "", found.because, "note", "", row.session_id, None, row.device)
+    return ForgetItem("note", found.uuid or "", found.because, "note", "", row.session_id, None, row.device)
 
 
-def _places(notes: Iterator[Found]) -> list[Place]:
+def _places(notes: Iterator[ArchivedMatch]) -> list[ArchivedPlace]:
     rows: dict[int, set[int]] = {}
     for found in notes:
         rows.setdefault(found.row.id, set()).add(found.number)
-    return [Place(row, tuple(sorted(numbers))) for row, numbers in sorted(rows.items())]
+    return [ArchivedPlace(row, tuple(sorted(numbers))) for row, numbers in sorted(rows.items())]
 
 
-def _token(kinds: Sequence[tuple[str, Mapping[str, Any], int | None]], places: Collection[Place]) -> str:
+def _token(kinds: Sequence[tuple[str, Mapping[str, Any], int | None]], places: Collection[ArchivedPlace]) -> str:
     """Return a short digest of exactly what would be deleted, without the time "now" of a scope."""
     text = json.dumps([kinds, [[place.row, place.lines] for place in places]], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]

@@ -6,7 +6,7 @@ import functools
 import operator
 from collections.abc import Collection
 
-from crystal.errors import NotFound, UsageProblem
+from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting.match.terms import Terms, folded
 from crystal.forgetting.plan.candidates import turns_with_terms
 from crystal.forgetting.request import ForgetRequest, Selection
@@ -102,7 +102,7 @@ def _memory(store: Store, wanted: str) -> Selection | None:
     like = memories_like(store, wanted, SHOWN) if len(wanted) > len("mem-") else []
     if len(like) > 1:
         names = ", ".join(one.id for one in like)
-        raise UsageProblem(f"{wanted} is the beginning of several memories: {names}", hint="give more of the id")
+        raise UsageError(f"{wanted} is the beginning of several memories: {names}", hint="give more of the id")
     return Selection(memories={like[0].id}) if like else None
 
 
@@ -139,9 +139,9 @@ def sessions_meant(stores: Collection[Store], wanted: str) -> tuple[str, ...]:
         return (wanted,)
     if len(names) > 1:
         listed = ", ".join(sorted(names))
-        raise UsageProblem(f"{wanted} is the beginning of several sessions: {listed}", hint="give more of the id")
+        raise UsageError(f"{wanted} is the beginning of several sessions: {listed}", hint="give more of the id")
     if not names:
-        raise NotFound(f"there is no session {wanted!r}", hint="crystal sessions lists them")
+        raise NotFoundError(f"there is no session {wanted!r}", hint="crystal sessions lists them")
     return tuple(names)
 
 
@@ -159,5 +159,5 @@ def folders_meant(stores: Collection[Store], wanted: str) -> tuple[str, ...]:
         for folder in forgotten_rows.folders_of_projects(store, matching_projects(store, wanted))
     }
     if not found:
-        raise NotFound(f"there is no project {wanted!r}", hint="run: crystal projects")
+        raise NotFoundError(f"there is no project {wanted!r}", hint="run: crystal projects")
     return tuple(sorted(found))

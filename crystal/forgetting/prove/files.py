@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crystal.embedding.local.manifest import Manifest, check_files, installed_models
+from crystal.embedding.local.manifest import ModelManifest, check_files, installed_models
 from crystal.errors import CrystalError
 from crystal.search.index.files import MAGIC, TRAILER
 
@@ -33,19 +33,21 @@ MAX_LINE = 1 << 26
 """Maximum bytes of a line that is read as a whole."""
 
 
-class Unreadable(Exception):
+class UnreadableFileError(Exception):
     """Compressed bytes cannot be decompressed: their content is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FileToSearch:
     """File: its path, and its name for display, relative to the LDM home if it is there."""
 
     path: Path
     name: str
 
 
-def files_of(folders: Sequence[Path], others: Collection[Path], unread: Callable[[str, str], None]) -> Iterator[Found]:
+def files_of(
+    folders: Sequence[Path], others: Collection[Path], unread: Callable[[str, str], None]
+) -> Iterator[FileToSearch]:
     """Yield every file below some folders once. Links are followed.
 
     Args:
@@ -75,7 +77,7 @@ def files_of(folders: Sequence[Path], others: Collection[Path], unread: Callable
             below[:] = sorted(name for name in below if is_new(Path(folder, name)))
             for path in (Path(folder, name) for name in sorted(names)):
                 if is_new(path) and path.is_file():
-                    yield Found(path, name_of(path, folders[0]))
+                    yield FileToSearch(path, name_of(path, folders[0]))
 
 
 def name_of(path: Path, home: Path) -> str:
@@ -89,7 +91,7 @@ def models_as_installed(models: Path) -> set[Path]:
     """Return the files of models that are exactly what was installed."""
     found: set[Path] = set()
     for model in installed_models(models):
-        if isinstance(model, Manifest):
+        if isinstance(model, ModelManifest):
             with contextlib.suppress(CrystalError):
                 check_files(models / model.name, model)
                 found |= {models / model.name / name for name in model.files}
@@ -115,7 +117,7 @@ def decompressed(path: Path, head: bytes) -> Iterator[bytes]:
             while piece := file.read(TEXT):
                 yield piece
     except (OSError, EOFError, zlib.error, zstd.ZstdError) as error:
-        raise Unreadable(str(error)) from error
+        raise UnreadableFileError(str(error)) from error
 
 
 def lines_of(texts: Iterable[bytes]) -> Iterator[bytes]:

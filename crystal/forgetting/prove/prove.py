@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from crystal import transcript
-from crystal.errors import CrystalError, Damaged
+from crystal.errors import CrystalError, DamagedError
 from crystal.forgetting.match.forgotten_text import ForgottenText
 from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, PIECE, MultiPatternMatcher
 from crystal.forgetting.match.patterns import (
@@ -45,7 +45,7 @@ MAX_TRANSCRIPTS = 10_000
 TRANSCRIPT = "transcript"
 
 
-class NotProved(Damaged):
+class NotProvedError(DamagedError):
     """Forgotten text is still in a file, or a file could not be read completely."""
 
 
@@ -220,7 +220,7 @@ class _Search:
 
     # -- files -------------------------------------------------------------------------------------------------------
 
-    def look_into_file(self, found: places.Found) -> None:
+    def look_into_file(self, found: places.FileToSearch) -> None:
         """Check a file to its last byte, its decompressed content, and its name."""
         for offset, _, source in self.patterns.find([found.name.encode("utf-8", "surrogateescape")]):
             self.add(found.name, offset, "name", source)
@@ -236,10 +236,10 @@ class _Search:
             return
         except OSError as error:
             self.cannot_read(found.name, error.strerror or str(error))
-        except places.Unreadable as error:
+        except places.UnreadableFileError as error:
             self.cannot_read(found.name, str(error))
 
-    def _look_at_bytes(self, found: places.Found, *, is_compressed: bool) -> None:
+    def _look_at_bytes(self, found: places.FileToSearch, *, is_compressed: bool) -> None:
         """Check a file as it is. What is compressed holds short words by chance."""
         borders = places.word_borders(found.path)
         with opened(found.path) as file:
@@ -252,7 +252,7 @@ class _Search:
         self.size += size
         self.context.progress("looking at every byte", self.size, 0)
 
-    def _look_at_lines(self, found: places.Found, head: bytes) -> None:
+    def _look_at_lines(self, found: places.FileToSearch, head: bytes) -> None:
         """Check the decompressed lines of an archive."""
         at = 0
         for text in places.lines_of(places.decompressed(found.path, head)):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crystal.config.paths import absolute
-from crystal.errors import CrystalError, Damaged, UsageProblem
+from crystal.errors import CrystalError, DamagedError, UsageError
 from crystal.hook import main as hook
 from crystal.install.claude_settings import hooks
 from crystal.install.files import BOM, FileChange, decoded, encoded, json_errors, read_whole, system_errors, write_whole
@@ -100,7 +100,7 @@ def plan_install(settings: Path, command: str, *, timeouts: Mapping[str, int] = 
         old, new = _loaded(text), json.loads(after)
         is_only_ours = hooks.same(hooks.without_ours(new), hooks.without_ours(old))
     if hooks.ours(after) != {event: [command] for event in timeouts} or not is_only_ours:
-        raise Damaged(f"{settings}: crystal's hooks cannot be added without changing others", hint=WRITTEN_BY_HAND)
+        raise DamagedError(f"{settings}: crystal's hooks cannot be added without changing others", hint=WRITTEN_BY_HAND)
     if before is None:
         return SettingsPlan(settings, target, None, encoded(settings, after), "shelve")
     data = mark + encoded(settings, after)
@@ -124,7 +124,9 @@ def plan_uninstall(settings: Path) -> SettingsPlan:
         old, new = _loaded(text), json.loads(left)
         is_only_ours = hooks.same(hooks.without_ours(new), hooks.without_ours(old))
     if hooks.ours(left) or not is_only_ours:
-        raise Damaged(f"{settings}: crystal's hooks cannot be removed without changing others", hint=WRITTEN_BY_HAND)
+        raise DamagedError(
+            f"{settings}: crystal's hooks cannot be removed without changing others", hint=WRITTEN_BY_HAND
+        )
     if not hooks.ours(text):
         return SettingsPlan(settings, target, before, before)
     if left == hooks.EMPTY and (backup is None or not backup.removeprefix(BOM).strip()):
@@ -166,7 +168,7 @@ def read_facts(settings: Path) -> SettingsFacts:
         return SettingsFacts(settings, exists=True, problem=error)
     disabled = document.get("disableAllHooks")
     if disabled is not None and not isinstance(disabled, bool):
-        problem = UsageProblem(f'{settings}: "disableAllHooks" should be true or false', hint=MEND)
+        problem = UsageError(f'{settings}: "disableAllHooks" should be true or false', hint=MEND)
         return SettingsFacts(settings, exists=True, problem=problem)
     return SettingsFacts(
         settings,

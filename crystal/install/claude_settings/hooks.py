@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from crystal.install import jsontext
-from crystal.install.jsontext import Child, Node, NotJson
+from crystal.install.jsontext import Child, JsonSyntaxError, Node
 
 # Seconds until the client ends the hook. SessionEnd has 1.5 by default, and this is what raises it.
 # PreCompact and PostCompact are left out: the client shows a line for each of their hooks after `/compact`.
@@ -131,15 +131,17 @@ def checked(text: str, events: Mapping[str, int]) -> Node:
     """
     root = jsontext.parse(text)
     if not isinstance(root.value, dict):
-        raise NotJson(f"the settings should be an object, but are {_kind(root.value)}", root.start)
+        raise JsonSyntaxError(f"the settings should be an object, but are {_kind(root.value)}", root.start)
     hooks = root.child("hooks")
     if hooks is None:
         return root
     if not isinstance(hooks.value, dict):
-        raise NotJson(f'"hooks" should be an object, but is {_kind(hooks.value)}', hooks.start)
+        raise JsonSyntaxError(f'"hooks" should be an object, but is {_kind(hooks.value)}', hooks.start)
     for child in hooks.children:
         if child.key in events and not isinstance(child.node.value, list):
-            raise NotJson(f'"hooks.{child.key}" should be a list, but is {_kind(child.node.value)}', child.node.start)
+            raise JsonSyntaxError(
+                f'"hooks.{child.key}" should be a list, but is {_kind(child.node.value)}', child.node.start
+            )
     return root
 
 
@@ -204,7 +206,7 @@ def _without_strays(text: str, timeouts: Mapping[str, int]) -> str:
 def _parsed_or_none(text: str | None) -> Any:
     try:
         return None if text is None else jsontext.parse(text).value
-    except jsontext.NotJson:
+    except jsontext.JsonSyntaxError:
         return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from crystal.install.clients import tomlfile
-from crystal.install.clients.table import SERVER, Client, Entry
+from crystal.install.clients.table import SERVER, Client, ServerCommand
 
 GUIDANCE = """\
 ## Memory
@@ -28,7 +28,7 @@ def guidance_text() -> str:
     return GUIDANCE
 
 
-def snippet(client: Client | None, entry: Entry) -> str:
+def snippet(client: Client | None, entry: ServerCommand) -> str:
     """Return the entry to paste into a client's file; without a client, in the form most clients read."""
     if client is not None and client.format == "toml":
         return tomlfile.with_server("", client.servers, entry)

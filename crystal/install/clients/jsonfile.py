@@ -9,18 +9,18 @@ import re
 from typing import Any
 
 from crystal.install import jsontext
-from crystal.install.clients.table import SERVER, Entry, is_ours, updated
-from crystal.install.jsontext import Edit, Node, NotJson
+from crystal.install.clients.table import SERVER, ServerCommand, is_ours, updated
+from crystal.install.jsontext import Edit, JsonSyntaxError, Node
 
 EMPTY = "{}\n"
 COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
-class Taken(ValueError):
+class NameTakenError(ValueError):
     """The name of our server is used by another one."""
 
 
-def with_server(text: str, servers: str, entry: Entry, *, typed: bool = False, comments: bool = False) -> str:
+def with_server(text: str, servers: str, entry: ServerCommand, *, typed: bool = False, comments: bool = False) -> str:
     """Return the document with exactly one entry of ours; an existing one is updated in place.
 
     Raises:
@@ -33,7 +33,7 @@ def with_server(text: str, servers: str, entry: Entry, *, typed: bool = False, c
     return text
 
 
-def _next_edit(plain: str, servers: str, entry: Entry, *, typed: bool) -> Edit | None:
+def _next_edit(plain: str, servers: str, entry: ServerCommand, *, typed: bool) -> Edit | None:
     """Return the next change that the document needs; each one moves the places of the others."""
     root, group = _checked(plain, servers)
     found = group.child(SERVER) if group else None
@@ -42,7 +42,7 @@ def _next_edit(plain: str, servers: str, entry: Entry, *, typed: bool) -> Edit |
     if found is None:
         return jsontext.append(plain, group, entry.as_document(typed=typed), SERVER)
     if not is_ours(found.value):
-        raise Taken
+        raise NameTakenError
     for name, value in updated(found.value, entry).items():
         old = found.child(name)
         if old is None:
@@ -103,8 +103,8 @@ def _comments_of(part: str) -> str:
 def _checked(text: str, servers: str) -> tuple[Node, Node | None]:
     root = jsontext.parse(text) if text.strip(" \t\r\n") else jsontext.parse("{}")
     if not isinstance(root.value, dict):
-        raise NotJson("the file should hold an object", root.start)
+        raise JsonSyntaxError("the file should hold an object", root.start)
     group = root.child(servers)
     if group is not None and not isinstance(group.value, dict):
-        raise NotJson(f'"{servers}" should be an object', group.start)
+        raise JsonSyntaxError(f'"{servers}" should be an object', group.start)
     return root, group

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crystal.errors import CrystalError, Damaged, UsageProblem
+from crystal.errors import CrystalError, DamagedError, UsageError
 from crystal.install.clients import jsonfile, tomlfile
 from crystal.install.clients.record import Made, read_record, write_record
-from crystal.install.clients.table import SERVER, Client, Entry, is_ours, updated
+from crystal.install.clients.table import SERVER, Client, ServerCommand, is_ours, updated
 from crystal.install.files import FileChange, decoded, encoded, json_errors, read_whole, system_errors
 
 CLI_SECONDS = 60
@@ -75,7 +75,9 @@ class ClientFacts:
     problem: CrystalError | None = None
 
 
-def plan_add(client: Client, entry: Entry, record: Mapping[str, Made], program: str | None = None) -> ClientPlan:
+def plan_add(
+    client: Client, entry: ServerCommand, record: Mapping[str, Made], program: str | None = None
+) -> ClientPlan:
     """Plan to have exactly one entry of ours in a client's file. If it is there, the plan changes nothing.
 
     Args:
@@ -204,11 +206,11 @@ def _apply_to_file(plan: ClientPlan) -> None:
 def _again(plan: ClientPlan) -> ClientPlan:
     if plan.entry is None:
         return _plan_remove(plan.client, plan.path, plan.made, None)
-    entry = Entry(plan.entry["command"], tuple(plan.entry["args"]), plan.entry.get("env", {}))
+    entry = ServerCommand(plan.entry["command"], tuple(plan.entry["args"]), plan.entry.get("env", {}))
     return replace(plan_add(plan.client, entry, {}), made=plan.made)
 
 
-def _with_server(client: Client, text: str, entry: Entry) -> str:
+def _with_server(client: Client, text: str, entry: ServerCommand) -> str:
     if client.format == "toml":
         return tomlfile.with_server(text, client.servers, entry)
     comments = client.format == "jsonc"
@@ -233,7 +235,7 @@ def _check_rest(client: Client, old: Any, new: Any, entry: Mapping[str, Any] | N
         return json.dumps(rest, default=repr), servers.get(SERVER)
 
     if split(new) != (split(old)[0], entry):
-        raise Damaged("the entry cannot be changed without changing others")
+        raise DamagedError("the entry cannot be changed without changing others")
 
 
 def _made(client: Client, target: Path, text: str | None, document: Any, *, had_entry: bool) -> Made:
@@ -262,10 +264,10 @@ def _telling(client: Client, path: Path, text: str) -> Iterator[None]:
     try:
         with json_errors(path, text, hint):
             yield
-    except tomlfile.NotToml as error:
-        raise UsageProblem(f"{path}: {error}", hint=hint) from error
-    except jsonfile.Taken as error:
+    except tomlfile.TomlSyntaxError as error:
+        raise UsageError(f"{path}: {error}", hint=hint) from error
+    except jsonfile.NameTakenError as error:
         problem = f"{path} has another server named {SERVER}"
-        raise UsageProblem(problem, hint=f"rename it there, or {hint.split(', or ')[1]}") from error
-    except Damaged as error:
-        raise Damaged(f"{path}: {error.message}", hint=hint) from error
+        raise UsageError(problem, hint=f"rename it there, or {hint.split(', or ')[1]}") from error
+    except DamagedError as error:
+        raise DamagedError(f"{path}: {error.message}", hint=hint) from error

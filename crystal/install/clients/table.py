@@ -20,7 +20,7 @@ Format = Literal["json", "jsonc", "toml"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ServerCommand:
     """Command that starts the server: absolute paths, and folders that the client's environment may lack."""
 
     command: str
@@ -89,7 +89,7 @@ def is_ours(value: Any) -> bool:
     return any(args[at : at + 3] == ["-m", "crystal", "mcp"] for at in range(len(args)))
 
 
-def updated(value: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
+def updated(value: Mapping[str, Any], entry: ServerCommand) -> dict[str, Any]:
     """Return our entry updated; additions of the user stay, including environment variables."""
     old = value.get("env")
     kept = {name: each for name, each in old.items() if name not in BAKED} if isinstance(old, dict) else {}
@@ -100,7 +100,7 @@ def updated(value: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
     return new
 
 
-def _args(old: Any, entry: Entry) -> list[str]:
+def _args(old: Any, entry: ServerCommand) -> list[str]:
     """Return our arguments, followed by those that the user added."""
     words = old if isinstance(old, list) else []
     return [*entry.args, *(words[words.index("mcp") + 1 :] if "mcp" in words else [])]

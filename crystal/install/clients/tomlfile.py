@@ -13,20 +13,20 @@ from typing import Any
 
 from crystal.config.edit import set_in, unset_in
 from crystal.config.file import parse, parse_fragment
-from crystal.errors import Damaged, UsageProblem
-from crystal.install.clients.jsonfile import Taken
-from crystal.install.clients.table import SERVER, Entry, is_ours, updated
+from crystal.errors import DamagedError, UsageError
+from crystal.install.clients.jsonfile import NameTakenError
+from crystal.install.clients.table import SERVER, ServerCommand, is_ours, updated
 
 BLANK_END = re.compile(r"^(?:[ \t]*(?:#[^\n]*)?\r?\n)*[ \t]*(?:#[^\n]*)?\Z", re.MULTILINE)
 """Blank lines and comments at the end of a text."""
 OURS = re.compile(rf"[ \t]*\[[^\n]*\b{SERVER}\b")
 
 
-class NotToml(ValueError):
+class TomlSyntaxError(ValueError):
     """The text is not TOML, or its servers are not a table."""
 
 
-def with_server(text: str, servers: str, entry: Entry) -> str:
+def with_server(text: str, servers: str, entry: ServerCommand) -> str:
     """Return the document with exactly one entry of ours; an existing one is updated in place.
 
     Raises:
@@ -38,7 +38,7 @@ def with_server(text: str, servers: str, entry: Entry) -> str:
     if old is None:
         return _checked(text + _block(text, servers, entry))
     if not is_ours(old):
-        raise Taken
+        raise NameTakenError
     place = _region(text, servers, old) or slice(0, len(text))
     changed = _brought_up(text[place], (servers, SERVER), old, updated(old, entry))
     return _checked(text[: place.start] + changed + text[place.stop :])
@@ -69,18 +69,18 @@ def document_of(text: str) -> dict[str, Any]:
     """
     try:
         return parse(text, Path())
-    except UsageProblem as error:
-        raise NotToml(f"not valid TOML: {error.__cause__}") from error
+    except UsageError as error:
+        raise TomlSyntaxError(f"not valid TOML: {error.__cause__}") from error
 
 
 def _group(tables: Mapping[str, Any], servers: str) -> dict[str, Any]:
     group = tables.get(servers, {})
     if not isinstance(group, dict):
-        raise NotToml(f"{servers} should be a table")
+        raise TomlSyntaxError(f"{servers} should be a table")
     return group
 
 
-def _block(text: str, servers: str, entry: Entry) -> str:
+def _block(text: str, servers: str, entry: ServerCommand) -> str:
     """Return the table to append. It ends as the text ends, so that removing it restores the text exactly."""
     import tomlkit  # noqa: PLC0415 - as in config/edit.py
 
@@ -136,5 +136,5 @@ def _ending_as(text: str, after: str) -> str:
 
 def _checked(text: str | None) -> str:
     if text is None or parse_fragment(text) is None:
-        raise Damaged("the entry cannot be changed without rewriting the file")
+        raise DamagedError("the entry cannot be changed without rewriting the file")
     return text

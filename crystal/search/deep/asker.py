@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from crystal.errors import CrystalError, ModelUnavailable
+from crystal.errors import CrystalError, ModelUnavailableError
 from crystal.store import Store
 from crystal.summarize.llm import Prompt, SummaryModel
 from crystal.summarize.models import OllamaChat, OpenAIChat
@@ -97,5 +97,5 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     if failed:
         raise failed[0]
     if thread.is_alive():
-        raise ModelUnavailable(f"no answer within {seconds:g} s", may_be_billed=True)
-    raise ModelUnavailable("crystal did not ask the model because of an internal error")
+        raise ModelUnavailableError(f"no answer within {seconds:g} s", may_be_billed=True)
+    raise ModelUnavailableError("crystal did not ask the model because of an internal error")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from crystal.errors import CrystalError, Unavailable
+from crystal.errors import CrystalError, UnavailableError
 from crystal.search.deep.asker import Asker
 from crystal.search.deep.expansion import EXPANSION_TOKENS, expansion_prompt, variants_in
 from crystal.search.deep.reranking import MAX_PASSAGES, RERANKING_TOKENS, order_in, reranking_prompt
@@ -63,6 +63,6 @@ class Deep:
         try:
             return self.asker(seconds).ask(prompt, most_tokens=most_tokens)
         except CrystalError as error:
-            self.is_lost = isinstance(error, Unavailable)
+            self.is_lost = isinstance(error, UnavailableError)
             self.reasons.append(f"{failed}: {error.message}")
             return None

@@ -42,12 +42,12 @@ SYMPTOMS = (IndexError, ValueError, KeyError, OverflowError, MemoryError, TypeEr
 """What wrong bytes in a file can lead to."""
 
 
-class IndexDamaged(Exception):
+class IndexDamagedError(Exception):
     """A file of the index is missing, or not as it was written. It is rebuilt; nothing is lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFile:
     """What identifies a file that was written."""
 
     bytes: int
@@ -56,7 +56,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class IndexFileContents:
     """What a file holds: words about it, and its arrays, which must not be written to."""
 
     meta: Mapping[str, Any]
@@ -103,7 +103,7 @@ def prove_room(folder: Path, size: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
 
-def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> Written:
+def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> WrittenFile:
     """Write arrays into a new file, durably. One that cannot be finished is deleted: a full disk has its space back."""
     make_folder(path.parent)
     temporary = path.with_name(path.name + TEMPORARY)
@@ -118,7 +118,7 @@ def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array])
         remove_file(temporary)
         raise
     found = path.stat()
-    return Written(found.st_size, found.st_mtime_ns, checksum)
+    return WrittenFile(found.st_size, found.st_mtime_ns, checksum)
 
 
 def _write_arrays(file: BinaryIO, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> int:
@@ -142,7 +142,7 @@ def _align(file: BinaryIO) -> int:
     return file.tell()
 
 
-def open_file(path: Path, written: Written) -> Contents:
+def open_file(path: Path, written: WrittenFile) -> IndexFileContents:
     """Map a file.
 
     Raises:
@@ -157,12 +157,12 @@ def open_file(path: Path, written: Written) -> Contents:
         }
         for array in arrays.values():
             array.flags.writeable = False
-        return Contents(directory["meta"], arrays, mapped)
+        return IndexFileContents(directory["meta"], arrays, mapped)
     except (KeyError, TypeError, ValueError) as error:
-        raise IndexDamaged(f"{path.name}: {error}") from error
+        raise IndexDamagedError(f"{path.name}: {error}") from error
 
 
-def is_same(path: Path, written: Written) -> None:
+def is_same(path: Path, written: WrittenFile) -> None:
     """Look at a file from outside.
 
     Raises:
@@ -171,14 +171,14 @@ def is_same(path: Path, written: Written) -> None:
     try:
         found = path.stat()
     except OSError as error:
-        raise IndexDamaged(f"{path.name}: {error.strerror}") from error
+        raise IndexDamagedError(f"{path.name}: {error.strerror}") from error
     if found.st_size != written.bytes:
-        raise IndexDamaged(f"{path.name} has {found.st_size} bytes instead of {written.bytes}")
+        raise IndexDamagedError(f"{path.name} has {found.st_size} bytes instead of {written.bytes}")
     if found.st_mtime_ns != written.mtime_ns:
-        raise IndexDamaged(f"{path.name} was touched")
+        raise IndexDamagedError(f"{path.name} was touched")
 
 
-def check_file(path: Path, written: Written) -> None:
+def check_file(path: Path, written: WrittenFile) -> None:
     """Read a whole file, and compare it with its checksums; its time does not matter.
 
     Raises:
@@ -189,22 +189,22 @@ def check_file(path: Path, written: Written) -> None:
         for name, one in directory["arrays"].items():
             size = np.dtype(one["dtype"]).itemsize * math.prod(one["shape"])
             if _crc(view, one["at"], size) != one["crc"]:
-                raise IndexDamaged(f"{path.name}: {name} is damaged")
+                raise IndexDamagedError(f"{path.name}: {name} is damaged")
 
 
-def _directory(path: Path, written: Written) -> tuple[mmap.mmap, dict[str, Any]]:
+def _directory(path: Path, written: WrittenFile) -> tuple[mmap.mmap, dict[str, Any]]:
     try:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if len(mapped) != written.bytes:
-            raise IndexDamaged(f"{path.name} has {len(mapped)} bytes instead of {written.bytes}")
+            raise IndexDamagedError(f"{path.name} has {len(mapped)} bytes instead of {written.bytes}")
         at, checksum, magic = TRAILER.unpack(mapped[-TRAILER.size :])
         directory = mapped[at : len(mapped) - TRAILER.size]
         if magic != MAGIC or checksum != written.checksum or zlib.crc32(directory) != checksum:
-            raise IndexDamaged(f"{path.name} is not the file that was written")
+            raise IndexDamagedError(f"{path.name} is not the file that was written")
         return mapped, json.loads(directory)
     except (OSError, ValueError, struct.error) as error:
-        raise IndexDamaged(f"{path.name}: {error}") from error
+        raise IndexDamagedError(f"{path.name}: {error}") from error
 
 
 def _crc(view: memoryview, at: int, size: int) -> int:

@@ -9,15 +9,15 @@ import numpy.typing as npt
 
 from crystal.search.index.documents import NAMES, NO_TIME
 from crystal.search.index.files import Array
-from crystal.search.index.parts import Part
+from crystal.search.index.parts import IndexPart
 from crystal.store import Store
 from crystal.store.search import index_source
-from crystal.store.search.scope import Condition
+from crystal.store.search.scope import ScopeCondition
 
 Mask = npt.NDArray[np.bool_]
 
 
-def allowed(store: Store, parts: Sequence[Part], conditions: Sequence[Condition]) -> list[Mask]:
+def allowed(store: Store, parts: Sequence[IndexPart], conditions: Sequence[ScopeCondition]) -> list[Mask]:
     """Return for each part the documents that fulfil all conditions."""
     masks = [np.ones(part.size, np.bool_) for part in parts]
     for condition in conditions:
@@ -26,7 +26,7 @@ def allowed(store: Store, parts: Sequence[Part], conditions: Sequence[Condition]
     return masks
 
 
-def _fulfilling(store: Store, parts: Sequence[Part], condition: Condition) -> list[Mask]:
+def _fulfilling(store: Store, parts: Sequence[IndexPart], condition: ScopeCondition) -> list[Mask]:
     kind, column, values = condition.kind, condition.column, condition.values
     if kind == "in":
         return [_named(part, column, values) if column in NAMES else _numbered(part, column, values) for part in parts]
@@ -51,16 +51,16 @@ def _fulfilling(store: Store, parts: Sequence[Part], condition: Condition) -> li
     return masks
 
 
-def _holds_everywhere(part: Part) -> Mask:
+def _holds_everywhere(part: IndexPart) -> Mask:
     return np.asarray(_named(part, "source", ("memory",)) & (part.arrays["project"] == 0))
 
 
-def _named(part: Part, name: str, values: Sequence[str]) -> Mask:
+def _named(part: IndexPart, name: str, values: Sequence[str]) -> Mask:
     known = np.array([value in values for value in part.names[name]], np.bool_)
     return known[part.arrays[name]]
 
 
-def _numbered(part: Part, name: str, values: Sequence[int]) -> Mask:
+def _numbered(part: IndexPart, name: str, values: Sequence[int]) -> Mask:
     wanted = np.array(sorted(values), np.int64)
     if len(wanted) == 1:
         return np.asarray(part.arrays[name] == wanted[0])

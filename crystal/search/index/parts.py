@@ -13,10 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from crystal.search.index.documents import Documents, documents_of, merge_documents
-from crystal.search.index.files import Array, Contents, IndexDamaged, Written, open_file, path_of, resident_bytes
+from crystal.search.index.files import (
+    Array,
+    IndexDamagedError,
+    IndexFileContents,
+    WrittenFile,
+    open_file,
+    path_of,
+    resident_bytes,
+)
 from crystal.search.index.meanings import Meanings
 from crystal.search.index.terms import Tokenize, document_words
-from crystal.search.index.words import Gathering, Words, merge_words
+from crystal.search.index.words import Gathering, PartWords, merge_words
 from crystal.store.search.index_log import PartFile
 from crystal.store.search.index_source import DocumentRow
 
@@ -28,7 +36,7 @@ MAX_DOCUMENTS = 49_152
 class Built:
     """A part as it is made: its contents, and for each source the new ordinal of each document, -1 for none."""
 
-    contents: Contents
+    contents: IndexFileContents
     orders: list[Array]
 
     @property
@@ -37,13 +45,13 @@ class Built:
         return len(self.contents.arrays["id"])
 
 
-class Part:
+class IndexPart:
     """Documents with their words, over a file or over arrays in memory."""
 
-    def __init__(self, contents: Contents) -> None:
+    def __init__(self, contents: IndexFileContents) -> None:
         self.names: dict[str, list[str]] = contents.meta["names"]
         self.arrays = contents.arrays
-        self.words = Words(self.arrays)
+        self.words = PartWords(self.arrays)
         self.size = len(self.arrays["id"])
         self.scorer: object | None = None  # what a search has worked out of it
 
@@ -76,14 +84,14 @@ def build_part(rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize, *, m
     return Built(_contents(arranged, gathering.arrays(arranged.order)), [arranged.order])
 
 
-def merge_parts(parts: Sequence[Part], kept: Sequence[Array]) -> Built:
+def merge_parts(parts: Sequence[IndexPart], kept: Sequence[Array]) -> Built:
     """Make one part of several, with the documents that are kept."""
     arranged, orders = merge_documents([(part.names, part.arrays) for part in parts], kept)
     return Built(_contents(arranged, merge_words([part.words for part in parts], orders)), orders)
 
 
-def _contents(documents: Documents, words: dict[str, Array]) -> Contents:
-    return Contents({"names": documents.names}, {**documents.arrays, **words})
+def _contents(documents: Documents, words: dict[str, Array]) -> IndexFileContents:
+    return IndexFileContents({"names": documents.names}, {**documents.arrays, **words})
 
 
 # ----------------------------------------------------------------------------------------------------------- opened
@@ -92,16 +100,16 @@ def _contents(documents: Documents, words: dict[str, Array]) -> Contents:
 MAX_RESIDENT = 320_000_000
 """When more of files than this is in memory, searches give it back before they begin."""
 
-_opened: dict[Path, tuple[Contents, Any]] = {}
+_opened: dict[Path, tuple[IndexFileContents, Any]] = {}
 
 
-def open_part(folder: Path, file: PartFile) -> Part:
+def open_part(folder: Path, file: PartFile) -> IndexPart:
     """Return the part in a file; a process opens each once.
 
     Raises:
         IndexDamaged: The file is missing, or not the one that was written.
     """
-    part: Part = _open(folder, file, Part)
+    part: IndexPart = _open(folder, file, IndexPart)
     return part
 
 
@@ -118,9 +126,9 @@ def spare_memory() -> None:
             contents.let_go()
 
 
-def written(file: PartFile) -> Written:
+def written(file: PartFile) -> WrittenFile:
     """Return what identifies a listed file."""
-    return Written(file.bytes, file.mtime_ns, file.checksum)
+    return WrittenFile(file.bytes, file.mtime_ns, file.checksum)
 
 
 def forget_others(folder: Path, names: Iterable[str]) -> None:
@@ -130,7 +138,7 @@ def forget_others(folder: Path, names: Iterable[str]) -> None:
         _opened.pop(path, None)
 
 
-def _open(folder: Path, file: PartFile, make: Callable[[Contents], Any]) -> Any:
+def _open(folder: Path, file: PartFile, make: Callable[[IndexFileContents], Any]) -> Any:
     path = path_of(folder, file.name)
     found = _opened.get(path)
     if found is None:
@@ -138,5 +146,5 @@ def _open(folder: Path, file: PartFile, make: Callable[[Contents], Any]) -> Any:
             contents = open_file(path, written(file))
             found = _opened[path] = contents, make(contents)
         except (KeyError, ValueError, IndexError, TypeError) as error:
-            raise IndexDamaged(f"{path.name}: {error}") from error
+            raise IndexDamagedError(f"{path.name}: {error}") from error
     return found[1]

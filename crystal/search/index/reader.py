@@ -14,16 +14,16 @@ import numpy.typing as npt
 
 from crystal.search.index import why_unusable
 from crystal.search.index.documents import NAMES, distinct
-from crystal.search.index.files import SYMPTOMS, IndexDamaged
+from crystal.search.index.files import SYMPTOMS, IndexDamagedError
 from crystal.search.index.filtering import allowed
 from crystal.search.index.meanings import Meanings, best, likely, measured
-from crystal.search.index.parts import Part, forget_others, open_meanings, open_part, spare_memory
+from crystal.search.index.parts import IndexPart, forget_others, open_meanings, open_part, spare_memory
 from crystal.search.index.scoring import Scorer
 from crystal.search.index.tail import Tail, read_tail, tail_of
 from crystal.store import Store
 from crystal.store.search import index_log, index_source
 from crystal.store.search.index_log import Log, PartFile, State
-from crystal.store.search.scope import Scope
+from crystal.store.search.scope import SearchScope
 from crystal.store.vector_bytes import turned
 
 Array = npt.NDArray[Any]
@@ -55,7 +55,7 @@ def open_index(store: Store, folder: Path) -> Index | Absent:
         parts = [open_part(folder, file) for file in files if file.kind == "words"]
         forget_others(folder, [file.name for file in files])
         return Index(store, folder, state, files, parts, tail)
-    except IndexDamaged as error:
+    except IndexDamagedError as error:
         return Absent(str(error))
     except SYMPTOMS as error:
         return Absent(f"it is damaged: {error}")
@@ -71,14 +71,14 @@ def index_of_chunks(store: Store, ids: Sequence[int]) -> Index:
 
 
 def _damage_told(method: Callable[P, R]) -> Callable[P, R]:
-    """Turn errors from wrong bytes in a file into ``IndexDamaged``."""
+    """Turn errors from wrong bytes in a file into ``IndexDamagedError``."""
 
     @functools.wraps(method)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return method(*args, **kwargs)
         except SYMPTOMS as error:
-            raise IndexDamaged(f"{method.__name__}: {error}") from error
+            raise IndexDamagedError(f"{method.__name__}: {error}") from error
 
     return guarded
 
@@ -86,8 +86,8 @@ def _damage_told(method: Callable[P, R]) -> Callable[P, R]:
 class Index:
     """One state of the index. Use it inside the ``store.reading()`` in which it was opened.
 
-    Every method may raise ``IndexDamaged``: search the store itself then. Ordinals count through all documents; some
-    are void, because the log names their chunk, and are never returned.
+    Every method may raise ``IndexDamagedError``: search the store itself then. Ordinals count through all documents;
+    some are void, because the log names their chunk, and are never returned.
 
     Attributes:
         size: How many ordinals there are.
@@ -95,7 +95,13 @@ class Index:
     """
 
     def __init__(
-        self, store: Store, folder: Path, state: State, files: Sequence[PartFile], parts: Sequence[Part], tail: Tail
+        self,
+        store: Store,
+        folder: Path,
+        state: State,
+        files: Sequence[PartFile],
+        parts: Sequence[IndexPart],
+        tail: Tail,
     ) -> None:
         self._store, self._folder, self._tail = store, folder, tail
         self._files = [file for file in files if file.kind == "words"]
@@ -140,7 +146,7 @@ class Index:
         return found
 
     @_damage_told
-    def mask(self, scope: Scope) -> Mask | None:
+    def mask(self, scope: SearchScope) -> Mask | None:
         """Return which documents a filter leaves; None for all of them."""
         if not scope.conditions:
             return self._not_void()
@@ -185,7 +191,7 @@ class Index:
         data = _bytes(part_of_term)
         return self._turns(lambda part: part.words.containing(data))
 
-    def _turns(self, spans_of: Callable[[Part], list[tuple[int, int]]]) -> Ordinals:
+    def _turns(self, spans_of: Callable[[IndexPart], list[tuple[int, int]]]) -> Ordinals:
         found = [np.empty(0, np.int64)]
         for part in self._parts:
             turns = part.arrays["turn"]
@@ -298,7 +304,7 @@ class _Piece:
         return found
 
 
-def _attribute(part: Part, name: str, places: Ordinals, start: int) -> Array:
+def _attribute(part: IndexPart, name: str, places: Ordinals, start: int) -> Array:
     if name in NAMES:
         return np.array(part.names[name], object)[part.arrays[name][places]]
     if name in ("prev", "next"):
@@ -309,7 +315,7 @@ def _attribute(part: Part, name: str, places: Ordinals, start: int) -> Array:
     return part.arrays[name][places]
 
 
-def _scorer(part: Part) -> Scorer:
+def _scorer(part: IndexPart) -> Scorer:
     if part.scorer is None:
         part.scorer = Scorer(part)
     return cast("Scorer", part.scorer)

@@ -13,9 +13,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from crystal.search.index.files import IndexDamaged, check_file, files_in, is_same, path_of, prove_room, remove_file
+from crystal.search.index.files import (
+    IndexDamagedError,
+    check_file,
+    files_in,
+    is_same,
+    path_of,
+    prove_room,
+    remove_file,
+)
 from crystal.search.index.parts import MAX_DOCUMENTS, written
-from crystal.search.index.step import Step
+from crystal.search.index.step import IndexStep
 from crystal.store import Store
 from crystal.store.search import index_log
 from crystal.store.search.index_log import Change, PartFile
@@ -56,10 +64,10 @@ def refresh(
     progress(0, total)
     prove_room(folder, BYTES_EACH * min(MAX_DOCUMENTS, total))
     while True:
-        step = Step(store, folder, now, lambda: time.monotonic() > deadline)
+        step = IndexStep(store, folder, now, lambda: time.monotonic() > deadline)
         try:
             is_more = step.take()
-        except IndexDamaged as error:
+        except IndexDamagedError as error:
             damaged += 1
             if damaged > ATTEMPTS:
                 raise OSError(errno.EIO, str(error), str(folder)) from error
@@ -88,7 +96,7 @@ def check(store: Store, folder: Path) -> list[str]:
     for file in index_log.parts(store):
         try:
             check_file(path_of(folder, file.name), written(file))
-        except IndexDamaged as error:
+        except IndexDamagedError as error:
             if file.name in index_log.listed(store):  # not closed by another process while it was read
                 problems.append(str(error))
     return problems
@@ -124,14 +132,14 @@ def _begin(store: Store, folder: Path, now: int) -> None:
 def _is_good(store: Store, folder: Path, file: PartFile, *, thoroughly: bool) -> bool:
     """Return True if a file is unchanged; if only its time differs, the new time is recorded."""
     path = path_of(folder, file.name)
-    with contextlib.suppress(IndexDamaged):
+    with contextlib.suppress(IndexDamagedError):
         is_same(path, written(file))
         if not thoroughly:
             return True
     try:
         check_file(path, written(file))
         index_log.touched(store, file.name, path.stat().st_mtime_ns)
-    except (IndexDamaged, OSError):
+    except (IndexDamagedError, OSError):
         return False
     return True
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from crystal.search.index.documents import distinct
 from crystal.search.index.files import Array
-from crystal.search.index.parts import Part
+from crystal.search.index.parts import IndexPart
 
 Floats = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
@@ -34,7 +34,7 @@ SELECTIVE = 16
 class Scorer:
     """What scoring a part needs of its documents, kept from one question to the next."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: IndexPart) -> None:
         length = part.arrays["length"].astype(np.float32)
         self._part = part
         self._joined = part.joined.astype(np.float32)

@@ -13,15 +13,15 @@ import numpy as np
 from crystal.search.index.files import (
     SYMPTOMS,
     Array,
-    Contents,
-    IndexDamaged,
+    IndexDamagedError,
+    IndexFileContents,
     files_in,
     path_of,
     remove_file,
     write_file,
 )
 from crystal.search.index.meanings import build_arrays
-from crystal.search.index.parts import Built, Part, build_part, merge_parts, open_meanings, open_part
+from crystal.search.index.parts import Built, IndexPart, build_part, merge_parts, open_meanings, open_part
 from crystal.search.index.plan import merges
 from crystal.store import Store
 from crystal.store.search import index_log, index_source
@@ -45,12 +45,12 @@ until then they are looked up in the store."""
 class _Source:
     """A part that a new one is made of, with its file if it has one, and what is still true of it."""
 
-    part: Part
+    part: IndexPart
     file: PartFile | None
     kept: Array
 
 
-class Step:
+class IndexStep:
     """Reads one snapshot; ``take`` once."""
 
     def __init__(self, store: Store, folder: Path, now: int, is_over: Callable[[], bool]) -> None:
@@ -77,7 +77,7 @@ class Step:
                     remove_file(path_of(self._folder, file.name))
                 return False
             except SYMPTOMS as error:
-                raise IndexDamaged(f"it cannot be put together: {error!r}") from error
+                raise IndexDamagedError(f"it cannot be put together: {error!r}") from error
             if self._purged:  # what is deleted may be in these too
                 self._purged += [*self._retired, *index_log.retired(self._store)]
                 self._retired = []
@@ -140,7 +140,7 @@ class Step:
         sources = self._sources(np.array(sorted(log.stale - later), np.int64))
         fresh = [chunk for chunk in log.fresh if chunk not in later]
         if fresh:
-            part = Part(build_part(index_source.documents(self._store, fresh), tokenizer(self._store)).contents)
+            part = IndexPart(build_part(index_source.documents(self._store, fresh), tokenizer(self._store)).contents)
             sources.append(_Source(part, None, np.ones(part.size, np.bool_)))
         groups = merges([int(np.count_nonzero(source.kept)) for source in sources])
         grouped = {at for group in groups for at in group}
@@ -234,9 +234,11 @@ class Step:
 
         if next(read(), None) is not None:
             arrays = build_arrays(read, len(ids), self._dimensions[generation])
-            self._add_file("vectors", of, generation, len(ids), Contents({}, arrays))
+            self._add_file("vectors", of, generation, len(ids), IndexFileContents({}, arrays))
 
-    def _add_file(self, kind: str, of: str | None, generation: int | None, size: int, contents: Contents) -> str:
+    def _add_file(
+        self, kind: str, of: str | None, generation: int | None, size: int, contents: IndexFileContents
+    ) -> str:
         name = f"{kind}-{secrets.token_hex(8)}"
         found = write_file(path_of(self._folder, name), contents.meta, contents.arrays)
         self._added.append(

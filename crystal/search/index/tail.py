@@ -9,7 +9,7 @@ import numpy as np
 
 from crystal.search.index.files import Array
 from crystal.search.index.meanings import Meanings, build_arrays
-from crystal.search.index.parts import Part, build_part
+from crystal.search.index.parts import IndexPart, build_part
 from crystal.store import Store
 from crystal.store.search import index_log, index_source
 from crystal.store.search.index_log import Log, State
@@ -26,7 +26,7 @@ class Tail:
         vectors: For each generation asked for: the chunks, ascending, with their vectors.
     """
 
-    part: Part | None
+    part: IndexPart | None
     log: Log
     vectors: dict[int, tuple[Array, Meanings] | None] = field(default_factory=dict)
 
@@ -55,7 +55,7 @@ def tail_of(store: Store, log: Log) -> Tail:
     """Read the chunks that a log calls fresh."""
     if not log.fresh:
         return Tail(None, log)
-    return Tail(Part(build_part(index_source.documents(store, log.fresh), tokenizer(store)).contents), log)
+    return Tail(IndexPart(build_part(index_source.documents(store, log.fresh), tokenizer(store)).contents), log)
 
 
 def vectors_of(store: Store, generation: int, ids: tuple[int, ...]) -> tuple[Array, Meanings] | None:

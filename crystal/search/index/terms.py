@@ -36,7 +36,7 @@ _DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class DocumentWords:
     """The words of one document: of its date, of its text in order, and the parts of compound names, each once.
 
     All of them are looked up and counted; only those of the text make its length. ``parts`` also has the last
@@ -48,11 +48,11 @@ class Words:
     parts: list[str]
 
 
-def document_words(tokenize: Tokenize, text: str, ts: int | None) -> Words:
+def document_words(tokenize: Tokenize, text: str, ts: int | None) -> DocumentWords:
     """Take a document apart; ``ts`` is its time in milliseconds, or None."""
     header = [word for one in date_words(ts).split() for word in tokenize(one)]
     parts = [*camel_parts(text), *last_characters(text), *_beside_marks(text)]
-    return Words(header, tokenize(normalised(text)), tokenize(" ".join(parts)) if parts else [])
+    return DocumentWords(header, tokenize(normalised(text)), tokenize(" ".join(parts)) if parts else [])
 
 
 def query_terms(store: Store, text: str) -> list[str]:

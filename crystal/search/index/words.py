@@ -87,7 +87,7 @@ def _taken(blocks: list[Keys], rank: Keys, order: Keys) -> Keys:
     return keys
 
 
-def merge_words(parts: Sequence[Words], orders: Sequence[Array]) -> dict[str, Array]:
+def merge_words(parts: Sequence[PartWords], orders: Sequence[Array]) -> dict[str, Array]:
     """Merge the words of parts; ``orders`` gives each document its new ordinal, -1 leaves it out."""
     lists = [part.all() for part in parts]
     words = sorted(set().union(*lists))
@@ -126,7 +126,7 @@ def arrays_of(words: Sequence[bytes], keys: Keys) -> dict[str, Array]:
     }
 
 
-class Words:
+class PartWords:
     """The words of one part, over its arrays."""
 
     def __init__(self, arrays: Mapping[str, Any]) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from crystal.search.ranking.listing import collapsed, mixed
-from crystal.search.results import Answer, Place, latest_answers
+from crystal.search.results import RankedAnswer, SearchedStore, latest_answers
 from crystal.store.search.candidates import contains_text
-from crystal.store.search.scope import Scope
+from crystal.store.search.scope import SearchScope
 from crystal.text.query import Query, has_content
 from crystal.timewords import TimeSpan
 
@@ -27,7 +27,7 @@ def is_time_alone(asked: Query, times: Sequence[TimeSpan]) -> bool:
     return not has_content(rest)
 
 
-def list_latest(places: Sequence[Place], spans: Sequence[tuple[int, int]], limit: int) -> list[Answer]:
+def list_latest(places: Sequence[SearchedStore], spans: Sequence[tuple[int, int]], limit: int) -> list[RankedAnswer]:
     """Return the latest turns of some times; duplicates are grouped, and no session crowds out the others."""
     answers = collapsed(latest_answers(places, spans, max(LISTED, 4 * limit)), 0)
     if all(place.scope.session is None for place in places):
@@ -37,9 +37,9 @@ def list_latest(places: Sequence[Place], spans: Sequence[tuple[int, int]], limit
     return answers
 
 
-def list_showing(places: Sequence[Place], pictures: str, limit: int) -> list[Answer]:
+def list_showing(places: Sequence[SearchedStore], pictures: str, limit: int) -> list[RankedAnswer]:
     """Return the latest turns that have all of some pictures, which white space separates."""
-    showing = Scope()
+    showing = SearchScope()
     for picture in sorted({word.replace("\ufe0f", "") for word in pictures.split()}):
         showing &= contains_text(picture)
     return list_latest([replace(place, narrowed=place.scope & showing) for place in places], [EVER], limit)

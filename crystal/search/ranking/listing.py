@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 from crystal.search.ranking.late import is_near
-from crystal.search.results import Answer
+from crystal.search.results import RankedAnswer
 
 FROM_ONE_SESSION = 3
 """After so many hits of one session, the next one comes from another, if any other has one."""
@@ -47,15 +47,15 @@ def _may(session: Hashable | None, shown: dict[Hashable, int]) -> bool:
     return session is None or shown.get(session, 0) < FROM_ONE_SESSION
 
 
-def collapsed(answers: Sequence[Answer], most: int) -> list[Answer]:
+def collapsed(answers: Sequence[RankedAnswer], most: int) -> list[RankedAnswer]:
     """Keep the first of answers with nearly the same text by the same role, and count the others.
 
     Args:
         answers: In their order.
         most: Only so many answers, the first ones, are compared by their tokens; all by their whole text.
     """
-    kept: list[Answer] = []
-    by_text: dict[tuple[str, bytes], Answer] = {}
+    kept: list[RankedAnswer] = []
+    by_text: dict[tuple[str, bytes], RankedAnswer] = {}
     for at, one in enumerate(answers):
         name = (one.chunk.role, one.chunk.text_sha256)
         first = by_text.get(name)
@@ -69,5 +69,5 @@ def collapsed(answers: Sequence[Answer], most: int) -> list[Answer]:
     return kept
 
 
-def _nearly_same(one: Answer, other: Answer) -> bool:
+def _nearly_same(one: RankedAnswer, other: RankedAnswer) -> bool:
     return one.chunk.role == other.chunk.role and is_near(one.tokens, other.tokens)

@@ -23,7 +23,7 @@ from crystal.search.ranking.scoring import (
     session_scores,
 )
 from crystal.search.request import LateModel
-from crystal.search.results import Answer, Place, Unit, read_chunks
+from crystal.search.results import RankedAnswer, SearchedStore, Unit, read_chunks
 from crystal.store import Store
 from crystal.store.search.words import tokenizer
 from crystal.text.query import Query, completions, in_short
@@ -41,7 +41,7 @@ OTHER_WORDS = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RankingRequest:
     """What is asked for: the question taken apart, how many answers, and what is preferred.
 
     ``wordings`` are other ways to put the question; ``reorder`` may put the best answers into another order: it is
@@ -56,7 +56,7 @@ class Wanted:
     reorder: Callable[[str, Sequence[str]], Sequence[int] | None] | None = None
 
 
-def field_of(place: Place, index: Index, asked: Query, limit: int) -> Field:
+def field_of(place: SearchedStore, index: Index, asked: Query, limit: int) -> Field:
     """Return a memory as the ranking of a question sees it."""
     store, vector = place.source.store, place.vector
     named: dict[int, float] = {}
@@ -77,8 +77,8 @@ def field_of(place: Place, index: Index, asked: Query, limit: int) -> Field:
 
 
 def rank(
-    places: Sequence[Place], fields: Sequence[Field], wanted: Wanted, model: LateModel | None
-) -> tuple[list[Answer], tuple[str, ...]]:
+    places: Sequence[SearchedStore], fields: Sequence[Field], wanted: RankingRequest, model: LateModel | None
+) -> tuple[list[RankedAnswer], tuple[str, ...]]:
     """Order the answers of one or two memories; give also what the reader should know of the words.
 
     Raises:
@@ -106,7 +106,9 @@ def rank(
     return kept, _notes(asked, stems, begun, is_exact=is_exact, has_words=has_words)
 
 
-def _scored(places: Sequence[Place], pool: Pool, scores: Floats, most: int, look: _SecondLook | None) -> list[Answer]:
+def _scored(
+    places: Sequence[SearchedStore], pool: Pool, scores: Floats, most: int, look: _SecondLook | None
+) -> list[RankedAnswer]:
     """Return the best answers in order: what has the very thing looked for, then by score after the second look."""
     answers = read_answers(places, pool, scores, most)
     best, sessions = max((one.score for one in answers), default=1.0) or 1.0, session_scores(pool, scores)
@@ -121,7 +123,9 @@ def _scored(places: Sequence[Place], pool: Pool, scores: Floats, most: int, look
     return sorted(answers, key=lambda one: (-one.score, *one.by_time))
 
 
-def _words(store: Store, indexes: Sequence[Index], wanted: Wanted) -> tuple[list[WeightedTerm], list[str], list[str]]:
+def _words(
+    store: Store, indexes: Sequence[Index], wanted: RankingRequest
+) -> tuple[list[WeightedTerm], list[str], list[str]]:
     asked = wanted.asked
     stems = query_terms(store, " ".join((*asked.phrases, *asked.terms)))
     stems += [stem for name in asked.compounds for stem in query_terms(store, name) if stem not in stems]
@@ -148,16 +152,16 @@ def word_weights(store: Store, indexes: Sequence[Index]) -> Callable[[str], floa
     return weight_of
 
 
-def read_answers(places: Sequence[Place], pool: Pool, scores: Floats, most: int) -> list[Answer]:
+def read_answers(places: Sequence[SearchedStore], pool: Pool, scores: Floats, most: int) -> list[RankedAnswer]:
     """Return the best answers with their texts; a turn in both memories is one answer, this machine's."""
     rows = one_a_turn(pool, best_first(pool, scores))[:most].tolist()
     refs = {row: (int(pool.field[row]), int(pool.id[row])) for row in rows}
     chunks = read_chunks(places, refs.values())
-    answers: dict[Unit, Answer] = {}
+    answers: dict[Unit, RankedAnswer] = {}
     for row, ref in refs.items():
         if ref not in chunks:
             continue
-        one = Answer(ref, chunks[ref], float(scores[row]), row=row)
+        one = RankedAnswer(ref, chunks[ref], float(scores[row]), row=row)
         known = answers.setdefault(one.unit, one)
         if known.ref[0] > ref[0]:
             known.ref, known.chunk, known.row = ref, one.chunk, row
@@ -173,7 +177,7 @@ class _SecondLook:
     asked: Query
     weight_of: Callable[[str], float]
 
-    def rescore(self, answers: list[Answer], pool: Pool) -> None:
+    def rescore(self, answers: list[RankedAnswer], pool: Pool) -> None:
         """Rescore the best answers by their texts; all others come behind them."""
         weights = weights_of(self.model)
         seen = looked_at([len(one.chunk.text) for one in answers], weights.most)
@@ -193,7 +197,7 @@ class _SecondLook:
         for one in far:
             one.score *= min(1.0, behind) * 0.999
 
-    def _beside(self, answers: Sequence[Answer], pool: Pool) -> list[list[int]]:
+    def _beside(self, answers: Sequence[RankedAnswer], pool: Pool) -> list[list[int]]:
         """Return for each answer the indexes of its direct neighbours in the conversation."""
         places = {(int(pool.field[one.row]), int(pool.ordinal[one.row])): at for at, one in enumerate(answers)}
         found: list[list[int]] = [[] for _ in answers]
@@ -207,7 +211,7 @@ class _SecondLook:
         return found
 
 
-def _reorder(order: list[Answer], wanted: Wanted) -> None:
+def _reorder(order: list[RankedAnswer], wanted: RankingRequest) -> None:
     """Let a model put the best answers into order, if one was asked to."""
     if wanted.reorder is None:
         return
@@ -222,7 +226,7 @@ def _reorder(order: list[Answer], wanted: Wanted) -> None:
         one.scores["model"] = float(place)
 
 
-def _describe(answers: Sequence[Answer], pool: Pool) -> None:
+def _describe(answers: Sequence[RankedAnswer], pool: Pool) -> None:
     """Add each engine's rank and score to answers."""
     for name, scores in (("keywords", pool.own), ("context", pool.padded), ("vectors", pool.cosine)):
         ranks = rank_numbers(scores)

@@ -13,14 +13,14 @@ from crystal.search.ranking.listing import collapsed
 from crystal.search.ranking.order import read_answers
 from crystal.search.ranking.pool import Field, pool_of
 from crystal.search.request import LateModel
-from crystal.search.results import Answer, Place
+from crystal.search.results import RankedAnswer, SearchedStore
 
 MAX_DEPTH = 100_000
 
 
 def rank_by_similarity(
-    places: Sequence[Place], fields: Sequence[Field], limit: int, model: LateModel | None
-) -> list[Answer]:
+    places: Sequence[SearchedStore], fields: Sequence[Field], limit: int, model: LateModel | None
+) -> list[RankedAnswer]:
     """Order the answers of one or two memories by their cosines; of nearly equal texts the nearest one is shown."""
     compared = weights_of(model).most
     depth = 4 * limit
@@ -38,7 +38,7 @@ def rank_by_similarity(
         depth *= 8  # turns of many chunks, or copies of few texts, fill the list
 
 
-def _add_tokens(answers: Sequence[Answer], model: LateModel | None, most: int) -> None:
+def _add_tokens(answers: Sequence[RankedAnswer], model: LateModel | None, most: int) -> None:
     if model is None:
         return
     near = answers[: looked_at([len(one.chunk.text) for one in answers], most)]

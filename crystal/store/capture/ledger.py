@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from crystal.errors import WatermarkMoved
-from crystal.model.capture import BEFORE_CRYSTAL, Origin, Piece, Segment, Watermark
+from crystal.errors import WatermarkMovedError
+from crystal.model.capture import BEFORE_CRYSTAL, Origin, Segment, SegmentPiece, Watermark
 from crystal.store.connection import Row, Store
 
 
@@ -115,10 +115,10 @@ def claim_tail(store: Store, segment: Segment, now: int) -> int:
     known = state_of(store, segment.origin.device, segment.before.transcript)
     if known is None:
         if segment.before.offset or segment.before.generation:
-            raise WatermarkMoved(f"{segment.path}: its watermark is gone")
+            raise WatermarkMovedError(f"{segment.path}: its watermark is gone")
         return _insert_state(store, segment.origin, segment.path, segment.after, now)
     if (known.mark.offset, known.mark.generation) != (segment.before.offset, segment.before.generation):
-        raise WatermarkMoved(f"{segment.path}: captured up to byte {known.mark.offset} by another process")
+        raise WatermarkMovedError(f"{segment.path}: captured up to byte {known.mark.offset} by another process")
     _move(store, known.id, segment.path, segment.after, now)
     return known.id
 
@@ -149,7 +149,7 @@ def claim_skipped(store: Store, segment: Segment, now: int) -> int:
         )
     )
     if known is None or row is None:
-        raise WatermarkMoved(f"{segment.path}: bytes {start} to {stop} are no longer skipped")
+        raise WatermarkMovedError(f"{segment.path}: bytes {start} to {stop} are no longer skipped")
     if row[1] == stop:
         store.execute("DELETE FROM segments WHERE id = ?", (row[0],))
     else:
@@ -179,7 +179,7 @@ def claim_sent(store: Store, segment: Segment, now: int) -> int:
         _cover_gap(store, ident, generation, 0, start, now)
         return ident
     if covered(store, known.id, generation, start, stop):
-        raise WatermarkMoved(f"{segment.path}: bytes {start} to {stop} have come already")
+        raise WatermarkMovedError(f"{segment.path}: bytes {start} to {stop} have come already")
     _carve(store, known.id, generation, start, stop)
     end = store.value("SELECT max(stop) FROM segments WHERE transcript = ? AND generation = ?", (known.id, generation))
     _cover_gap(store, known.id, generation, end or 0, start, now)
@@ -268,7 +268,7 @@ def add_row(
     )
 
 
-class Kept(NamedTuple):
+class CapturedRange(NamedTuple):
     """A captured byte range and the place of its clean lines in the archive."""
 
     start: int
@@ -280,7 +280,7 @@ class Kept(NamedTuple):
     clean_length: int
 
 
-def add_captured(store: Store, transcript: int, generation: int, kept: Kept, now: int) -> int:
+def add_captured(store: Store, transcript: int, generation: int, kept: CapturedRange, now: int) -> int:
     """Write a ledger row for captured bytes and return its id. Inside a transaction."""
     store.execute(
         "INSERT INTO segments (transcript, generation, state, start, stop, raw_hash, archive_offset, archive_length,"
@@ -290,7 +290,7 @@ def add_captured(store: Store, transcript: int, generation: int, kept: Kept, now
     return int(store.value("SELECT last_insert_rowid()"))
 
 
-def add_relayed(store: Store, transcript: int, generation: int, piece: Piece, now: int) -> None:
+def add_relayed(store: Store, transcript: int, generation: int, piece: SegmentPiece, now: int) -> None:
     """Write a ledger row for captured bytes whose lines only home keeps. Inside a transaction."""
     clean = hashlib.sha256(piece.clean).digest(), len(piece.clean)
     store.execute(

@@ -33,7 +33,7 @@ class Line(NamedTuple):
     memory: Memory = "local"
 
 
-class Said(NamedTuple):
+class ForgottenSource(NamedTuple):
     """The whole text of one turn or one memory. Either ``uuid`` (of a line) or ``uid`` (of a memory) is empty."""
 
     uuid: str
@@ -45,7 +45,7 @@ class Said(NamedTuple):
 # ---------------------------------------------------------------------------------------------------------- finding
 
 
-def each_text(store: Store, turns: Collection[int] | None = None) -> Iterator[Said]:
+def each_text(store: Store, turns: Collection[int] | None = None) -> Iterator[ForgottenSource]:
     """Yield every text of the store: of turns (of some only, by row), of memories and of their former versions."""
     if turns is None:
         yield from _texts_of_turns(store, "")
@@ -56,7 +56,7 @@ def each_text(store: Store, turns: Collection[int] | None = None) -> Iterator[Sa
 
 def texts_of(stores: Iterable[Store], lines: Collection[str], memories: Collection[str]) -> list[str]:
     """Return the texts of lines, turn by turn, and of memories with their former versions."""
-    found: list[Said] = []
+    found: list[ForgottenSource] = []
     for store in stores:
         for page in pages(lines):
             found += _texts_of_turns(store, f"WHERE t.uuid IN {_SOME}", page)
@@ -71,7 +71,7 @@ def pages(names: Collection[str] | Collection[int]) -> Iterator[str]:
     return (json.dumps(wanted[at : at + PAGE]) for at in range(0, len(wanted), PAGE))
 
 
-def _texts_of_turns(store: Store, where: str, *values: str) -> Iterator[Said]:
+def _texts_of_turns(store: Store, where: str, *values: str) -> Iterator[ForgottenSource]:
     with translated(store.path):
         rows = store.db.execute(
             "SELECT c.turn, t.uuid, c.start, c.text FROM chunks c JOIN turns t ON t.id = c.turn"
@@ -82,17 +82,17 @@ def _texts_of_turns(store: Store, where: str, *values: str) -> Iterator[Said]:
             text = ""
             for *_, start, piece in chunks:
                 text = text[:start] + piece if start <= len(text) else f"{text}\n{piece}"
-            yield Said(uuid, "", text)
+            yield ForgottenSource(uuid, "", text)
 
 
-def _texts_of_memories(store: Store, where: str, *values: str) -> Iterator[Said]:
+def _texts_of_memories(store: Store, where: str, *values: str) -> Iterator[ForgottenSource]:
     with translated(store.path):
         for row in store.db.execute(
             f"SELECT '', m.uid, m.text, m.key FROM memories m {where} UNION ALL"
             f" SELECT '', m.uid, h.text, NULL FROM memory_history h JOIN memories m ON m.id = h.memory {where}",
             values * 2,
         ):
-            yield Said(*row)
+            yield ForgottenSource(*row)
 
 
 def is_large(store: Store) -> bool:

@@ -113,7 +113,7 @@ def give_title(store: Store, session_id: str, title: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ForgetWork:
     """Something that still holds forgotten content; its rows are gone. See the table ``forget_work``."""
 
     id: int
@@ -132,10 +132,10 @@ def add_work(store: Store, kind: str, target: str, detail: object, now: int) -> 
         )
 
 
-def works(store: Store, kind: str) -> list[Work]:
+def works(store: Store, kind: str) -> list[ForgetWork]:
     """Return the work of one kind, in the order in which it was noted."""
     rows = store.rows("SELECT id, kind, target, detail FROM forget_work WHERE kind = ? ORDER BY id", (kind,))
-    return [Work(ident, name, target, json.loads(detail)) for ident, name, target, detail in rows]
+    return [ForgetWork(ident, name, target, json.loads(detail)) for ident, name, target, detail in rows]
 
 
 def work_kinds(store: Store) -> dict[str, int]:
@@ -143,7 +143,7 @@ def work_kinds(store: Store) -> dict[str, int]:
     return {str(kind): int(count) for kind, count in store.rows("SELECT kind, count(*) FROM forget_work GROUP BY kind")}
 
 
-def end_works(store: Store, done: Sequence[Work]) -> None:
+def end_works(store: Store, done: Sequence[ForgetWork]) -> None:
     """Delete work that is done."""
     store.execute_many("DELETE FROM forget_work WHERE id = ?", [(one.id,) for one in done])
 

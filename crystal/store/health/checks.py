@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apsw
 
-from crystal.errors import StoreDamaged
+from crystal.errors import StoreDamagedError
 from crystal.model.capture import Chunk
 from crystal.store.capture.privacy import is_key
 from crystal.store.connection import Store, translated
@@ -90,7 +90,7 @@ def damage(path: Path) -> str | None:
             found = [str(text) for (text,) in store.rows("PRAGMA integrity_check(20)") if text != "ok"]
             real = [text for text in found if "inverted index" not in text]
             return real[0] if real else _undecodable(store, float("inf")) or _implausible(store)
-    except StoreDamaged as error:
+    except StoreDamagedError as error:
         return error.message.removeprefix(f"{path}: ")
     except apsw.SQLError as error:
         return _one_line(error)

@@ -10,7 +10,7 @@ import apsw
 
 from crystal.model.capture import Category
 from crystal.store.connection import Store
-from crystal.store.search.scope import Scope, where
+from crystal.store.search.scope import SearchScope, where
 
 _MAX_READ = 20_000
 
@@ -74,7 +74,7 @@ def _joined(operator: str, parts: Iterable[str]) -> str:
 # ---------------------------------------------------------------------------------------------------------- search
 
 
-def keyword_candidates(store: Store, expression: str, scope: Scope, limit: int) -> list[tuple[int, float]]:
+def keyword_candidates(store: Store, expression: str, scope: SearchScope, limit: int) -> list[tuple[int, float]]:
     """Return the chunks that match an FTS5 expression, as (chunk id, BM25; higher is better), best first, newer first.
 
     The filter is a set of ids that FTS5 applies while matching: with a plain ``rowid IN`` SQLite would run the whole
@@ -91,7 +91,7 @@ def keyword_candidates(store: Store, expression: str, scope: Scope, limit: int) 
 
 
 def literal_candidates(
-    store: Store, expression: str, literal: str, scope: Scope, limit: int
+    store: Store, expression: str, literal: str, scope: SearchScope, limit: int
 ) -> list[tuple[int, float, int]]:
     """Return the chunks that match an FTS5 expression, first those with ``literal`` exactly, then in any case.
 
@@ -114,7 +114,7 @@ def literal_candidates(
     return [(int(ident), -float(cost), int(tier)) for ident, cost, tier in rows]
 
 
-def substring_candidates(store: Store, parts: Sequence[str], scope: Scope, limit: int) -> list[tuple[int, float]]:
+def substring_candidates(store: Store, parts: Sequence[str], scope: SearchScope, limit: int) -> list[tuple[int, float]]:
     """Return the chunks that contain some strings, as (chunk id, how many of them), most first, then newest first.
 
     Reads every chunk that the filter leaves: for scripts whose words the index does not know.
@@ -131,23 +131,23 @@ def substring_candidates(store: Store, parts: Sequence[str], scope: Scope, limit
     return [(int(ident), float(found)) for ident, found in rows]
 
 
-def contains_text(run: str) -> Scope:
+def contains_text(run: str) -> SearchScope:
     """Return a filter for the chunks that contain some characters; SQLite reads every text for it."""
     return where("instr(lower(text), lower(?)) > 0", run)
 
 
-def matches_fts(expression: str) -> Scope:
+def matches_fts(expression: str) -> SearchScope:
     """Return a filter, for any engine, for the chunks that match an FTS5 expression."""
     return where("id IN (SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ?)", expression)
 
 
-def has_any(store: Store, scope: Scope) -> bool:
+def has_any(store: Store, scope: SearchScope) -> bool:
     """Return True if a filter leaves anything."""
     where = f" WHERE {scope.sql}" if scope.sql else ""
     return bool(store.value(f"SELECT EXISTS (SELECT 1 FROM chunks{where})", scope.values))
 
 
-def latest_chunks(store: Store, scope: Scope, spans: Sequence[tuple[int, int]], limit: int) -> list[int]:
+def latest_chunks(store: Store, scope: SearchScope, spans: Sequence[tuple[int, int]], limit: int) -> list[int]:
     """Return the newest chunks of what people and the assistant said within spans of time, under a filter."""
     times = " OR ".join(["(ts >= ? AND ts < ?)"] * len(spans))
     where = f" AND ({scope.sql})" if scope.sql else ""
@@ -158,7 +158,7 @@ def latest_chunks(store: Store, scope: Scope, spans: Sequence[tuple[int, int]], 
     return [ident for (ident,) in rows]
 
 
-def count_copies(store: Store, text_sha256: bytes, scope: Scope) -> int:
+def count_copies(store: Store, text_sha256: bytes, scope: SearchScope) -> int:
     """Return how many chunks within a filter have exactly this text."""
     where = f" AND ({scope.sql})" if scope.sql else ""
     # INDEXED BY: for a filter by project or session SQLite must not skip this index of the few chunks with this text.
@@ -166,7 +166,7 @@ def count_copies(store: Store, text_sha256: bytes, scope: Scope) -> int:
     return int(store.value(sql, (text_sha256, *scope.values)))
 
 
-def places_of_text(store: Store, text_sha256: bytes, scope: Scope) -> set[tuple[str, int]]:
+def places_of_text(store: Store, text_sha256: bytes, scope: SearchScope) -> set[tuple[str, int]]:
     """Return the turns and memories within a filter with exactly this text in a chunk, as (uuid, part)."""
     where = f" AND id IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
     sql = (
@@ -178,18 +178,18 @@ def places_of_text(store: Store, text_sha256: bytes, scope: Scope) -> set[tuple[
     return {(uuid, part) for uuid, part in store.rows(sql, (text_sha256, *scope.values))}
 
 
-def chunk_of_turn(store: Store, uuid: str, part: int, text_sha256: bytes, scope: Scope) -> int | None:
+def chunk_of_turn(store: Store, uuid: str, part: int, text_sha256: bytes, scope: SearchScope) -> int | None:
     """Return the chunk of a turn within a filter that has exactly this text."""
     return _own_chunk(store, "turns t ON t.id = c.turn", "t.uuid = ? AND t.part = ?", (uuid, part), text_sha256, scope)
 
 
-def chunk_of_memory(store: Store, uid: str, text_sha256: bytes, scope: Scope) -> int | None:
+def chunk_of_memory(store: Store, uid: str, text_sha256: bytes, scope: SearchScope) -> int | None:
     """Return the chunk of a memory within a filter that has exactly this text."""
     return _own_chunk(store, "memories m ON m.id = c.memory", "m.uid = ?", (uid,), text_sha256, scope)
 
 
 def _own_chunk(
-    store: Store, joined: str, which: str, values: tuple[object, ...], text_sha256: bytes, scope: Scope
+    store: Store, joined: str, which: str, values: tuple[object, ...], text_sha256: bytes, scope: SearchScope
 ) -> int | None:
     where = f" AND c.id IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
     found = store.value(

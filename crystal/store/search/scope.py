@@ -25,7 +25,7 @@ ROLE_GROUPS = {"tool": ("tool_call", "tool_result")}
 _NAMES_SHOWN = 5
 
 
-class Condition(NamedTuple):
+class ScopeCondition(NamedTuple):
     """One of the conditions that a scope joins by AND.
 
     Attributes:
@@ -57,7 +57,7 @@ class Condition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SearchScope:
     """The part of the store that a search covers.
 
     Attributes:
@@ -67,7 +67,7 @@ class Scope:
         session: The session that the filter names, with its row id, when it names one.
     """
 
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ScopeCondition, ...] = ()
     notes: tuple[str, ...] = ()
     is_empty: bool = False
     session: tuple[int, str] | None = None
@@ -82,8 +82,8 @@ class Scope:
         """Return the values of the question marks in ``sql``."""
         return tuple(value for condition in self.conditions for value in condition.values)
 
-    def __and__(self, other: Scope) -> Scope:
-        return Scope(
+    def __and__(self, other: SearchScope) -> SearchScope:
+        return SearchScope(
             self.conditions + other.conditions,
             self.notes + other.notes,
             self.is_empty or other.is_empty,
@@ -91,15 +91,15 @@ class Scope:
         )
 
 
-def where(sql: str, *values: Any) -> Scope:
+def where(sql: str, *values: Any) -> SearchScope:
     """Return the scope of an SQL condition on columns of ``chunks``."""
-    return Scope((Condition("sql", sql, values),))
+    return SearchScope((ScopeCondition("sql", sql, values),))
 
 
-def scope_of(store: Store, filters: Filters) -> Scope:
+def scope_of(store: Store, filters: Filters) -> SearchScope:
     """Resolve filters against what the store holds. Never raises for the content of a filter; it explains instead."""
     filters = _valid(filters)
-    scope = Scope()
+    scope = SearchScope()
     if filters.project is not None:
         scope &= _held_scope(store, filters.project) if filters.general else _project_scope(store, filters.project)
     if filters.session is not None:
@@ -216,7 +216,7 @@ def _plain(path: str) -> str:
     return plain.rstrip("/")
 
 
-def _project_scope(store: Store, wanted: str) -> Scope:
+def _project_scope(store: Store, wanted: str) -> SearchScope:
     ids = project_ids(store, wanted)
     if ids:
         return _one("in", "project", *ids)
@@ -228,15 +228,15 @@ def _project_scope(store: Store, wanted: str) -> Scope:
     return _nothing("project", wanted, known)
 
 
-def _held_scope(store: Store, wanted: str) -> Scope:
+def _held_scope(store: Store, wanted: str) -> SearchScope:
     """Return a filter for what is of a project, and memories that hold everywhere; only these if it is unknown here."""
     return _one("held", "project", *project_ids(store, wanted))
 
 
-def without_memories(rows: Sequence[int]) -> Scope:
+def without_memories(rows: Sequence[int]) -> SearchScope:
     """Return a filter for what is not a part of some memories."""
     if not rows:
-        return Scope()
+        return SearchScope()
     return where(f"(memory IS NULL OR memory NOT IN ({', '.join('?' * len(rows))}))", *rows)
 
 
@@ -259,34 +259,34 @@ def session_matches(store: Store, wanted: str, limit: int = _NAMES_SHOWN + 1) ->
     return [(int(ident), str(session)) for ident, session in rows]
 
 
-def _session_scope(store: Store, wanted: str) -> Scope:
+def _session_scope(store: Store, wanted: str) -> SearchScope:
     found = session_matches(store, wanted)
     if len(found) == 1:
         return replace(_one("session", "session", *[found[0][0]] * 2), session=found[0])
     if found:
         names = ", ".join(session for _, session in found[:_NAMES_SHOWN])
         more = ", ..." if len(found) > _NAMES_SHOWN else ""
-        return Scope(notes=(f"several sessions begin with {wanted!r}: {names}{more}",), is_empty=True)
+        return SearchScope(notes=(f"several sessions begin with {wanted!r}: {names}{more}",), is_empty=True)
     return _nothing("session", wanted, [])
 
 
 # ------------------------------------------------------------------------------------------------------ other names
 
 
-def _role_scope(wanted: str) -> Scope:
+def _role_scope(wanted: str) -> SearchScope:
     roles = roles_named(wanted)
     if not roles:
-        return Scope(notes=(f"no role {wanted!r}; known: {role_words()}",), is_empty=True)
+        return SearchScope(notes=(f"no role {wanted!r}; known: {role_words()}",), is_empty=True)
     return _one("subagent" if "subagent" in roles else "in", "role", *roles)
 
 
-def _source_scope(wanted: str) -> Scope:
+def _source_scope(wanted: str) -> SearchScope:
     if wanted.strip().lower() not in SOURCES:
-        return Scope(notes=(f"no source {wanted!r}; known: {', '.join(SOURCES)}",), is_empty=True)
+        return SearchScope(notes=(f"no source {wanted!r}; known: {', '.join(SOURCES)}",), is_empty=True)
     return _one("in", "source", wanted.strip().lower())
 
 
-def _name_scope(store: Store, column: str, wanted: str) -> Scope:
+def _name_scope(store: Store, column: str, wanted: str) -> SearchScope:
     if store.value(f"SELECT 1 FROM sessions WHERE {column} = ? LIMIT 1", (wanted,)) is None and (
         store.value(f"SELECT 1 FROM chunks WHERE {column} = ? LIMIT 1", (wanted,)) is None
     ):
@@ -297,7 +297,7 @@ def _name_scope(store: Store, column: str, wanted: str) -> Scope:
     return _one("in", column, wanted)
 
 
-def _nothing(kind: str, wanted: str, known: Iterable[str]) -> Scope:
+def _nothing(kind: str, wanted: str, known: Iterable[str]) -> SearchScope:
     names = list(dict.fromkeys(known))
     folded = {name.casefold(): name for name in names}
     import difflib  # noqa: PLC0415 - every turn loads this file, and nearly none suggests a name
@@ -307,11 +307,13 @@ def _nothing(kind: str, wanted: str, known: Iterable[str]) -> Scope:
     shown = (near or names)[:_NAMES_SHOWN]
     more = ", ..." if not near and len(names) > _NAMES_SHOWN else ""
     tail = f"; did you mean {', '.join(shown)}?" if near else f"; known: {', '.join(shown)}{more}" if shown else ""
-    return Scope(notes=(f"no {kind} {wanted!r}{tail}",), is_empty=True)
+    return SearchScope(notes=(f"no {kind} {wanted!r}{tail}",), is_empty=True)
 
 
-def _one(kind: Literal["in", "from", "before", "session", "subagent", "held"], column: str, *values: Any) -> Scope:
-    return Scope((Condition(kind, column, values),))
+def _one(
+    kind: Literal["in", "from", "before", "session", "subagent", "held"], column: str, *values: Any
+) -> SearchScope:
+    return SearchScope((ScopeCondition(kind, column, values),))
 
 
 def _clamped(ms: int) -> int:

@@ -55,7 +55,7 @@ class TurnRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChunkPlace:
     """The place of a chunk: its turn and its session as row ids, None for what is in no transcript."""
 
     chunk: int
@@ -163,12 +163,12 @@ def turn_texts(store: Store, turns: Iterable[int]) -> dict[int, tuple[int, str]]
     return {turn: (parts[0][0], _laid_together(parts)) for turn, parts in found.items()}
 
 
-def place_of_chunk(store: Store, chunk: int) -> Place | None:
+def place_of_chunk(store: Store, chunk: int) -> ChunkPlace | None:
     """Return the place of a chunk, or None if there is no such chunk."""
     if not 0 < chunk < 2**63:
         return None
     row = store.row("SELECT id, turn, session FROM chunks WHERE id = ?", (chunk,))
-    return None if row is None else Place(*row)
+    return None if row is None else ChunkPlace(*row)
 
 
 def chunk_of_uuid(store: Store, uuid: str) -> int | None:

@@ -55,7 +55,7 @@ class Counts(NamedTuple):
     subagents: int = 0
 
 
-class Said(NamedTuple):
+class SaidTurn(NamedTuple):
     """A turn as input of a summary: ``text`` is at most its beginning, ``length`` the whole in characters."""
 
     id: int
@@ -123,7 +123,7 @@ def count_turns(store: Store, session: int) -> Counts:
     return Counts() if row is None else Counts(*row)
 
 
-def read_calls(store: Store, session: int) -> list[Said]:
+def read_calls(store: Store, session: int) -> list[SaidTurn]:
     """Return the beginnings of a session's tool calls, in order; of a very long session the latest."""
     rows = store.rows(
         "SELECT * FROM (SELECT t.id, t.role, substr(c.text, 1, ?2), t.tool, t.ts, t.subagent, t.full_length"
@@ -131,10 +131,10 @@ def read_calls(store: Store, session: int) -> list[Said]:
         " ORDER BY t.ts IS NULL DESC, t.ts DESC, t.id DESC LIMIT ?3) ORDER BY ts IS NULL, ts, id",
         (session, CALL_CHARACTERS, MAX_CALLS),
     )
-    return [Said(*row) for row in rows]
+    return [SaidTurn(*row) for row in rows]
 
 
-def read_said(store: Store, session: int, roles: Iterable[str], *, each: int, total: int) -> list[Said]:
+def read_said(store: Store, session: int, roles: Iterable[str], *, each: int, total: int) -> list[SaidTurn]:
     """Return the messages of a session under ``roles``, in order.
 
     Args:
@@ -152,7 +152,7 @@ def read_said(store: Store, session: int, roles: Iterable[str], *, each: int, to
     kept = _both_ends(rows, each, total)
     texts = _texts(store, [int(row[0]) for row in kept], each)
     return [
-        Said(ident, role, texts[ident], tool, ts, subagent, length)
+        SaidTurn(ident, role, texts[ident], tool, ts, subagent, length)
         for ident, role, tool, ts, subagent, length in kept
         if texts.get(ident)
     ]

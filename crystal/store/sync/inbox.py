@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 
-from crystal.errors import WatermarkMoved
+from crystal.errors import WatermarkMovedError
 from crystal.model.capture import Project
 from crystal.store.capture.ledger import FORKED_FROM
 from crystal.store.connection import Row, Store
@@ -175,7 +175,7 @@ def advance(store: Store, known: InStream, seq: int, tag: bytes) -> None:
         (seq, tag, known.id, known.last_seq),
     )
     if not store.value("SELECT changes()"):
-        raise WatermarkMoved(f"stream {known.stream.hex()[:8]}: another poller took number {seq}")
+        raise WatermarkMovedError(f"stream {known.stream.hex()[:8]}: another poller took number {seq}")
 
 
 def suspend(

@@ -13,7 +13,7 @@ Row = Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RowKind:
     """One kind of rows that travel.
 
     Attributes:
@@ -40,18 +40,18 @@ _CHUNK = "id source role session project agent device branch subagent ts memory"
 _MEMORY = "id uid text category key project status source agent device session created_at updated_at"
 _COPY_KEY = "t.session = CAST(r.key AS INTEGER) AND t.turn = CAST(substr(r.key, instr(r.key, ':') + 1) AS INTEGER)"
 
-KINDS: dict[str, Kind] = {
-    "project": Kind("projects", ("id", "cwd", "git_root", "remote", "name"), "octet_length(t.cwd) * 2"),
-    "session": Kind(
+KINDS: dict[str, RowKind] = {
+    "project": RowKind("projects", ("id", "cwd", "git_root", "remote", "name"), "octet_length(t.cwd) * 2"),
+    "session": RowKind(
         "sessions", tuple(_SESSION.split()), "200 + 2 * coalesce(octet_length(t.title), 0)", has_words=True
     ),
-    "memory": Kind("memories", tuple(_MEMORY.split()), "octet_length(t.text)", has_words=True),
-    "private": Kind("private_lines", ("uuid",), "octet_length(t.uuid)", "t.uuid = r.key"),
-    "turn": Kind("turns", tuple(_TURN.split()), "140"),
-    "text": Kind("chunks", (*_CHUNK.split(), "turn", "start", "text"), "octet_length(t.text)", has_words=True),
-    "chunk": Kind("chunks", tuple(_CHUNK.split()), "0"),
-    "vector": Kind("chunks", ("id",), "0", has_words=True),
-    "copy": Kind("turn_copies", ("session", "turn"), "0", _COPY_KEY),
+    "memory": RowKind("memories", tuple(_MEMORY.split()), "octet_length(t.text)", has_words=True),
+    "private": RowKind("private_lines", ("uuid",), "octet_length(t.uuid)", "t.uuid = r.key"),
+    "turn": RowKind("turns", tuple(_TURN.split()), "140"),
+    "text": RowKind("chunks", (*_CHUNK.split(), "turn", "start", "text"), "octet_length(t.text)", has_words=True),
+    "chunk": RowKind("chunks", tuple(_CHUNK.split()), "0"),
+    "vector": RowKind("chunks", ("id",), "0", has_words=True),
+    "copy": RowKind("turn_copies", ("session", "turn"), "0", _COPY_KEY),
 }
 """By the kind of the notes in ``mirror_rows``, in the order in which they are published.
 

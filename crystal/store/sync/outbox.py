@@ -29,7 +29,7 @@ class OutStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingBlob:
     """A sealed blob of the outbox, without its bytes."""
 
     stream: int
@@ -129,17 +129,17 @@ def tag_at(store: Store, stream: int, seq: int) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-def unsent(store: Store, stream: int, limit: int = 100) -> list[Waiting]:
+def unsent(store: Store, stream: int, limit: int = 100) -> list[WaitingBlob]:
     """Return blobs of a stream that the relay has not accepted, in order."""
     return _waiting(store, "stream = ? AND sent_at IS NULL AND receipted_at IS NULL", stream, limit)
 
 
-def unreceipted(store: Store, stream: int, limit: int = -1) -> list[Waiting]:
+def unreceipted(store: Store, stream: int, limit: int = -1) -> list[WaitingBlob]:
     """Return blobs of a stream that no receipt covers, in order."""
     return _waiting(store, "stream = ? AND receipted_at IS NULL", stream, limit)
 
 
-def kept_from(store: Store, stream: int, start: int) -> list[Waiting]:
+def kept_from(store: Store, stream: int, start: int) -> list[WaitingBlob]:
     """Return blobs of a stream that are kept, from a number on, with or without receipt."""
     return _waiting(store, f"stream = ? AND seq >= {int(start)}", stream, -1)
 
@@ -150,12 +150,12 @@ def first_kept(store: Store, stream: int) -> int:
     return int(store.value(sql, (stream,)))
 
 
-def _waiting(store: Store, where: str, stream: int, limit: int) -> list[Waiting]:
+def _waiting(store: Store, where: str, stream: int, limit: int) -> list[WaitingBlob]:
     rows = store.rows(
         f"SELECT stream, seq, tag, created_at, sent_at, again FROM outbox WHERE {where} ORDER BY seq LIMIT ?",
         (stream, limit),
     )
-    return [Waiting(row[0], row[1], bytes(row[2]), row[3], row[4], bool(row[5])) for row in rows]
+    return [WaitingBlob(row[0], row[1], bytes(row[2]), row[3], row[4], bool(row[5])) for row in rows]
 
 
 def mark_sent(store: Store, stream: int, seqs: list[int], now: int) -> None:

@@ -14,7 +14,7 @@ _KEY = "relay_past"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PastProgress:
     """Rows of the ledger up to ``row`` are sent, those up to ``until`` are to be.
 
     The ids of private lines are sent before them; those up to ``private`` are sent, None when all are. So are memories
@@ -38,7 +38,7 @@ class SentRow:
 def begin(store: Store) -> int:
     """Queue everything that is kept here now; return how many rows of the ledger. Inside a transaction."""
     until = int(store.value("SELECT coalesce(max(id), 0) FROM segments") or 0)
-    _write(store, Place(0, until, "", 0))
+    _write(store, PastProgress(0, until, "", 0))
     return rows_between(store, 0, until)
 
 
@@ -53,25 +53,25 @@ def include(store: Store, rows: int, *, private: bool) -> None:
         private: Whether ids of private lines come with them.
     """
     last = int(store.value("SELECT coalesce(max(id), 0) FROM segments") or 0)
-    place = read_place(store) or Place(last, last)
+    place = read_place(store) or PastProgress(last, last)
     sent = "" if private else place.private
-    _write(store, Place(min(place.row, last), max(place.until, last + rows), sent, place.memory))
+    _write(store, PastProgress(min(place.row, last), max(place.until, last + rows), sent, place.memory))
 
 
 def include_memory(store: Store, row: int) -> None:
     """Queue a memory, and send those after it again. Inside the transaction that changed it."""
     last = int(store.value("SELECT coalesce(max(id), 0) FROM segments") or 0)
-    place = read_place(store) or Place(last, last)
+    place = read_place(store) or PastProgress(last, last)
     _write(store, replace(place, memory=row - 1 if place.memory is None else min(place.memory, row - 1)))
 
 
-def read_place(store: Store) -> Place | None:
+def read_place(store: Store) -> PastProgress | None:
     """Return the progress of sending, or None if nothing is to be sent."""
     value = read_note(store, _KEY)
-    return None if value is None else Place(**json.loads(value))
+    return None if value is None else PastProgress(**json.loads(value))
 
 
-def move_place(store: Store, row: int) -> Place:
+def move_place(store: Store, row: int) -> PastProgress:
     """Note a row as sealed. Inside the transaction that put it into the outbox."""
     place = read_place(store)
     assert place is not None
@@ -99,7 +99,7 @@ def forget_place(store: Store) -> None:
     drop_note(store, _KEY)
 
 
-def _write(store: Store, place: Place) -> None:
+def _write(store: Store, place: PastProgress) -> None:
     write_note(store, _KEY, json.dumps(asdict(place)))
 
 

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass, fields
 from typing import Any, Literal
 
 from crystal.config.paths import AGENT_ID
-from crystal.errors import NotFound, UsageProblem
+from crystal.errors import NotFoundError, UsageError
 from crystal.store.connection import Row, Store
 from crystal.store.sync import quarantine
 
@@ -114,8 +114,8 @@ def find_peer(store: Store, name: str) -> Peer:
     names = ", ".join(peer.name for peer in peers)
     hint = f"the devices: {names}" if names else "there are no devices yet; add one: crystal relay pair"
     if not found:
-        raise NotFound(f"no device is called {name!r}", hint=hint)
-    raise UsageProblem(f"more than one device is called {name!r}", hint=hint)
+        raise NotFoundError(f"no device is called {name!r}", hint=hint)
+    raise UsageError(f"more than one device is called {name!r}", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def add_peer(store: Store, link: NewLink, now: int) -> int:
         UsageProblem: Another machine has that name.
     """
     if store.value("SELECT 1 FROM relay_peers WHERE name = ?", (link.name,)):
-        raise UsageProblem(f"another device is called {link.name!r}", hint="choose another name")
+        raise UsageError(f"another device is called {link.name!r}", hint="choose another name")
     store.execute(
         "INSERT INTO relay_peers (device_id, side, name, agent, generation, up_prefix, down_prefix, token_id,"
         " accepted_from, revoked_at, vouches, paired_at)"
@@ -338,7 +338,7 @@ def rename_peer(store: Store, peer: Peer, name: str) -> None:
     """
     taken = store.value("SELECT 1 FROM relay_peers WHERE name = ? AND id <> ?", (name, peer.id))
     if taken or store.value("SELECT 1 FROM capture_state WHERE device = ?", (name,)):
-        raise UsageProblem(f"another device is called {name!r}", hint="choose another name")
+        raise UsageError(f"another device is called {name!r}", hint="choose another name")
     store.execute("UPDATE relay_peers SET name = ? WHERE id = ?", (name, peer.id))
     rename_rows(store, peer.name, name)
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hmac import HMAC
 
 from crystal.sync.envelope import content
-from crystal.sync.envelope.content import MAX_CREATED, MAX_RAW, PART_BYTES, Kind
+from crystal.sync.envelope.content import MAX_CREATED, MAX_RAW, PART_BYTES, PayloadKind
 from crystal.sync.envelope.header import (
     GCM_TAG_BYTES,
     HEADER_BYTES,
@@ -30,7 +30,7 @@ from crystal.sync.envelope.header import (
     pack,
 )
 from crystal.sync.envelope.link import LinkKeys, blob_key
-from crystal.sync.envelope.refusals import Forked, Malformed, Misplaced, Tampered, WrongKey
+from crystal.sync.envelope.refusals import ForkedError, MalformedError, MisplacedError, TamperedError, WrongKeyError
 
 _TAG_LABEL = b"crystal-relay/1 blob\0"
 _STREAM_BYTES = 16
@@ -49,7 +49,7 @@ class Opened:
     """
 
     header: Header
-    kind: Kind
+    kind: PayloadKind
     created_at: int
     payload: bytes = field(repr=False)
     tag: bytes
@@ -77,7 +77,7 @@ def seal(  # noqa: PLR0913 - every one of them stands in the blob
         keys: The link's keys.
         payload: Up to ``PART_BYTES`` always fit; more only if they compress well.
         channel: A ``Channel``.
-        kind: A ``Kind``.
+        kind: A ``PayloadKind``.
         stream: The stream's id, 16 bytes.
         seq: The sequence number, from 1.
         prev: The tag of the previous blob, ``ZERO_TAG`` if there is none.
@@ -98,7 +98,7 @@ def seal(  # noqa: PLR0913 - every one of them stands in the blob
         raise ValueError(f"created_at {created_at} is no time in ms")
     if len(payload) > MAX_RAW:
         raise ValueError(f"a payload of {len(payload)} bytes; one blob holds at most {MAX_RAW}")
-    plaintext = content.pack(Kind(kind), created_at, payload)
+    plaintext = content.pack(PayloadKind(kind), created_at, payload)
     ct_len = len(plaintext) + GCM_TAG_BYTES
     if ct_len > MAX_CIPHERTEXT:
         raise ValueError(f"a payload of {len(payload)} bytes does not fit into one blob; seal_parts makes several")
@@ -179,7 +179,7 @@ def open_blob(
     try:
         plaintext = AESGCM(key).decrypt(nonce, blob[HEADER_BYTES:-TAG_BYTES], head)
     except InvalidTag as error:
-        raise Tampered("gcm", f"blob {header.seq} has a valid tag around a ciphertext that has none") from error
+        raise TamperedError("gcm", f"blob {header.seq} has a valid tag around a ciphertext that has none") from error
     kind, created_at, payload = content.unpack(plaintext)
     return Opened(header, kind, created_at, payload, tag_of(blob))
 
@@ -191,14 +191,14 @@ def tag_of(blob: bytes) -> bytes:
         Malformed: It has fewer than 32 bytes.
     """
     if len(blob) < TAG_BYTES:
-        raise Malformed("length", f"a blob of {len(blob)} bytes has no tag")
+        raise MalformedError("length", f"a blob of {len(blob)} bytes has no tag")
     return bytes(blob[-TAG_BYTES:])
 
 
 def _keys_for(key_id: bytes, keys: LinkKeys | Callable[[bytes], LinkKeys | None]) -> LinkKeys:
     found = keys if isinstance(keys, LinkKeys) else keys(key_id)
     if found is None or found.key_id != key_id:
-        raise WrongKey("key", f"the blob was sealed with key {key_id.hex()}, which is not known here")
+        raise WrongKeyError("key", f"the blob was sealed with key {key_id.hex()}, which is not known here")
     return found
 
 
@@ -210,15 +210,15 @@ def _verify(blob: bytes, keys: LinkKeys) -> None:
     try:
         mac.verify(tag_of(blob))
     except InvalidSignature as error:
-        raise Tampered("tag", f"the tag of a blob of {len(blob)} bytes does not fit") from error
+        raise TamperedError("tag", f"the tag of a blob of {len(blob)} bytes does not fit") from error
 
 
 def _check_place(header: Header, channel: int | None, stream: bytes, seq: int, prev: bytes | None) -> None:
     if channel is not None and header.channel != channel:
-        raise Misplaced("channel", f"the blob is of channel {header.channel}, expected was {channel}")
+        raise MisplacedError("channel", f"the blob is of channel {header.channel}, expected was {channel}")
     if header.stream != stream:
-        raise Misplaced("stream", f"the blob is of stream {header.stream.hex()}, expected was {stream.hex()}")
+        raise MisplacedError("stream", f"the blob is of stream {header.stream.hex()}, expected was {stream.hex()}")
     if header.seq != seq:
-        raise Misplaced("seq", f"the blob is number {header.seq} of its stream, expected was {seq}")
+        raise MisplacedError("seq", f"the blob is number {header.seq} of its stream, expected was {seq}")
     if prev is not None and header.prev != prev:
-        raise Forked("prev", f"blob {header.seq} follows {header.prev.hex()[:16]}, expected was {prev.hex()[:16]}")
+        raise ForkedError("prev", f"blob {header.seq} follows {header.prev.hex()[:16]}, expected was {prev.hex()[:16]}")

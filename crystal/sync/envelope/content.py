@@ -9,7 +9,7 @@ import struct
 import sys
 from enum import IntEnum
 
-from crystal.sync.envelope.refusals import Malformed, UnknownVersion
+from crystal.sync.envelope.refusals import MalformedError, UnknownVersionError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -32,7 +32,7 @@ _LAYOUT = struct.Struct(">BB2sQII")
 _PREFIX = _LAYOUT.size
 
 
-class Kind(IntEnum):
+class PayloadKind(IntEnum):
     """Kind of payload."""
 
     RECORDS = 1
@@ -54,7 +54,7 @@ def padded_length(length: int) -> int:
     return ((length - 1 >> low_bits) + 1) << low_bits
 
 
-def pack(kind: Kind, created_at: int, payload: bytes) -> bytes:
+def pack(kind: PayloadKind, created_at: int, payload: bytes) -> bytes:
     """Return the plaintext of one blob. Uses zstd only if it makes the padded length smaller."""
     codec, body = _NONE, payload
     if padded_length(_PREFIX + len(payload)) > MIN_PLAINTEXT:
@@ -66,7 +66,7 @@ def pack(kind: Kind, created_at: int, payload: bytes) -> bytes:
     return b"".join((prefix, body, bytes(padded_length(used) - used)))
 
 
-def unpack(plaintext: bytes) -> tuple[Kind, int, bytes]:
+def unpack(plaintext: bytes) -> tuple[PayloadKind, int, bytes]:
     """Return kind, time and payload of an authentic plaintext of at least 1,024 bytes. Strict, in bounded memory.
 
     Raises:
@@ -74,27 +74,31 @@ def unpack(plaintext: bytes) -> tuple[Kind, int, bytes]:
         Malformed: ``reserved``, ``created``, ``raw-length``, ``body-length``, ``padded-length``, ``padding``, ``zstd``.
     """
     kind, codec, reserved, created_at, raw_len, body_len = _LAYOUT.unpack_from(plaintext)
-    if kind not in Kind._value2member_map_:
-        raise UnknownVersion("kind", f"the blob holds kind {kind}, known are 1 to {max(Kind)}")
+    if kind not in PayloadKind._value2member_map_:
+        raise UnknownVersionError("kind", f"the blob holds kind {kind}, known are 1 to {max(PayloadKind)}")
     if codec not in (_NONE, _ZSTD):
-        raise UnknownVersion("codec", f"the blob is compressed with codec {codec}, known are 0 and 1")
+        raise UnknownVersionError("codec", f"the blob is compressed with codec {codec}, known are 0 and 1")
     if reserved != bytes(2):
-        raise Malformed("reserved", f"the reserved bytes are {reserved.hex()}, not zero")
+        raise MalformedError("reserved", f"the reserved bytes are {reserved.hex()}, not zero")
     if created_at > MAX_CREATED:
-        raise Malformed("created", f"the blob's time is {created_at}")
+        raise MalformedError("created", f"the blob's time is {created_at}")
     if raw_len > MAX_RAW:
-        raise Malformed("raw-length", f"the blob would become {raw_len} bytes, allowed are {MAX_RAW}")
+        raise MalformedError("raw-length", f"the blob would become {raw_len} bytes, allowed are {MAX_RAW}")
     used = _PREFIX + body_len
     if used > len(plaintext):
-        raise Malformed("body-length", f"the blob holds {len(plaintext)} bytes, its body alone would be {body_len}")
+        raise MalformedError(
+            "body-length", f"the blob holds {len(plaintext)} bytes, its body alone would be {body_len}"
+        )
     if codec == _NONE and raw_len != body_len:
-        raise Malformed("raw-length", f"the body has {body_len} bytes, but {raw_len} are announced")
+        raise MalformedError("raw-length", f"the body has {body_len} bytes, but {raw_len} are announced")
     if len(plaintext) != padded_length(used):
-        raise Malformed("padded-length", f"{used} bytes are padded to {padded_length(used)}, not to {len(plaintext)}")
+        raise MalformedError(
+            "padded-length", f"{used} bytes are padded to {padded_length(used)}, not to {len(plaintext)}"
+        )
     if plaintext.count(0, used) != len(plaintext) - used:
-        raise Malformed("padding", "the padding is not all zero")
+        raise MalformedError("padding", "the padding is not all zero")
     body = plaintext[_PREFIX:used]
-    return Kind(kind), created_at, body if codec == _NONE else _decompressed(body, raw_len)
+    return PayloadKind(kind), created_at, body if codec == _NONE else _decompressed(body, raw_len)
 
 
 def _decompressed(body: bytes, raw_len: int) -> bytes:
@@ -103,16 +107,16 @@ def _decompressed(body: bytes, raw_len: int) -> bytes:
         # A skippable frame also has a size, but no content.
         announced = zstd.get_frame_info(body).decompressed_size if body.startswith(_ZSTD_MAGIC) else None
         if announced != raw_len:
-            raise Malformed("zstd", f"the body is no zstd frame of {raw_len} bytes")
+            raise MalformedError("zstd", f"the body is no zstd frame of {raw_len} bytes")
         if (window := _window(body)) > MAX_RAW:
-            raise Malformed("zstd", f"the body asks for a window of {window} bytes, allowed are {MAX_RAW}")
+            raise MalformedError("zstd", f"the body asks for a window of {window} bytes, allowed are {MAX_RAW}")
         decoder = zstd.ZstdDecompressor()
         # One byte more than allowed, so that the decoder reaches the end of the frame.
         text: bytes = decoder.decompress(body, raw_len + 1)
     except zstd.ZstdError as error:
-        raise Malformed("zstd", f"the body of {len(body)} bytes does not decompress") from error
+        raise MalformedError("zstd", f"the body of {len(body)} bytes does not decompress") from error
     if len(text) != raw_len or not decoder.eof or decoder.unused_data:
-        raise Malformed("zstd", f"the body of {len(body)} bytes is not one whole frame of {raw_len} bytes")
+        raise MalformedError("zstd", f"the body of {len(body)} bytes is not one whole frame of {raw_len} bytes")
     return text
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from crystal.sync.envelope.content import MIN_PLAINTEXT
-from crystal.sync.envelope.refusals import Malformed, UnknownVersion
+from crystal.sync.envelope.refusals import MalformedError, UnknownVersionError
 
 MAGIC = b"CRB1"
 VERSION = 1
@@ -98,18 +98,18 @@ def check_frame(blob: bytes) -> None:
     Magic and version come first, because the lengths depend on the version.
     """
     if len(blob) < HEADER_BYTES:
-        raise Malformed("length", f"a blob of {len(blob)} bytes ends inside its header")
+        raise MalformedError("length", f"a blob of {len(blob)} bytes ends inside its header")
     if blob[:4] != MAGIC:
-        raise Malformed("magic", f"a blob begins with {MAGIC.hex()}, not with {blob[:4].hex()}")
+        raise MalformedError("magic", f"a blob begins with {MAGIC.hex()}, not with {blob[:4].hex()}")
     if blob[4] != VERSION:
-        raise UnknownVersion("version", f"the blob has version {blob[4]}, known is {VERSION}")
+        raise UnknownVersionError("version", f"the blob has version {blob[4]}, known is {VERSION}")
     if blob[5] != SUITE:
-        raise UnknownVersion("suite", f"the blob has suite {blob[5]}, known is {SUITE}")
+        raise UnknownVersionError("suite", f"the blob has suite {blob[5]}, known is {SUITE}")
     if not _MIN_BLOB <= len(blob) <= MAX_BLOB:
-        raise Malformed("length", f"a blob has {_MIN_BLOB} to {MAX_BLOB} bytes, not {len(blob)}")
+        raise MalformedError("length", f"a blob has {_MIN_BLOB} to {MAX_BLOB} bytes, not {len(blob)}")
     ct_len = int.from_bytes(blob[112:116], "big")
     if HEADER_BYTES + ct_len + TAG_BYTES != len(blob):
-        raise Malformed("length", f"the blob has {len(blob)} bytes, its header counts {ct_len} of ciphertext")
+        raise MalformedError("length", f"the blob has {len(blob)} bytes, its header counts {ct_len} of ciphertext")
 
 
 def key_id_of(blob: bytes) -> bytes:
@@ -126,11 +126,11 @@ def check_fields(blob: bytes) -> Header:
     """
     _, _, _, channel, flags, key_id, stream, seq, prev, salt, ct_len = _LAYOUT.unpack_from(blob)
     if flags & ~_MORE:
-        raise UnknownVersion("flags", f"the blob has flags {flags:#04x}, known is {_MORE:#04x}")
+        raise UnknownVersionError("flags", f"the blob has flags {flags:#04x}, known is {_MORE:#04x}")
     if channel not in Channel._value2member_map_:
-        raise UnknownVersion("unknown-channel", f"the blob has channel {channel}, known are 1 to {max(Channel)}")
+        raise UnknownVersionError("unknown-channel", f"the blob has channel {channel}, known are 1 to {max(Channel)}")
     if not 1 <= seq <= MAX_SEQ:
-        raise Malformed("seq-range", f"a blob's seq is 1 to {MAX_SEQ}, not {seq}")
+        raise MalformedError("seq-range", f"a blob's seq is 1 to {MAX_SEQ}, not {seq}")
     if seq == 1 and prev != ZERO_TAG:
-        raise Malformed("first-prev", "the first blob of a stream names a blob before it")
+        raise MalformedError("first-prev", "the first blob of a stream names a blob before it")
     return Header(channel, bool(flags & _MORE), key_id, stream, seq, prev, salt, ct_len)

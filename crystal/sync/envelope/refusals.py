@@ -5,10 +5,10 @@ Source: docs/spec/envelope.md, section 8.
 
 from __future__ import annotations
 
-from crystal.errors import Denied
+from crystal.errors import DeniedError
 
 
-class Refused(Denied):
+class EnvelopeError(DeniedError):
     """A blob is not accepted. It stays where it is: refusing never deletes.
 
     Args:
@@ -23,33 +23,33 @@ class Refused(Denied):
         self.code = code
 
 
-class UnknownVersion(Refused):
+class UnknownVersionError(EnvelopeError):
     """The blob's format is unknown to this version. A newer version may know it."""
 
     step = "update crystal on this machine"
 
 
-class WrongKey(Refused):
+class WrongKeyError(EnvelopeError):
     """The key is unknown: another device, direction or generation, or revoked."""
 
     step = "run: crystal devices"
 
 
-class Tampered(Refused):
+class TamperedError(EnvelopeError):
     """The blob was changed in transit, or made without the key."""
 
     step = "fetch it again; if that does not help, the sender must send it again"
 
 
-class Misplaced(Refused):
+class MisplacedError(EnvelopeError):
     """The blob is authentic but belongs to another channel, stream or sequence number."""
 
 
-class Forked(Refused):
+class ForkedError(EnvelopeError):
     """The blob is authentic and has the right number, but another predecessor: the sender has two histories."""
 
     step = "was a copy or a backup of that device started? it must begin a new stream"
 
 
-class Malformed(Refused):
+class MalformedError(EnvelopeError):
     """Not a blob, or sealed by a sender that violates the format."""

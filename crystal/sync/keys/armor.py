@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import zlib
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz234567")
 _CHECKSUM_BYTES = 4
@@ -38,23 +38,23 @@ def unarmor(prefix: str, text: str, *, name: str, max_chars: int) -> bytes:
     hint = "copy it again, whole, from where it was shown"
     word = "".join(text.split())
     if len(word) > max_chars:
-        raise UsageProblem(f"{name} is {len(word)} characters long, at most {max_chars} are possible", hint=hint)
+        raise UsageError(f"{name} is {len(word)} characters long, at most {max_chars} are possible", hint=hint)
     if not word.isascii():
-        raise UsageProblem(f"{name} holds characters that are not ASCII", hint=hint)
+        raise UsageError(f"{name} holds characters that are not ASCII", hint=hint)
     word = word.lower()
     if not word.startswith(prefix):
-        raise UsageProblem(f"{name} does not begin with {prefix}", hint=hint)
+        raise UsageError(f"{name} does not begin with {prefix}", hint=hint)
     letters = word[len(prefix) :]
     for position, letter in enumerate(letters, len(prefix) + 1):
         if letter not in _LETTERS:
             problem = f"{name}: character {position} is not one of a to z and 2 to 7"
-            raise UsageProblem(problem, hint="0 and 1 never occur in it: they may be o, and i or l")
+            raise UsageError(problem, hint="0 and 1 never occur in it: they may be o, and i or l")
     if len(letters) % 8 in (1, 3, 6):
-        raise UsageProblem(f"{name} is cut off or has a character too many", hint=hint)
+        raise UsageError(f"{name} is cut off or has a character too many", hint=hint)
     data = base64.b32decode(letters.upper() + "=" * (-len(letters) % 8))
     payload, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
     is_canonical = base64.b32encode(data).decode("ascii").rstrip("=").lower() == letters
     expected = zlib.crc32(prefix.encode("ascii") + payload).to_bytes(_CHECKSUM_BYTES, "little")
     if not is_canonical or checksum != expected:
-        raise UsageProblem(f"{name} has a typing error: its checksum does not fit", hint=hint)
+        raise UsageError(f"{name} has a typing error: its checksum does not fit", hint=hint)
     return payload

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from crystal.config.paths import checked_agent_id
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.sync.keys.armor import armor, unarmor
 from crystal.sync.keys.derive import DEVICE_ID_BYTES, MAX_GENERATION, PREFIX_BYTES, SECRET_BYTES, checked_secret
 from crystal.sync.keys.forms import RelayKey
@@ -80,7 +80,7 @@ class Bundle:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BundleReceipt:
     """The device's answer after storing its bundle: its name, its agent, and which bundle."""
 
     device_name: str
@@ -105,7 +105,7 @@ def encode_bundle(bundle: Bundle) -> bytes:
     data = _FIXED.pack(BUNDLE_VERSION, *ids) + texts
     if len(data) > MAX_BUNDLE_BYTES:
         problem = f"the pairing bundle is {len(data)} bytes long, at most {MAX_BUNDLE_BYTES} are possible"
-        raise UsageProblem(problem, hint="give a certificate file with one certificate, that of the authority")
+        raise UsageError(problem, hint="give a certificate file with one certificate, that of the authority")
     return data
 
 
@@ -118,7 +118,7 @@ def decode_bundle(data: bytes) -> Bundle:
     _must(0 < len(data) <= MAX_BUNDLE_BYTES, f"it is {len(data)} bytes long")
     if data[0] != BUNDLE_VERSION:
         problem = f"the pairing bundle is of version {data[0]}, this crystal reads version {BUNDLE_VERSION}"
-        raise UsageProblem(problem, hint="upgrade the older of the two machines")
+        raise UsageError(problem, hint="upgrade the older of the two machines")
     try:
         _, device_id, generation, secret, up, down = _FIXED.unpack_from(data)
         url, token, home, device, ca = _split(data[_FIXED.size :])
@@ -145,12 +145,12 @@ def parse_offline(text: str) -> Bundle:
     return decode_bundle(unarmor(OFFLINE_PREFIX, text, name="the pairing string", max_chars=MAX_OFFLINE_CHARS))
 
 
-def encode_answer(answer: Answer) -> bytes:
+def encode_answer(answer: BundleReceipt) -> bytes:
     """Encode the device's answer as bytes."""
     return answer.bundle_digest + _join(answer.device_name, answer.agent_id)
 
 
-def decode_answer(data: bytes) -> Answer:
+def decode_answer(data: bytes) -> BundleReceipt:
     """Decode the output of ``encode_answer``.
 
     Raises:
@@ -160,7 +160,7 @@ def decode_answer(data: bytes) -> Answer:
         name, agent = _split(data[DIGEST_BYTES:])
     except ValueError as error:
         raise _unusable("the device's answer is damaged") from error
-    return Answer(name, agent, data[:DIGEST_BYTES])
+    return BundleReceipt(name, agent, data[:DIGEST_BYTES])
 
 
 def digest_of(bundle: Bundle) -> bytes:
@@ -198,5 +198,5 @@ def _must(condition: bool, problem: str) -> None:
         raise _unusable(problem)
 
 
-def _unusable(problem: str) -> UsageProblem:
-    return UsageProblem(f"the pairing bundle cannot be used: {problem}", hint="pair again: crystal relay pair")
+def _unusable(problem: str) -> UsageError:
+    return UsageError(f"the pairing bundle cannot be used: {problem}", hint="pair again: crystal relay pair")

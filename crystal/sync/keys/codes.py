@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.sync.keys.derive import Random
 from crystal.sync.keys.words import fold, known_words, words_of_bits
 
@@ -53,12 +53,12 @@ def parse_code(text: str) -> PairingCode:
         UsageProblem: It is not a code. The message names an unknown word and similar ones.
     """
     if len(text) > _MAX_CHARS:
-        raise UsageProblem(f"the code is {len(text)} characters long", hint=_SHAPE)
+        raise UsageError(f"the code is {len(text)} characters long", hint=_SHAPE)
     number, *typed = [part for part in _BETWEEN.split(fold(text)) if part] or [""]
     if not number:
-        raise UsageProblem("the code is empty", hint=_SHAPE)
+        raise UsageError("the code is empty", hint=_SHAPE)
     if not (number.isascii() and number.isdigit() and len(number) <= 10 and 1 <= int(number) <= MAX_NAMEPLATE):
-        raise UsageProblem("the code does not begin with the number of a mailbox", hint=_SHAPE)
+        raise UsageError("the code does not begin with the number of a mailbox", hint=_SHAPE)
     if len(typed) != CODE_WORDS:
-        raise UsageProblem(f"the code has {len(typed)} words after its number, not {CODE_WORDS}", hint=_SHAPE)
+        raise UsageError(f"the code has {len(typed)} words after its number, not {CODE_WORDS}", hint=_SHAPE)
     return PairingCode(int(number), known_words(typed, name="the code"))

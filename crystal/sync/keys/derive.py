@@ -13,7 +13,7 @@ from typing import Literal
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 
 SECRET_BYTES = 32
 DEVICE_ID_BYTES = 16
@@ -78,12 +78,12 @@ def checked_secret(secret: bytes, *, name: str) -> bytes:
     """
     hint = "make one with: openssl rand -hex 32"
     if len(secret) != SECRET_BYTES:
-        raise UsageProblem(f"{name} is {len(secret)} bytes long, a key has {SECRET_BYTES}", hint=hint)
+        raise UsageError(f"{name} is {len(secret)} bytes long, a key has {SECRET_BYTES}", hint=hint)
     different = len(set(secret))
     if different == 1:
-        raise UsageProblem(f"{name} is weak: all its bytes are equal", hint=hint)
+        raise UsageError(f"{name} is weak: all its bytes are equal", hint=hint)
     if different < _MIN_DIFFERENT:
-        raise UsageProblem(f"{name} is weak: it repeats {different} different bytes", hint=hint)
+        raise UsageError(f"{name} is weak: it repeats {different} different bytes", hint=hint)
     return secret
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from crystal.config.paths import alone_in, make_private_dir, refused, sync_folder
-from crystal.errors import NotConfigured, UsageProblem
+from crystal.errors import NotConfiguredError, UsageError
 
 MAX_FILE_BYTES = 4096
 
@@ -136,7 +136,7 @@ def _write_alone(path: Path, data: bytes, *, replace: bool) -> Path | None:
     if old not in (None, data):
         if not replace:
             hint = "to replace it: --replace; the old one is kept as a backup"
-            raise UsageProblem(f"{path} exists already and is not overwritten", hint=hint)
+            raise UsageError(f"{path} exists already and is not overwritten", hint=hint)
         backup = next(one for one in map(path.with_name, backup_names(path.name)) if not os.path.lexists(one))
         _place(backup, old)
     _place(path, data)
@@ -168,7 +168,7 @@ def _old_bytes(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(info.st_mode):
-        raise UsageProblem(f"{path} is not an ordinary file", hint="move it away, then run the command again")
+        raise UsageError(f"{path} is not an ordinary file", hint="move it away, then run the command again")
     with path.open("rb") as file:
         return file.read(MAX_FILE_BYTES + 1)
 
@@ -189,24 +189,26 @@ def _checked_read(path: Path, handle: int, problem_of: Callable[[os.stat_result,
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
             hint = "name a file; what a command prints is taken from CRYSTAL_KEY_COMMAND"
-            raise NotConfigured(f"{path} is not an ordinary file", hint=hint)
+            raise NotConfiguredError(f"{path} is not an ordinary file", hint=hint)
         problem = None if sys.platform == "win32" else problem_of(info, os.geteuid())
         if problem is not None:
             mend = f"chmod 600 {path}" if info.st_uid == os.geteuid() else f"sudo chown {os.geteuid()} {path}"
-            raise NotConfigured(f"{path} {problem}", hint=f"if nobody else can have read it, run: {mend}")
+            raise NotConfiguredError(f"{path} {problem}", hint=f"if nobody else can have read it, run: {mend}")
         data = os.read(handle, MAX_FILE_BYTES + 1)
     except OSError as error:
         raise _unreadable(path, error) from error
     finally:
         os.close(handle)
     if len(data) > MAX_FILE_BYTES:
-        raise NotConfigured(f"{path} is larger than {MAX_FILE_BYTES} bytes, no key is so big", hint="name another file")
+        raise NotConfiguredError(
+            f"{path} is larger than {MAX_FILE_BYTES} bytes, no key is so big", hint="name another file"
+        )
     return data
 
 
-def _unreadable(path: Path, error: OSError) -> NotConfigured:
+def _unreadable(path: Path, error: OSError) -> NotConfiguredError:
     if error.errno in (errno.ELOOP, errno.EMLINK) and path.is_symlink():
         hint = f"put the file itself there, or name it: CRYSTAL_KEY_FILE={path}"
-        return NotConfigured(f"{path} is a symbolic link, which is not followed here", hint=hint)
+        return NotConfiguredError(f"{path} is a symbolic link, which is not followed here", hint=hint)
     reason = (error.strerror or "cannot be read").lower()
-    return NotConfigured(f"{path}: {reason}", hint=f"make it readable for you alone: {path}")
+    return NotConfiguredError(f"{path}: {reason}", hint=f"make it readable for you alone: {path}")

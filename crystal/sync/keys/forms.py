@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
-from crystal.errors import NotConfigured, UsageProblem
+from crystal.errors import NotConfiguredError, UsageError
 from crystal.sync.keys.armor import armor, unarmor
 from crystal.sync.keys.derive import DEVICE_ID_BYTES, SECRET_BYTES, checked_device, checked_secret, device_secret
 
@@ -65,7 +65,7 @@ class RelayKey:
         if (self.device_id, self.generation) != (device_id, generation):
             problem = f"the key here is of device {(self.device_id or b'').hex()}, generation {self.generation}"
             wanted = f"device {device_id.hex()}, generation {generation}, is needed"
-            raise NotConfigured(f"{problem}, but {wanted}", hint="pair this device again: crystal relay join")
+            raise NotConfiguredError(f"{problem}, but {wanted}", hint="pair this device again: crystal relay join")
         return self.secret
 
     def __repr__(self) -> str:
@@ -107,12 +107,12 @@ def parse_key(text: str, *, name: str = "the key") -> RelayKey:
     """
     word = text.removeprefix("\ufeff").strip()
     if not word:
-        raise UsageProblem(f"{name} is empty", hint=_FORMS)
+        raise UsageError(f"{name} is empty", hint=_FORMS)
     if word[: len(KEY_PREFIX)].lower() == KEY_PREFIX:
         return _parse_own(word, name)
     for start, hint in _NOT_A_KEY.items():
         if word[: len(start)].lower() == start:
-            raise UsageProblem(f"{name} is not a key", hint=hint)
+            raise UsageError(f"{name} is not a key", hint=hint)
     return RelayKey("root", checked_secret(_decode(word, name), name=name))
 
 
@@ -125,7 +125,7 @@ def parse_key_file(data: bytes, *, name: str = "the key") -> RelayKey:
         UsageProblem: It is not a key.
     """
     if len(data) > MAX_KEY_BYTES:
-        raise UsageProblem(f"{name} is larger than {MAX_KEY_BYTES} bytes, no key is so big", hint=_FORMS)
+        raise UsageError(f"{name} is larger than {MAX_KEY_BYTES} bytes, no key is so big", hint=_FORMS)
     is_text = all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in data)
     # 32 characters of text are half a hex key, not a key.
     if len(data) == SECRET_BYTES and not is_text:
@@ -136,7 +136,7 @@ def parse_key_file(data: bytes, *, name: str = "the key") -> RelayKey:
     except UnicodeDecodeError:
         text = None
     if text is None:
-        raise UsageProblem(f"{name} is {len(data)} raw bytes long, a key has {SECRET_BYTES}", hint=_FORMS)
+        raise UsageError(f"{name} is {len(data)} raw bytes long, a key has {SECRET_BYTES}", hint=_FORMS)
     return parse_key(text, name=name)
 
 
@@ -149,7 +149,7 @@ def _parse_own(word: str, name: str) -> RelayKey:
         generation = int.from_bytes(rest[:4], "big")
         if generation:
             return RelayKey("device", checked_secret(rest[4:], name=name), device_id, generation)
-    raise UsageProblem(f"{name} is of a kind that this version does not know", hint="upgrade crystal on this machine")
+    raise UsageError(f"{name} is of a kind that this version does not know", hint="upgrade crystal on this machine")
 
 
 def _decode(word: str, name: str) -> bytes:
@@ -157,16 +157,16 @@ def _decode(word: str, name: str) -> bytes:
     if _HEX.fullmatch(word):
         if len(word) == 2 * SECRET_BYTES:
             return bytes.fromhex(word)
-        raise UsageProblem(f"{name} is {len(word)} hex digits long, a key has {2 * SECRET_BYTES}", hint=_FORMS)
+        raise UsageError(f"{name} is {len(word)} hex digits long, a key has {2 * SECRET_BYTES}", hint=_FORMS)
     if not _BASE64.fullmatch(word):
-        raise UsageProblem(f"{name} holds characters that no form of a key has", hint=_FORMS)
+        raise UsageError(f"{name} holds characters that no form of a key has", hint=_FORMS)
     letters = word.rstrip("=")
     padded = letters + "=" * (-len(letters) % 4)
     if len(letters) % 4 == 1 or word not in (letters, padded):
-        raise UsageProblem(f"{name} looks like base64 that is cut off", hint=_FORMS)
+        raise UsageError(f"{name} looks like base64 that is cut off", hint=_FORMS)
     data = base64.b64decode(padded, altchars=b"-_" if re.search("[-_]", letters) else b"+/", validate=True)
     if len(data) == SECRET_BYTES and base64.b64encode(data)[42:43] != letters[42:43].encode().translate(_URL_SAFE):
-        raise UsageProblem(f"{name} has a typing error: its last character cannot be", hint=_FORMS)
+        raise UsageError(f"{name} has a typing error: its last character cannot be", hint=_FORMS)
     return data
 
 

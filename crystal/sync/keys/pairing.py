@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from spake2 import SPAKE2_A, SPAKE2_B, SPAKEError
 from spake2.ed25519_basic import NotOnCurve
 
-from crystal.errors import Denied
+from crystal.errors import DeniedError
 from crystal.sync.keys.codes import PairingCode
 from crystal.sync.keys.derive import Random
 from crystal.sync.keys.words import words_of_bits
@@ -50,7 +50,7 @@ _HOME, _DEVICE = b"crystal-pair/1 home", b"crystal-pair/1 device"
 _START_OVER = "start over with a new code: crystal relay pair"
 
 
-class PairingFailed(Denied):
+class PairingError(DeniedError):
     """The pairing failed and its code is used up. Nothing was handed over, unless home had sent the bundle already.
 
     Attributes:
@@ -96,7 +96,7 @@ class Pairing:
             PairingFailed: There is none: the pairing is complete, or has ended.
         """
         if not 0 <= self._passed < len(PHASES):
-            raise PairingFailed("order", "this pairing has ended" if self.has_ended else "the pairing is complete")
+            raise PairingError("order", "this pairing has ended" if self.has_ended else "the pairing is complete")
         return PHASES[self._passed]
 
     @property
@@ -107,7 +107,7 @@ class Pairing:
             PairingFailed: The pairing is not complete.
         """
         if not self._words:
-            raise PairingFailed("order", "the pairing is not complete, so there is nothing to compare")
+            raise PairingError("order", "the pairing is not complete, so there is nothing to compare")
         return self._words
 
     def give_up(self) -> bytes:
@@ -158,7 +158,7 @@ class Pairing:
         try:
             _ = self.phase
             if is_ours is not (self._is_home is (number % 2 == 1)):
-                raise PairingFailed("order", "a pairing step is out of order")
+                raise PairingError("order", "a pairing step is out of order")
             yield number
         except BaseException:
             self._end()
@@ -174,34 +174,34 @@ class Pairing:
 
     def _take_hello(self, body: bytes) -> None:
         if len(body) != SIDE_ID_BYTES + _SPAKE_BYTES:
-            raise PairingFailed("malformed", f"the other side's first message has {len(body)} bytes")
+            raise PairingError("malformed", f"the other side's first message has {len(body)} bytes")
         side_id, half = body[:SIDE_ID_BYTES], body[SIDE_ID_BYTES:]
         if side_id in self._ids:
-            raise PairingFailed("tampered", "the relay sent back this machine's own message")
+            raise PairingError("tampered", "the relay sent back this machine's own message")
         # The library would accept a second encoding of a point, and another encoding of zero.
         if not 1 < int.from_bytes(half[1:], "little") % 2**255 < _FIELD:
-            raise PairingFailed("malformed", "the other side's first message is not one of SPAKE2")
+            raise PairingError("malformed", "the other side's first message is not one of SPAKE2")
         try:
             shared = self._spake.finish(half)
         except (SPAKEError, NotOnCurve, ValueError, AssertionError) as error:
-            raise PairingFailed("malformed", "the other side's first message is not one of SPAKE2") from error
+            raise PairingError("malformed", "the other side's first message is not one of SPAKE2") from error
         del self._spake
         self._ids.append(side_id)
         self._secret = hmac.digest(b"crystal-pair/1", shared, "sha256")
 
     def _take_confirm(self, body: bytes, number: int) -> None:
         if len(body) != _TAG_BYTES:
-            raise PairingFailed("malformed", f"the other side's confirmation has {len(body)} bytes")
+            raise PairingError("malformed", f"the other side's confirmation has {len(body)} bytes")
         if not hmac.compare_digest(body, self._confirmation(number)):
             problem = "the code is not the one that the other side has, or somebody tried to guess it"
-            raise PairingFailed("wrong-code", problem)
+            raise PairingError("wrong-code", problem)
 
     def _open(self, message: bytes, number: int) -> bytes:
         key, nonce = self._sealing(number)
         try:
             return AESGCM(key).decrypt(nonce, message[2:], message[:2] + self._transcript)
         except InvalidTag as error:
-            raise PairingFailed("tampered", "a pairing message was changed on its way") from error
+            raise PairingError("tampered", "a pairing message was changed on its way") from error
 
     def _absorb(self, message: bytes) -> None:
         length = len(message).to_bytes(4, "big")
@@ -231,12 +231,12 @@ class Pairing:
 def _body(message: bytes, number: int) -> bytes:
     """Return a message without its start, which must say that it is the one that is due."""
     if not 2 <= len(message) <= MAX_MESSAGE:
-        raise PairingFailed("malformed", f"a pairing message is {len(message)} bytes long")
+        raise PairingError("malformed", f"a pairing message is {len(message)} bytes long")
     if message[0] != PAIRING_VERSION:
         problem = f"the other side pairs by version {message[0]}, this one by version {PAIRING_VERSION}"
-        raise PairingFailed("version", problem, hint="upgrade the older of the two machines, then pair again")
+        raise PairingError("version", problem, hint="upgrade the older of the two machines, then pair again")
     if message == bytes([PAIRING_VERSION, _GIVE_UP]):
-        raise PairingFailed("gave-up", "the other side gave up: it had another code, or failed")
+        raise PairingError("gave-up", "the other side gave up: it had another code, or failed")
     if message[1] != number:
-        raise PairingFailed("order", f"a pairing message is of type {message[1]}, not {number}")
+        raise PairingError("order", f"a pairing message is of type {message[1]}, not {number}")
     return message[2:]

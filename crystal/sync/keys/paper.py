@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 from crystal.sync.keys.derive import SECRET_BYTES
 from crystal.sync.keys.words import bip39, fold, known_words
 
@@ -38,16 +38,16 @@ def from_words(text: str | Sequence[str]) -> bytes:
     """
     joined = text if isinstance(text, str) else " ".join(text)
     if len(joined) > _MAX_CHARS:
-        raise UsageProblem(f"the paper key is {len(joined)} characters long, too long for {WORDS} words")
+        raise UsageError(f"the paper key is {len(joined)} characters long, too long for {WORDS} words")
     typed = [word for word in _BETWEEN.split(fold(joined)) if word and not _NUMBER.fullmatch(word)]
     if not typed:
-        raise UsageProblem("the paper key is empty", hint=f"type its {WORDS} words")
+        raise UsageError("the paper key is empty", hint=f"type its {WORDS} words")
     words = known_words(typed, name="the paper key")
     if len(words) != WORDS:
         problem = f"the paper key has {WORDS} words, these are {len(words)}"
-        raise UsageProblem(problem, hint="type all of them in their order; a root key cannot be guessed from fewer")
+        raise UsageError(problem, hint="type all of them in their order; a root key cannot be guessed from fewer")
     try:
         return bytes(bip39().to_entropy(list(words)))
     except ValueError as error:
         hint = "compare each with the paper: one is another word, or two are swapped"
-        raise UsageProblem("the paper key's words are all real, but do not belong together", hint=hint) from error
+        raise UsageError("the paper key's words are all real, but do not belong together", hint=hint) from error

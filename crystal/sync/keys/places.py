@@ -14,7 +14,7 @@ from typing import Literal
 
 from crystal.config.paths import absolute, open_to_others
 from crystal.credentials.api_keys import Secret
-from crystal.errors import NotConfigured, UsageProblem
+from crystal.errors import NotConfiguredError, UsageError
 from crystal.sync.keys.derive import checked_secret
 from crystal.sync.keys.files import is_managed, read_given_file, read_own_file, write_own_file
 from crystal.sync.keys.forms import RelayKey, format_key, parse_key, parse_key_file
@@ -31,7 +31,7 @@ _TOKEN = re.compile(r"[!-~]{1,1024}")
 _SETUP = "on the home machine run: crystal relay pair; on a device: crystal relay join"
 
 
-class KeyMissing(NotConfigured):
+class KeyMissingError(NotConfiguredError):
     """The selected place works but is empty: nothing has been set up yet."""
 
 
@@ -43,7 +43,7 @@ class RelayToken(Secret):
     def __init__(self, value: str, source: str = "relay", note: str | None = None) -> None:
         if not _TOKEN.fullmatch(value):
             hint = "a token is one word of ASCII characters; copy it again"
-            raise UsageProblem("this cannot be a relay token", hint=hint)
+            raise UsageError("this cannot be a relay token", hint=hint)
         super().__init__(value, source, note)
 
 
@@ -57,7 +57,7 @@ class FoundKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StoredSecret:
     """Descriptions of where a secret was written, and where the replaced one is now."""
 
     source: str
@@ -119,8 +119,8 @@ def read_key(places: KeyPlaces) -> FoundKey:
     data, source = _read(places, _KEY)
     try:
         key = parse_key_file(data) if isinstance(data, bytes) else parse_key(data)
-    except UsageProblem as error:
-        raise NotConfigured(f"{source}: {error.message}", hint=error.hint) from error
+    except UsageError as error:
+        raise NotConfiguredError(f"{source}: {error.message}", hint=error.hint) from error
     return FoundKey(key, source, _note(places, _KEY))
 
 
@@ -135,11 +135,11 @@ def read_token(places: KeyPlaces) -> RelayToken:
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     try:
         return RelayToken(text.removeprefix("\ufeff").strip(), source, _note(places, _TOKEN_NAMES))
-    except UsageProblem as error:
-        raise NotConfigured(f"{source}: {error.message}", hint=error.hint) from error
+    except UsageError as error:
+        raise NotConfiguredError(f"{source}: {error.message}", hint=error.hint) from error
 
 
-def write_key(places: KeyPlaces, key: RelayKey, *, replace: bool = False) -> Written:
+def write_key(places: KeyPlaces, key: RelayKey, *, replace: bool = False) -> StoredSecret:
     """Store a key in the selected place. Storing the same key changes nothing.
 
     Raises:
@@ -151,7 +151,7 @@ def write_key(places: KeyPlaces, key: RelayKey, *, replace: bool = False) -> Wri
     return _write(places, _KEY, format_key(key), replace=replace)
 
 
-def write_token(places: KeyPlaces, token: RelayToken, *, replace: bool = False) -> Written:
+def write_token(places: KeyPlaces, token: RelayToken, *, replace: bool = False) -> StoredSecret:
     """Store a token in the selected place. Storing the same token changes nothing.
 
     Raises:
@@ -201,34 +201,34 @@ def _read(places: KeyPlaces, names: _Names) -> tuple[bytes | str, str]:
         path = places.data_dir / names.file
         source, found = str(path), read_own_file(path)
     if found is None:
-        raise KeyMissing(f"there is no {names.secret}: {source} does not exist", hint=_SETUP)
+        raise KeyMissingError(f"there is no {names.secret}: {source} does not exist", hint=_SETUP)
     return found, source
 
 
 def _run(places: KeyPlaces, names: _Names) -> str:
     if places.command is None:
         hint = f"set {COMMAND_VARIABLE}, or choose another place: crystal config set relay.key_place file"
-        raise NotConfigured(f"the {names.secret} should come from a command, but none is set", hint=hint)
+        raise NotConfiguredError(f"the {names.secret} should come from a command, but none is set", hint=hint)
     return places.command(names.user)
 
 
-def _write(places: KeyPlaces, names: _Names, text: str, *, replace: bool) -> Written:
+def _write(places: KeyPlaces, names: _Names, text: str, *, replace: bool) -> StoredSecret:
     place = _place(places, names)
     if place == "file":
         path = places.data_dir / names.file
         backup = write_own_file(path, text.encode("ascii") + b"\n", replace=replace)
-        return Written(str(path), str(backup) if backup else None)
+        return StoredSecret(str(path), str(backup) if backup else None)
     if place == "keyring":
         user = write_entry(names.user, text, replace=replace)
-        return Written(f"keyring {SERVICE}/{names.user}", f"keyring {SERVICE}/{user}" if user else None)
+        return StoredSecret(f"keyring {SERVICE}/{names.user}", f"keyring {SERVICE}/{user}" if user else None)
     hint = "unset it for this command, or choose a place that crystal writes: crystal config set relay.key_place file"
     raise _read_only(places, names, hint)
 
 
-def _read_only(places: KeyPlaces, names: _Names, hint: str) -> NotConfigured:
+def _read_only(places: KeyPlaces, names: _Names, hint: str) -> NotConfiguredError:
     place = _place(places, names)
     read_from = {"variable": names.variable, "given file": names.file_variable}.get(place, "a command")
-    return NotConfigured(f"the {names.secret} is read from {read_from}, where crystal does not write", hint=hint)
+    return NotConfiguredError(f"the {names.secret} is read from {read_from}, where crystal does not write", hint=hint)
 
 
 def _note(places: KeyPlaces, names: _Names) -> str | None:

@@ -6,7 +6,7 @@ import hmac
 from types import ModuleType
 
 from crystal.config.packages import install_command
-from crystal.errors import NotConfigured, UsageProblem
+from crystal.errors import NotConfiguredError, UsageError
 from crystal.sync.keys.files import backup_names
 
 SERVICE = "crystal"
@@ -42,7 +42,7 @@ def write_entry(user: str, secret: str, *, replace: bool) -> str | None:
         return None
     if old is not None and not replace:
         hint = "to replace it: --replace; the old one is kept as a backup"
-        raise UsageProblem(f"keyring {SERVICE}/{user} exists already and is not overwritten", hint=hint)
+        raise UsageError(f"keyring {SERVICE}/{user} exists already and is not overwritten", hint=hint)
     backup = None
     if old is not None:
         backup = next(name for name in backup_names(user) if read_entry(name) is None)
@@ -59,7 +59,7 @@ def _store(user: str, secret: str) -> None:
         raise _failure(error) from error
     if not hmac.compare_digest((read_entry(user) or "").encode(), secret.encode()):
         hint = "choose another place: crystal config set relay.key_place file"
-        raise NotConfigured("the system's keyring does not store the key", hint=hint)
+        raise NotConfiguredError("the system's keyring does not store the key", hint=hint)
 
 
 def _keyring() -> ModuleType:
@@ -68,12 +68,12 @@ def _keyring() -> ModuleType:
         import keyring.errors
     except ImportError as error:
         hint = f"{install_command('keyring')}, or: crystal config set relay.key_place file"
-        raise NotConfigured("the keyring is chosen, but its package is not installed", hint=hint) from error
+        raise NotConfiguredError("the keyring is chosen, but its package is not installed", hint=hint) from error
     return keyring
 
 
-def _failure(error: Exception) -> NotConfigured:
+def _failure(error: Exception) -> NotConfiguredError:
     hint = "unlock it, or choose another place: crystal config set relay.key_place file"
     if isinstance(error, _keyring().errors.NoKeyringError):
-        return NotConfigured("the keyring is chosen, but this system has none", hint=hint)
-    return NotConfigured(f"the system's keyring failed ({type(error).__name__})", hint=hint)
+        return NotConfiguredError("the keyring is chosen, but this system has none", hint=hint)
+    return NotConfiguredError(f"the system's keyring failed ({type(error).__name__})", hint=hint)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from mnemonic import Mnemonic
 
-from crystal.errors import UsageProblem
+from crystal.errors import UsageError
 
 BITS = 11
 _MAX_LENGTH = 8
@@ -65,8 +65,8 @@ def _known(typed: str, number: int, name: str) -> str:
         return full
     if len(typed) > _MAX_LENGTH + 4 or not typed.isprintable():
         problem = f"{name}: word {number} is {len(typed)} characters long, no word has more than {_MAX_LENGTH}"
-        raise UsageProblem(problem, hint="put a space between the words, and nothing else")
+        raise UsageError(problem, hint="put a space between the words, and nothing else")
     near = [word for word in word_list() if word.startswith(typed)][:4] if len(typed) >= 2 else []
     near += [word for word in difflib.get_close_matches(typed, word_list(), n=3, cutoff=0.6) if word not in near]
     hint = f"near it: {', '.join(near)}" if near else "the words are those of the English BIP39 list"
-    raise UsageProblem(f"{name}: word {number}, {typed!r}, is not in the list of words", hint=hint)
+    raise UsageError(f"{name}: word {number}, {typed!r}, is not in the list of words", hint=hint)

@@ -3,16 +3,16 @@
 ``publish`` and its helpers run on home, ``Mirror`` on a device.
 """
 
-from crystal.sync.mirror.device import Mirror, MirrorDamaged, MirrorReport, MirrorRollback, MirrorStatus
-from crystal.sync.mirror.listing import ManifestUnreadable
+from crystal.sync.mirror.device import Mirror, MirrorDamagedError, MirrorReport, MirrorRollbackError, MirrorStatus
+from crystal.sync.mirror.listing import MirrorManifestError
 from crystal.sync.mirror.publishing import manifest, on_told, publish, roll_key
 
 __all__ = [
-    "ManifestUnreadable",
     "Mirror",
-    "MirrorDamaged",
+    "MirrorDamagedError",
+    "MirrorManifestError",
     "MirrorReport",
-    "MirrorRollback",
+    "MirrorRollbackError",
     "MirrorStatus",
     "manifest",
     "on_told",

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from crystal.errors import Damaged
+from crystal.errors import DamagedError
 from crystal.store.sync.mirror_content import KINDS, Content, VectorSpace
 
 FORMAT = 3
@@ -22,7 +22,7 @@ MAX_DIMENSIONS = 65_536
 _WIDTHS = {kind: len(one.columns) for kind, one in KINDS.items()} | {"vector": 2}
 
 
-class ContentUnreadable(Damaged):
+class MirrorContentError(DamagedError):
     """An object opens, but its content is unknown to this version."""
 
 
@@ -47,13 +47,13 @@ def unpack(data: bytes) -> Content:
     try:
         fields = orjson.loads(data)
         if fields.get("format") != FORMAT:
-            raise ContentUnreadable(
+            raise MirrorContentError(
                 f"the mirror has format {fields.get('format')!r}, this crystal knows {FORMAT}",
                 hint="upgrade crystal on this machine",
             )
         return _content(fields)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise ContentUnreadable(f"an object of the mirror cannot be understood ({type(error).__name__})") from error
+        raise MirrorContentError(f"an object of the mirror cannot be understood ({type(error).__name__})") from error
 
 
 def _content(fields: Mapping[str, Any]) -> Content:

@@ -15,23 +15,31 @@ from typing import Any
 
 from crystal.capture.lock import try_lock
 from crystal.config.paths import alone_in, make_private_dir
-from crystal.errors import Denied
+from crystal.errors import DeniedError
 from crystal.search import index
 from crystal.store import Store
 from crystal.store.search.space import empty_log
 from crystal.store.sync.mirror_apply import Applied, applied, count_chunks, open_mirror, refresh
-from crystal.sync.mirror.fetching import SURE, Fetcher, MirrorDamaged, MirrorReport, Run
-from crystal.sync.mirror.listing import Manifest, parse_manifest
-from crystal.sync.mirror.place import MAX_EPOCHS, ROLLBACK, MirrorFiles, Wanted, read_wanted, remove_file, write_wanted
+from crystal.sync.mirror.fetching import SURE, Fetcher, MirrorDamagedError, MirrorReport, Run
+from crystal.sync.mirror.listing import MirrorManifest, parse_manifest
+from crystal.sync.mirror.place import (
+    MAX_EPOCHS,
+    ROLLBACK,
+    MirrorFiles,
+    WantedManifest,
+    read_wanted,
+    remove_file,
+    write_wanted,
+)
 from crystal.sync.mirror.sifting import Sift, take_all
 
-__all__ = ["Fetcher", "Mirror", "MirrorDamaged", "MirrorReport", "MirrorRollback", "MirrorStatus"]
+__all__ = ["Fetcher", "Mirror", "MirrorDamagedError", "MirrorReport", "MirrorRollbackError", "MirrorStatus"]
 
 TOLD_BAD = 64
 """Maximum number of unavailable objects reported to home at once."""
 
 
-class MirrorRollback(Denied):
+class MirrorRollbackError(DeniedError):
     """An older state of home's memory was offered than this device has seen. It was not used.
 
     Attributes:
@@ -71,7 +79,7 @@ class Mirror(MirrorFiles):
         with alone_in(self.path.parent):
             self._take(told, manifest, serial)
 
-    def _take(self, told: Manifest, manifest: Mapping[str, Any], serial: int) -> None:
+    def _take(self, told: MirrorManifest, manifest: Mapping[str, Any], serial: int) -> None:
         wanted = read_wanted(self.memo)
         if serial == wanted.serial:
             return
@@ -85,13 +93,15 @@ class Mirror(MirrorFiles):
         elif known is not None and epoch == known.epoch.hex() and told.version < known.version:
             reason = f"version {told.version} is older than {known.version}, which was taken before"
         if reason is not None:
-            wanted.problem, wanted.code = f"an old state of the mirror was refused: {reason}", MirrorRollback.code
+            wanted.problem, wanted.code = f"an old state of the mirror was refused: {reason}", MirrorRollbackError.code
             write_wanted(self.memo, wanted)
-            raise MirrorRollback(wanted.problem, hint="if home was restored from a backup, it says so by itself soon")
+            raise MirrorRollbackError(
+                wanted.problem, hint="if home was restored from a backup, it says so by itself soon"
+            )
         is_same = known is not None and (known.epoch, known.version) == (told.epoch, told.version)
         epochs = [*(one for one in wanted.epochs if one != epoch), epoch][-MAX_EPOCHS:]
         bad = wanted.bad if is_same else {}
-        write_wanted(self.memo, Wanted(serial, manifest, epochs, bad, starts_over=wanted.starts_over))
+        write_wanted(self.memo, WantedManifest(serial, manifest, epochs, bad, starts_over=wanted.starts_over))
 
     def fetch(
         self,
@@ -178,7 +188,7 @@ class Mirror(MirrorFiles):
         with Store.open_existing(self.path) as store:
             return count_chunks(store)
 
-    def _whole(self, manifest: Manifest) -> Applied | None:
+    def _whole(self, manifest: MirrorManifest) -> Applied | None:
         """Return the position of the mirror if it has everything that a manifest lists."""
         if not self.path.exists():
             return None
@@ -187,7 +197,7 @@ class Mirror(MirrorFiles):
         is_whole = (at.position, at.mark) == (manifest.head, mark)
         return at if is_whole and at.version is not None else None
 
-    def _renew(self, manifest: Manifest, at: Applied) -> None:
+    def _renew(self, manifest: MirrorManifest, at: Applied) -> None:
         """Record that an applied mirror satisfies a newer manifest; truncate the log if a reader prevented it."""
         log = self.path.with_name(self.path.name + "-wal")
         is_same = (at.epoch, at.version, at.published_at) == (manifest.epoch, manifest.version, manifest.published_at)

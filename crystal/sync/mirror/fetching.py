@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from crystal.config.paths import alone_in, sync_folder
-from crystal.errors import Damaged
+from crystal.errors import DamagedError
 from crystal.store import Store
 from crystal.store.health import checks
 from crystal.store.search.space import empty_log
@@ -21,18 +21,18 @@ from crystal.store.sync.mirror_apply import Applied, applied, apply, copy_over, 
 from crystal.store.sync.mirror_content import Content
 from crystal.sync.envelope.blob import open_blob
 from crystal.sync.envelope.header import Channel
-from crystal.sync.envelope.refusals import Refused
-from crystal.sync.errors import NotAtRelay
+from crystal.sync.envelope.refusals import EnvelopeError
+from crystal.sync.errors import NotAtRelayError
 from crystal.sync.mirror.content import unpack
-from crystal.sync.mirror.listing import Entry, Manifest
-from crystal.sync.mirror.place import ROLLBACK, MirrorFiles, Wanted, read_wanted, remove_file, write_wanted
+from crystal.sync.mirror.listing import MirrorManifest, MirrorObject
+from crystal.sync.mirror.place import ROLLBACK, MirrorFiles, WantedManifest, read_wanted, remove_file, write_wanted
 from crystal.sync.mirror.sifting import Sift, take_all
 
 SURE = 2
 """After this many failures in a row a damaged object is reported to home; a missing one is reported at once."""
 
 
-class MirrorDamaged(Damaged):
+class MirrorDamagedError(DamagedError):
     """The fetched objects do not make the mirror that home published. They are fetched again."""
 
 
@@ -71,8 +71,8 @@ class Run:
     def __init__(
         self,
         files: MirrorFiles,
-        manifest: Manifest,
-        wanted: Wanted,
+        manifest: MirrorManifest,
+        wanted: WantedManifest,
         client: Fetcher,
         should_stop: Callable[[], bool],
         progress: Callable[[int, int], None],
@@ -158,7 +158,7 @@ class Run:
         self.progress(total, total)
         return True
 
-    def _missing(self, at: Applied) -> list[Entry]:
+    def _missing(self, at: Applied) -> list[MirrorObject]:
         """Return the entries after a position; none if they do not continue from it, then ``starts_over`` is set."""
         entries = self.manifest.entries
         here = next((entry for entry in entries if entry.last == at.position), None)
@@ -167,7 +167,7 @@ class Run:
             return []
         return [entry for entry in entries if entry.last > at.position]
 
-    def _content(self, entry: Entry) -> Content | None:
+    def _content(self, entry: MirrorObject) -> Content | None:
         data = self._object(entry)
         if data is None:
             return None
@@ -177,11 +177,11 @@ class Run:
             return None
         return content
 
-    def _object(self, entry: Entry) -> bytes | None:
+    def _object(self, entry: MirrorObject) -> bytes | None:
         """Fetch and open one object. Return None on failure, which is recorded."""
         try:
             blob = self.client.get_object(entry.object_id)
-        except NotAtRelay:
+        except NotAtRelayError:
             self._refuse(entry, "missing", "is not at the relay")
             return None
         if hashlib.sha256(blob).digest() != entry.sha256:
@@ -191,13 +191,13 @@ class Run:
             opened = open_blob(
                 blob, self.keys.get, channel=Channel.MIRROR, stream=self.manifest.stream, seq=entry.number, prev=None
             )
-        except Refused as error:
+        except EnvelopeError as error:
             self._refuse(entry, error.code, f"cannot be opened: {error.message}")
             return None
         self.wanted.bad.pop(entry.object_id.hex(), None)
         return opened.payload
 
-    def _refuse(self, entry: Entry, code: str, words: str) -> None:
+    def _refuse(self, entry: MirrorObject, code: str, words: str) -> None:
         ident = entry.object_id.hex()
         self.wanted.bad[ident] = self.wanted.bad.get(ident, 0) + (SURE if code == "missing" else 1)
         self.report.problem, self.report.code = f"object {ident[:8]} of the mirror {words}", code
@@ -220,7 +220,7 @@ class Run:
             return
         self.wanted.starts_over = True
         self.report.problem, self.report.code = f"the new mirror is not whole: {fault}", "damaged"
-        raise MirrorDamaged(self.report.problem, hint="the next run builds it again")
+        raise MirrorDamagedError(self.report.problem, hint="the next run builds it again")
 
     def _put_in_place(self) -> None:
         path, building = self.files.path, self.files.building

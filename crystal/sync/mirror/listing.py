@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from crystal.errors import Damaged
+from crystal.errors import DamagedError
 from crystal.store.sync.mirror_content import VectorSpace
 from crystal.sync.envelope.link import LinkKeys, keys_of_link
 
@@ -20,12 +20,12 @@ FORMAT = 2
 MAX_OBJECTS = 1_000_000
 
 
-class ManifestUnreadable(Damaged):
+class MirrorManifestError(DamagedError):
     """A manifest is authentic but malformed or unknown to this version."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MirrorObject:
     """One object: the positions after the previous entry, up to ``last``.
 
     ``mark`` identifies the history that position ``last`` belongs to; ``number`` is the seq that the object is sealed
@@ -49,7 +49,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class MirrorManifest:
     """State that home has published.
 
     Attributes:
@@ -67,7 +67,7 @@ class Manifest:
     published_at: int
     stream: bytes
     links: tuple[bytes, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[MirrorObject, ...]
     serving: VectorSpace | None
 
     def __repr__(self) -> str:
@@ -96,7 +96,7 @@ class Manifest:
         }
 
 
-def parse_manifest(body: Mapping[str, Any]) -> Manifest:
+def parse_manifest(body: Mapping[str, Any]) -> MirrorManifest:
     """Parse a manifest.
 
     Raises:
@@ -104,12 +104,12 @@ def parse_manifest(body: Mapping[str, Any]) -> Manifest:
     """
     try:
         if body.get("format") != FORMAT:
-            raise ManifestUnreadable(
+            raise MirrorManifestError(
                 f"the mirror's manifest has format {body.get('format')!r}, this crystal knows {FORMAT}",
                 hint="upgrade crystal on this machine",
             )
         space = body["serving"]
-        return Manifest(
+        return MirrorManifest(
             _bytes_of(body["epoch"], 16),
             _number(body["version"]),
             _number(body["published_at"]),
@@ -119,13 +119,13 @@ def parse_manifest(body: Mapping[str, Any]) -> Manifest:
             None if space is None else VectorSpace(_number(space[0]), str(space[1]), str(space[2]), _number(space[3])),
         )
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise ManifestUnreadable(f"the mirror's manifest cannot be understood ({type(error).__name__})") from error
+        raise MirrorManifestError(f"the mirror's manifest cannot be understood ({type(error).__name__})") from error
 
 
-def _entries(rows: Any) -> tuple[Entry, ...]:
+def _entries(rows: Any) -> tuple[MirrorObject, ...]:
     if not isinstance(rows, list) or len(rows) > MAX_OBJECTS:
         raise TypeError("list")
-    entries: list[Entry] = []
+    entries: list[MirrorObject] = []
     after = 0
     for row in rows:
         entries.append(_entry(row, after))
@@ -133,11 +133,11 @@ def _entries(rows: Any) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _entry(row: Any, after: int) -> Entry:
+def _entry(row: Any, after: int) -> MirrorObject:
     last, mark, number, sha256, size = row
     if _number(last) <= after or _number(number) < 1 or _number(size) < 1:
         raise ValueError("order")
-    return Entry(last, _long(mark, 8), number, _long(sha256, 32), size)
+    return MirrorObject(last, _long(mark, 8), number, _long(sha256, 32), size)
 
 
 def _number(value: object) -> int:

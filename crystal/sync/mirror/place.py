@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crystal.config.paths import make_private_dir, write_private
-from crystal.errors import Damaged
+from crystal.errors import DamagedError
 
 MAX_EPOCHS = 64
 
@@ -21,7 +21,7 @@ ROLLBACK = "rollback"
 
 
 @dataclass(slots=True)
-class Wanted:
+class WantedManifest:
     """The last manifest from home.
 
     Attributes:
@@ -43,20 +43,20 @@ class Wanted:
     starts_over: bool = False
 
 
-def read_wanted(path: Path) -> Wanted:
+def read_wanted(path: Path) -> WantedManifest:
     """Return the last manifest; an empty one if there is none or the file is damaged: home sends it again."""
     try:
         fields = json.loads(path.read_bytes())
-        return Wanted(**{name: fields[name] for name in Wanted.__slots__ if name in fields})
+        return WantedManifest(**{name: fields[name] for name in WantedManifest.__slots__ if name in fields})
     except FileNotFoundError:
-        return Wanted()
+        return WantedManifest()
     except OSError as error:
-        raise Damaged(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
+        raise DamagedError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
     except (ValueError, TypeError, RecursionError):
-        return Wanted()
+        return WantedManifest()
 
 
-def write_wanted(path: Path, wanted: Wanted) -> None:
+def write_wanted(path: Path, wanted: WantedManifest) -> None:
     """Store the last manifest."""
     make_private_dir(path.parent)
     write_private(path, json.dumps(asdict(wanted)).encode())

@@ -21,12 +21,12 @@ from crystal.store.sync import mirror, mirror_objects
 from crystal.store.sync.mirror_export import decide, export
 from crystal.sync.client import RelayClient
 from crystal.sync.envelope.blob import seal
-from crystal.sync.envelope.content import Kind
+from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import ZERO_TAG, Channel
 from crystal.sync.envelope.link import keys_of_link
 from crystal.sync.losses import LOST_MIRROR, note_losses
 from crystal.sync.mirror.content import pack
-from crystal.sync.mirror.listing import Entry, Manifest
+from crystal.sync.mirror.listing import MirrorManifest, MirrorObject
 from crystal.sync.mirror.upkeep import Upkeep, runs_to_mend, runs_to_merge
 
 Random = Callable[[int], bytes]
@@ -79,7 +79,7 @@ class Publisher:
             keys_of_link(link),
             payload,
             channel=Channel.MIRROR,
-            kind=Kind.RAW,
+            kind=PayloadKind.RAW,
             stream=home.stream,
             seq=number,
             prev=ZERO_TAG,
@@ -164,11 +164,11 @@ def manifest(store: Store) -> dict[str, Any] | None:
     if home is None or not home.version:
         return None
     entries = [
-        Entry(one.last, one.marks[-mirror.MARK_BYTES :], one.number, one.sha256, one.size)
+        MirrorObject(one.last, one.marks[-mirror.MARK_BYTES :], one.number, one.sha256, one.size)
         for one in mirror.listed(store)
         if one.sha256 is not None
     ]
-    return Manifest(
+    return MirrorManifest(
         epoch=home.epoch,
         version=home.version,
         published_at=home.published_at,
