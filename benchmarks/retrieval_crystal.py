@@ -43,7 +43,7 @@ class Answer:
     mode: str
 
 
-class Differs(AssertionError):
+class HitsDifferError(AssertionError):
     """The command and the Python API gave different hits."""
 
 
@@ -115,7 +115,7 @@ class Crystal:
         """Ask some questions with ``crystal search --json``, each in a process of its own; gives the ms of each.
 
         Raises:
-            Differs: It gave other hits than the API, or in another order.
+            HitsDifferError: It gave other hits than the API, or in another order.
         """
         questions = [one for one in self.dataset.questions if one.text.strip() and "\0" not in one.text]
         chosen = questions if count is None else random.Random(7).sample(questions, min(count, len(questions)))
@@ -130,7 +130,7 @@ class Crystal:
             taken.append((time.perf_counter() - start) * 1000)
             hits = [[hit["id"], hit["uuid"] or "", hit["session_id"] or ""] for hit in json.loads(printed)["hits"]]
             if hits != answers[one.ident].hits:
-                raise Differs(f"{one.ident}: the command and the API differ\n{hits}\n{answers[one.ident].hits}")
+                raise HitsDifferError(f"{one.ident}: the command and the API differ\n{hits}\n{answers[one.ident].hits}")
         return taken
 
     def vectors(self, documents: Sequence[str], questions: Sequence[str]) -> tuple[Vectors, Vectors]:

@@ -37,8 +37,8 @@ class Crystal:
         create: Make the memory if there is none, instead of raising.
 
     Raises:
-        NotConfigured: There is no memory yet, and ``create`` is False.
-        StoreForeign: The database belongs to another program or to a newer crystal.
+        NotConfiguredError: There is no memory yet, and ``create`` is False.
+        ForeignStoreError: The database belongs to another program or to a newer crystal.
     """
 
     def __init__(self, data_dir: str | Path | None = None, *, create: bool = False) -> None:
@@ -55,7 +55,7 @@ class Crystal:
         """Open this machine's memory for reading only: nothing is created, and methods that change it fail.
 
         Raises:
-            NotConfigured, StoreForeign: As for the class.
+            NotConfiguredError, ForeignStoreError: As for the class.
         """
         overrides: dict[str, object] = {} if data_dir is None else {"data_dir": str(data_dir)}
         self = cls.__new__(cls)
@@ -115,7 +115,7 @@ class Crystal:
             deep: Let the model of ``deep.provider`` find other wordings and put the best hits in order.
 
         Raises:
-            UsageProblem: A value that cannot be used.
+            UsageError: A value that cannot be used.
         """
         from crystal.app.search import checked_role, prepare_search
         from crystal.model.recall import Filters
@@ -133,7 +133,7 @@ class Crystal:
         """Return a whole session (its id or a prefix of it), or a hit (its number) with ``context`` turns around it.
 
         Raises:
-            UsageProblem: There is no such thing, or more than one.
+            UsageError: There is no such thing, or more than one.
         """
         from crystal.sessions.reading import find_target, read
 
@@ -238,7 +238,7 @@ class Crystal:
         """Remember something; a key that is known gets the text as its new value.
 
         Raises:
-            UsageProblem: A value that cannot be used, or a text that is nothing but secrets.
+            UsageError: A value that cannot be used, or a text that is nothing but secrets.
         """
         from crystal.app.memories import remember
 
@@ -264,8 +264,8 @@ class Crystal:
         """Return the memory with this id (or its unique prefix), or the active one with this key; None without one.
 
         Raises:
-            NotFound: There is no memory with this id.
-            UsageProblem: Not one of the two was given, or it is the beginning of several ids.
+            NotFoundError: There is no memory with this id.
+            UsageError: Not one of the two was given, or it is the beginning of several ids.
         """
         from crystal.app.memory_queries import by_key, memory_of
         from crystal.errors import UsageError
@@ -314,7 +314,7 @@ class Crystal:
         """List what would be forgotten: memories (mem-...), numbers of hits, ids of lines; what is set narrows.
 
         Raises:
-            UsageProblem: A target is unknown, or nothing is named.
+            UsageError: A target is unknown, or nothing is named.
         """
         from crystal.app.forget import plan_forget
         from crystal.forgetting import ForgetRequest

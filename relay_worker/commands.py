@@ -31,7 +31,7 @@ def make_token(settings: Settings, asked: argparse.Namespace, now: int) -> None:
         now: The time, ms.
 
     Raises:
-        CannotServe: The folder has no relay, and ``create`` is not set.
+        CannotServeError: The folder has no relay, and ``create`` is not set.
     """
     _as_owner(settings.data_dir)
     account = asked.account
@@ -86,7 +86,7 @@ def health(settings: Settings, *, ready: bool) -> None:
     """Check that the relay of this configuration is serving, for a container or a monitor.
 
     Raises:
-        CannotServe: It is not serving.
+        CannotServeError: It is not serving.
     """
     host, port = host_and_port(settings.listen, "listen")
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - the other way round

@@ -29,7 +29,7 @@ def check_envelope(head: bytes, size: int, *, stream: bytes, seq: int) -> None:
         seq: The value in the URL.
 
     Raises:
-        Refusal: ``bad-envelope``.
+        RequestRefusedError: ``bad-envelope``.
     """
     if size < MIN_BLOB or len(head) < HEADER_BYTES:
         raise RequestRefusedError("bad-envelope", f"a sealed blob has at least {MIN_BLOB} bytes, this has {size}")

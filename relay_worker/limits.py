@@ -97,7 +97,7 @@ class Slots:
         """Hold a slot.
 
         Raises:
-            Refusal: ``unavailable`` after the maximum wait.
+            RequestRefusedError: ``unavailable`` after the maximum wait.
         """
         try:
             with anyio.fail_after(self._patience):

@@ -38,7 +38,7 @@ def refuse_plain_http(settings: Settings) -> None:
     """Refuse to serve tokens and pairing over a network without TLS.
 
     Raises:
-        CannotServe: The address is not loopback, there is no certificate, and ``behind_proxy`` is not set.
+        CannotServeError: The address is not loopback, there is no certificate, and ``behind_proxy`` is not set.
     """
     host, _ = host_and_port(settings.listen, "listen")
     if settings.tls_cert is None and not settings.behind_proxy and not is_loopback(host):
@@ -53,7 +53,7 @@ def refuse_bad_certificate(settings: Settings) -> None:
     """Refuse an unusable certificate before serving starts; never ask for a pass phrase.
 
     Raises:
-        CannotServe: The certificate or its key is missing, unreadable or locked, or they do not match.
+        CannotServeError: The certificate or its key is missing, unreadable or locked, or they do not match.
     """
     if settings.tls_cert is None or settings.tls_key is None:
         return
@@ -144,7 +144,7 @@ def serve(settings: Settings) -> None:
     """Serve until a signal arrives. Acknowledged data is on the disk before this returns.
 
     Raises:
-        CannotServe: An address is taken, another relay has the data, or plain HTTP was refused.
+        CannotServeError: An address is taken, another relay has the data, or plain HTTP was refused.
     """
     log.configure(settings.log_format)
     refuse_plain_http(settings)

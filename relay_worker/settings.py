@@ -112,7 +112,7 @@ def host_and_port(text: str, name: str) -> tuple[str, int]:
     """Split ``host:port``; a port alone means loopback.
 
     Raises:
-        CannotServe: It is neither.
+        CannotServeError: It is neither.
     """
     host, _, port = text.rpartition(":")
     host = host.strip("[]") or ("127.0.0.1" if ":" not in text else "")
@@ -170,7 +170,7 @@ def read_value(name: str, source: str, value: Any) -> Any:
         value: A text, or what TOML has.
 
     Raises:
-        CannotServe: It is not of the setting's type, or out of range.
+        CannotServeError: It is not of the setting's type, or out of range.
     """
     try:
         checked = _CHECKS[name](source, value) if name in _CHECKS else value
@@ -191,7 +191,7 @@ def load(environ: Mapping[str, str], file: Path | None = None) -> Settings:
         file: A TOML file; else ``CRYSTAL_RELAY_CONFIG`` of the environment, else none.
 
     Raises:
-        CannotServe: A value, a name or the file is wrong.
+        CannotServeError: A value, a name or the file is wrong.
     """
     named = str(file) if file else environ.get(f"{PREFIX}CONFIG", "")
     values: dict[str, Any] = {}

@@ -90,7 +90,7 @@ def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
     """Return the scopes if each is known and given once.
 
     Raises:
-        Refusal: ``bad-request``.
+        RequestRefusedError: ``bad-request``.
     """
     asked = tuple(scopes)
     if not 1 <= len(asked) <= MAX_SCOPES:
@@ -110,7 +110,7 @@ def check_label(label: str) -> str:
     """Return the label if it has no line breaks, control characters or lone surrogates.
 
     Raises:
-        Refusal: ``bad-request``.
+        RequestRefusedError: ``bad-request``.
     """
     if not 1 <= len(label) <= MAX_LABEL or not _CONTROLS.isdisjoint(map(unicodedata.category, label)):
         raise RequestRefusedError("bad-request", f"a label has 1 to {MAX_LABEL} characters and no controls")

@@ -291,7 +291,7 @@ def count_waiting(machine: Machine) -> int:
     """Return how many chunks wait for a vector of the model that the settings choose; 0 when they choose none.
 
     Raises:
-        NotConfigured: That model cannot be used.
+        NotConfiguredError: That model cannot be used.
     """
     if machine.config.embedding_provider == "none":
         return 0

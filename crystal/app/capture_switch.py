@@ -26,7 +26,7 @@ def turn_off(machine: Machine, session: str | None) -> None:
         session: A session's whole id, also of one that is still to come; or the beginning of a known one's.
 
     Raises:
-        UsageProblem: It is neither: closing it would protect nothing.
+        UsageError: It is neither: closing it would protect nothing.
     """
     _settle(machine)
     run_capture(machine, lambda capture: _swept(capture, capture.turn_off, session))

@@ -66,7 +66,7 @@ def api_key(config: Config, provider: str) -> str | None:
     """Return the API key of a provider; None if there is none, and for a provider that runs on this machine.
 
     Raises:
-        NotConfigured: A place that the user has set up for keys fails.
+        NotConfiguredError: A place that the user has set up for keys fails.
     """
     from crystal.credentials.api_keys import key_for  # noqa: PLC0415 - only where a provider is asked
 
@@ -134,7 +134,7 @@ class Machine:
         """Return the embedder that the settings choose, None for none. It loads its parts when first used.
 
         Raises:
-            NotConfigured: The chosen provider needs something that is not there, such as a key.
+            NotConfiguredError: The chosen provider needs something that is not there, such as a key.
         """
         config = self.config
         provider = config.embedding_provider
@@ -159,7 +159,7 @@ class Machine:
         its former address is not known. Until the new vectors are complete, only keywords are searched then.
 
         Raises:
-            NotConfigured: As for ``embedder``.
+            NotConfiguredError: As for ``embedder``.
         """
         serving = serving_generation(store or self.store)
         try:
@@ -232,7 +232,7 @@ def open_store(places: Places) -> Store:
     """Open this machine's store for writing, and follow what becomes private in it; make it if there never was one.
 
     Raises:
-        StoreLost: It is gone, and can be made again.
+        StoreLostError: It is gone, and can be made again.
     """
     refuse_links(places)
     refuse_lost(places)
@@ -256,7 +256,7 @@ def open_kept_machine() -> Iterator[Machine]:
     """Open this machine's memory for writing, if there is one.
 
     Raises:
-        NotConfigured: There is none. Nothing is made.
+        NotConfiguredError: There is none. Nothing is made.
     """
     places = default_paths()
     refuse_lost(places)
@@ -272,8 +272,8 @@ def open_reader(overrides: Mapping[str, object] | None = None) -> Iterator[Machi
     """Open this machine's memory for reading, and the mirror of home's if there is one.
 
     Raises:
-        NotConfigured: There is none yet.
-        StoreLost: It is gone, and can be made again.
+        NotConfiguredError: There is none yet.
+        StoreLostError: It is gone, and can be made again.
     """
     config = this_config(overrides)
     refuse_lost(config.places)

@@ -52,7 +52,7 @@ def plan_forget(machine: Machine, wish: ForgetRequest) -> ForgetPlan:
     """List what a request would delete; first captures what was said until now. See ``crystal.forgetting.plan``.
 
     Raises:
-        UsageProblem: A target is unknown, or the request is empty.
+        UsageError: A target is unknown, or the request is empty.
     """
     run_capture(machine, lambda capture: capture.sweep())
     return plan(forget_context(machine), wish)

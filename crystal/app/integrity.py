@@ -155,8 +155,8 @@ def mend_memory(progress: Callable[[int], None]) -> Mended:
     ``progress`` is called with the archive bytes read, if the database is rebuilt.
 
     Raises:
-        NotConfigured: There is no memory yet, and nothing to make one from.
-        StoreForeign: The database is of a newer crystal, or another program's and nothing of ours is here.
+        NotConfiguredError: There is no memory yet, and nothing to make one from.
+        ForeignStoreError: The database is of a newer crystal, or another program's and nothing of ours is here.
     """
     config = this_config()
     if why_rebuild(config.places) is None:
@@ -220,8 +220,8 @@ def restore_session(machine: Machine, session: str, project: Path | None, *, dry
     """Write a session back for ``claude --resume``, see crystal/integrity/restore.py.
 
     Raises:
-        UsageProblem: There is no such session.
-        NotConfigured: Its archive is at home, the mirror has its words only.
+        UsageError: There is no such session.
+        NotConfiguredError: Its archive is at home, the mirror has its words only.
     """
     try:
         found = find_session(machine.store, session)

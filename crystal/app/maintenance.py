@@ -17,7 +17,7 @@ def index(store: Store, now: int, deadline: float, progress: Callable[[int, int]
     ``progress`` is called after each step with the entries of the log that are done, and their total.
 
     Raises:
-        Unavailable: The index cannot be written now; searches answer without what it lacks.
+        UnavailableError: The index cannot be written now; searches answer without what it lacks.
     """
     try:
         seconds = max(0.0, deadline - time.monotonic())

@@ -49,7 +49,7 @@ def remember(  # noqa: PLR0913 - each is a field of the memory
         ident: The id that was shown to the user; if it was stored before, nothing is changed. None for a new one.
 
     Raises:
-        UsageProblem: A value that cannot be used, or a text that is nothing but secrets.
+        UsageError: A value that cannot be used, or a text that is nothing but secrets.
     """
     cleaner = machine.redactor()
     kept = cleaned_text(text, cleaner.clean_text)

@@ -28,8 +28,8 @@ def edit(
     """Change a memory; what is None stays. An empty key takes the key away, an empty project lets it hold everywhere.
 
     Raises:
-        NotFound: There is no such memory.
-        UsageProblem: A value that cannot be used, a key that another memory has, or nothing to change.
+        NotFoundError: There is no such memory.
+        UsageError: A value that cannot be used, a key that another memory has, or nothing to change.
     """
     if text is None and category is None and key is None and project is None:
         raise UsageError("nothing to change is given", hint="give a text, --category, --key or --project")
@@ -58,7 +58,7 @@ def deprecate(machine: Machine, ident: str) -> Remembered:
     """Hide a memory: it is not listed and not found any more, and can be brought back. Idempotent.
 
     Raises:
-        NotFound: There is no such memory.
+        NotFoundError: There is no such memory.
     """
     return _set_status(machine, ident, "deprecated")
 
@@ -67,7 +67,7 @@ def revive(machine: Machine, ident: str) -> Remembered:
     """Bring a deprecated memory back. Idempotent.
 
     Raises:
-        NotFound: There is no such memory.
+        NotFoundError: There is no such memory.
     """
     return _set_status(machine, ident, "active")
 

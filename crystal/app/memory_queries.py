@@ -47,7 +47,7 @@ def list_memories(
         limit: How many at most.
 
     Raises:
-        UsageProblem: A value that cannot be used.
+        UsageError: A value that cannot be used.
     """
     if limit < 1:
         raise UsageError(f"the number of memories is {limit}", hint="use 1 or more")
@@ -72,8 +72,8 @@ def memory_of(machine: Machine, id_or_prefix: str) -> Remembered:
     """Return the memory with this id or unique prefix of one; else the one with this key, active or not.
 
     Raises:
-        NotFound: There is none.
-        UsageProblem: There are several.
+        NotFoundError: There is none.
+        UsageError: There are several.
     """
     with mirror_of(machine) as mirror:
         return find_one(machine.store, mirror, id_or_prefix)
@@ -83,7 +83,7 @@ def by_key(machine: Machine, key: str) -> Remembered | None:
     """Return the active memory that has this key, None if there is none.
 
     Raises:
-        UsageProblem: It is no key.
+        UsageError: It is no key.
     """
     with mirror_of(machine) as mirror:
         found = find_by_key(machine.store, mirror, cleaned_key(key, _unchanged))
@@ -94,7 +94,7 @@ def history(machine: Machine, ident: str) -> list[FormerMemory]:
     """Return the former versions of a memory, latest first, as far as it was changed while this machine knew it.
 
     Raises:
-        NotFound: There is no such memory.
+        NotFoundError: There is no such memory.
     """
     return history_of(machine.store, memory_of(machine, ident).id)
 

@@ -175,8 +175,8 @@ def target_of(name: str) -> ModelChoice:
     """Parse a name: ``embedded``, ``none``, an installed model, or ``PROVIDER`` or ``PROVIDER:MODEL``.
 
     Raises:
-        NotConfigured: It is none of these, but could be installed.
-        UsageProblem: It is nothing that crystal knows.
+        NotConfiguredError: It is none of these, but could be installed.
+        UsageError: It is nothing that crystal knows.
     """
     provider, colon, model = name.partition(":")
     if name in ("embedded", NO_PROVIDER):
@@ -197,7 +197,7 @@ def embedder_of(target: ModelChoice) -> Embedder | None:
     """Return the embedder of a target with the settings that apply once it is chosen; None for ``none``.
 
     Raises:
-        NotConfigured: Something that it needs is missing.
+        NotConfiguredError: Something that it needs is missing.
     """
     config = this_config()
     if target.provider == "none":
@@ -221,7 +221,7 @@ def check_key(target: ModelChoice) -> None:
     """Check that a provider that needs a key has one.
 
     Raises:
-        NotConfigured: It has none.
+        NotConfiguredError: It has none.
     """
     config = this_config()
     if not needs_key(target.provider) or _base_url(config, target) is not None:
@@ -320,7 +320,7 @@ def try_on_memory(target: ModelChoice, size: Size, progress: Callable[[int, int]
     """Compare a model with the one that serves, on a sample of the memory; nothing of the memory is changed.
 
     Raises:
-        UsageProblem: There is no model to try.
+        UsageError: There is no model to try.
     """
     from crystal.evaluate.trial import TrialObserver, try_model  # noqa: PLC0415 - brings the search: only a trial needs it
 

@@ -24,7 +24,7 @@ def refuse_lost(places: Places) -> None:
     """Refuse to go on without a database, or with a file in its place that is none, where a memory was kept before.
 
     Raises:
-        StoreLost: The archive, or the record of what is private, is still here. Nothing is made.
+        StoreLostError: The archive, or the record of what is private, is still here. Nothing is made.
     """
     words = "the database is gone"
     if _is_something(places.db):
@@ -89,7 +89,7 @@ def refuse_links(places: Places) -> None:
     """Refuse to write where a link leads to what is not the user's own, or to nothing.
 
     Raises:
-        UsageProblem: It does. Nothing was written.
+        UsageError: It does. Nothing was written.
     """
     for path, target, own in links_to(places):
         if not own:

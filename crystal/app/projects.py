@@ -65,8 +65,8 @@ def rename_project(store: Store, wanted: str, name: str) -> ProjectChange:
     """Give a project another name.
 
     Raises:
-        UsageProblem: The name cannot be used, or another project has it.
-        NotFound: There is no such project.
+        UsageError: The name cannot be used, or another project has it.
+        NotFoundError: There is no such project.
     """
     name = _checked_name(name)
     found = find_known(store, wanted)
@@ -83,8 +83,8 @@ def join_projects(store: Store, wanted: str, into: str) -> ProjectChange:
     """Make one project of two: everything of the first belongs to the second from now on.
 
     Raises:
-        UsageProblem: They are one project already.
-        NotFound: There is no such project.
+        UsageError: They are one project already.
+        NotFoundError: There is no such project.
     """
     first, second = find_known(store, wanted), find_known(store, into)
     if first.rows == second.rows:
@@ -99,7 +99,7 @@ def split_project(store: Store, folder: str) -> ProjectChange:
     """Take a folder out of the project that a person joined it to.
 
     Raises:
-        NotFound: Nobody joined this folder to another project.
+        NotFoundError: Nobody joined this folder to another project.
     """
     place = _absolute(folder)
     rows = projects.joined_rows(store, place)
@@ -118,7 +118,7 @@ def mark_folder(folder: str) -> tuple[Path, bool]:
         The file, and False if it was there already.
 
     Raises:
-        UsageProblem: There is no such folder, or it cannot be written to.
+        UsageError: There is no such folder, or it cannot be written to.
     """
     place = Path(_absolute(folder))
     path = place / MARKER_FILE
@@ -140,7 +140,7 @@ def find_known(store: Store, wanted: str) -> projects.KnownProject:
     """Return the project of a name or of a folder.
 
     Raises:
-        NotFound: There is none, or the name is that of several.
+        NotFoundError: There is none, or the name is that of several.
     """
     word = _absolute(wanted) if is_folder(wanted) or os.sep in wanted or wanted in (".", "..", "~") else wanted
     known = projects.known_projects(store)

@@ -45,7 +45,7 @@ def why_rebuild(places: Places) -> str | None:
     """Return why the database must be rebuilt, None if it can be repaired in place.
 
     Raises:
-        StoreForeign: It is another program's or of a newer crystal, and no archive is here.
+        ForeignStoreError: It is another program's or of a newer crystal, and no archive is here.
     """
     if _is_made(places):
         return "the last repair was interrupted"

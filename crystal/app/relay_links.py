@@ -34,7 +34,7 @@ class Keyring:
         """Return the root key.
 
         Raises:
-            NotConfigured: This machine has a device's key only.
+            NotConfiguredError: This machine has a device's key only.
         """
         if self.keys[0].kind != "root":
             raise NotConfiguredError(
@@ -73,8 +73,8 @@ def relay_keys(machine: Machine) -> Keyring:
     """Return the relay's keys on this machine.
 
     Raises:
-        KeyMissing: There are none yet.
-        NotConfigured: The place where they should be fails.
+        KeyMissingError: There are none yet.
+        NotConfiguredError: The place where they should be fails.
     """
     places = key_places(machine)
     return Keyring((read_key(places).key, *read_old_keys(places)))
@@ -84,7 +84,7 @@ def relay_client(machine: Machine) -> RelayClient:
     """Return a relay client with this machine's token. The caller closes it.
 
     Raises:
-        NotConfigured: No relay is set, or its token is missing.
+        NotConfiguredError: No relay is set, or its token is missing.
     """
     return client_at(machine, relay_address(machine), read_token(key_places(machine)).reveal())
 
@@ -103,7 +103,7 @@ def relay_address(machine: Machine) -> str:
     """Return the relay's address.
 
     Raises:
-        NotConfigured: None is set.
+        NotConfiguredError: None is set.
     """
     url = machine.config.relay_url
     if url is None:
@@ -124,7 +124,7 @@ def device_link(machine: Machine) -> Link | None:
     """Return the link to home, None if this machine has none. Keys are read when first used.
 
     Raises:
-        NotConfigured: The key cannot be read.
+        NotConfiguredError: The key cannot be read.
     """
     peer = home_peer(machine.store)
     return None if peer is None else link_to_home(peer, relay_keys(machine))

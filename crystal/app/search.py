@@ -48,7 +48,7 @@ def prepare_search(  # noqa: PLR0913 - what a search needs, by name
         deep: Whether a model may be asked for other wordings, and for the order of the best hits.
 
     Raises:
-        UsageProblem: A value that cannot be used.
+        UsageError: A value that cannot be used.
     """
     own = _source(machine, machine.store, "local")
     now = machine.now()
@@ -73,7 +73,7 @@ def checked_role(role: str | None, name: str = "role") -> str | None:
     """Return the roles of a filter, if it names roles.
 
     Raises:
-        UsageProblem: It names something else.
+        UsageError: It names something else.
     """
     if role is not None and not roles_named(role):
         hint = f"use {role_words()}, or several with commas"

@@ -194,8 +194,8 @@ class Capture:
         It stops at the size that the file has now: one that grows faster than it is read would hold up all others.
 
         Raises:
-            StoreFull, StoreBusy, Unavailable: Nothing is lost; the next run goes on.
-            TranscriptRefused: The path is no regular file, or not in a folder that transcripts are read from.
+            StoreFullError, StoreBusyError, Unavailable: Nothing is lost; the next run goes on.
+            TranscriptRefusedError: The path is no regular file, or not in a folder that transcripts are read from.
         """
         found = files.examine(path, self.folders)
         if found is None:

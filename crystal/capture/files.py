@@ -44,9 +44,9 @@ def examine(path: Path, folders: Folders) -> TranscriptFile | None:
     """Return the state of one file on disk, None if it does not exist.
 
     Raises:
-        TranscriptRefused: It is no regular file, or not in ``folders``.
-        TranscriptBlocked: It does not answer.
-        Unavailable, UsageProblem: The system refuses.
+        TranscriptRefusedError: It is no regular file, or not in ``folders``.
+        TranscriptBlockedError: It does not answer.
+        Unavailable, UsageError: The system refuses.
     """
     try:
         return _found(path, safe_open.status_of(path, folders))
@@ -111,8 +111,8 @@ def under(path: Path) -> Iterator[TranscriptFile]:
     """Yield every transcript below any folder, or the file itself; for paths that a person names.
 
     Raises:
-        TranscriptRefused: It is a file, and no regular one.
-        TranscriptBlocked: It does not answer.
+        TranscriptRefusedError: It is a file, and no regular one.
+        TranscriptBlockedError: It does not answer.
     """
     if not safe_open.call_with_deadline(lambda: os.path.isdir(path), path):  # noqa: PTH112 - never raises
         found = examine(path, ANYWHERE)

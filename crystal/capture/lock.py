@@ -94,7 +94,7 @@ def try_lock(path: Path) -> Iterator[HeldLock | None]:
     """Hold the lock if it is free; yield None if another process has it.
 
     Raises:
-        UsageProblem, Unavailable: The lock file cannot be used.
+        UsageError, Unavailable: The lock file cannot be used.
     """
     with await_lock(path, seconds=0) as held:
         yield held
@@ -120,7 +120,7 @@ def wait_lock(path: Path, *, seconds: float) -> Iterator[HeldLock]:
     """Hold the lock, waiting while another process has it.
 
     Raises:
-        Unavailable: It was not free within ``seconds``.
+        UnavailableError: It was not free within ``seconds``.
     """
     with await_lock(path, seconds=seconds) as held:
         if held is None:

@@ -107,7 +107,7 @@ def call_with_deadline(step: Callable[[], Result], path: Path | str, seconds: fl
     The thread of a step that does not return is abandoned: it holds nothing of the caller's but the step's own file.
 
     Raises:
-        TranscriptBlocked: It did not return in time, or an earlier step on ``path`` did not.
+        TranscriptBlockedError: It did not return in time, or an earlier step on ``path`` did not.
     """
     name = str(path)
     done = _thread.allocate_lock()
@@ -191,7 +191,7 @@ class BoundedFile(io.RawIOBase):
         """Read into ``buffer``; 0 at the size that the file had when it was opened.
 
         Raises:
-            TranscriptBlocked: The file does not answer, or reading it takes too long altogether.
+            TranscriptBlockedError: The file does not answer, or reading it takes too long altogether.
             OSError: The system refuses.
         """
         at, wanted = self._position, min(len(buffer), self._size - self._position)
@@ -218,9 +218,9 @@ def open_regular(path: Path, folders: Folders) -> Iterator[BinaryIO]:
 
     Raises:
         FileNotFoundError: It is not there.
-        TranscriptRefused: It is no regular file, or it is not in ``folders`` when links are followed.
-        TranscriptBlocked: The file or its folder does not answer.
-        Unavailable, UsageProblem: The system refuses to open it, or to read on.
+        TranscriptRefusedError: It is no regular file, or it is not in ``folders`` when links are followed.
+        TranscriptBlockedError: The file or its folder does not answer.
+        Unavailable, UsageError: The system refuses to open it, or to read on.
     """
     try:
         descriptor = call_with_deadline(lambda: _open_checked(path, folders), path)
@@ -236,7 +236,7 @@ def status_of(path: Path, folders: Folders) -> os.stat_result:
     """Return what the system says of a regular file in ``folders``.
 
     Raises:
-        FileNotFoundError, TranscriptRefused, TranscriptBlocked, OSError: As for ``open_regular``.
+        FileNotFoundError, TranscriptRefusedError, TranscriptBlockedError, OSError: As for ``open_regular``.
     """
     return call_with_deadline(lambda: check_status(path, folders), path)
 

@@ -19,7 +19,7 @@ def confirm(question: str, *, yes: bool, consequence: str) -> None:
         consequence: What will happen, for the user to read before the answer.
 
     Raises:
-        UsageProblem: Nobody can be asked.
+        UsageError: Nobody can be asked.
         typer.Abort: The user said no.
     """
     if yes:

@@ -34,8 +34,8 @@ def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> s
     or the beginning of a session's id, which scripts may give. A person means a place with one or two digits.
 
     Raises:
-        NotFound: It is a place, and the last search had fewer hits, or none was made in this terminal.
-        UsageProblem: What follows the ``@`` is no number.
+        NotFoundError: It is a place, and the last search had fewer hits, or none was made in this terminal.
+        UsageError: What follows the ``@`` is no number.
     """
     wanted = wanted.strip()
     word = wanted.removeprefix("@")

@@ -115,7 +115,7 @@ def read_words(text: list[str] | None) -> str:
     """Return what the user gave, as words or on standard input.
 
     Raises:
-        UsageProblem: Neither.
+        UsageError: Neither.
     """
     from crystal.errors import UsageError
 

@@ -245,7 +245,7 @@ def _confirm_purge(plan: RemovalPlan) -> None:
     """Ask before deleting the memory.
 
     Raises:
-        UsageProblem: Nobody can be asked: standard input is no terminal.
+        UsageError: Nobody can be asked: standard input is no terminal.
         typer.Abort: The answer is no.
     """
     from crystal.errors import UsageError

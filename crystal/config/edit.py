@@ -28,8 +28,8 @@ def set_value(config_file: Path, key: str, value: object) -> Any:
     Text stands for the value as it does in a variable: ``"20"`` sets a number.
 
     Raises:
-        UsageProblem: There is no such key, the value is none of its values, or the file is not TOML. Nothing changed.
-        Unavailable: The system refuses to write. Nothing changed.
+        UsageError: There is no such key, the value is none of its values, or the file is not TOML. Nothing changed.
+        UnavailableError: The system refuses to write. Nothing changed.
     """
     return set_values(config_file, {key: value})[key]
 
@@ -53,8 +53,8 @@ def unset_value(config_file: Path, key: str) -> bool:
     """Take one key out of the settings file, also one that is no setting. Return whether it was there.
 
     Raises:
-        UsageProblem: It is neither in the file nor a setting, or the file is not TOML. Nothing changed.
-        Unavailable: The system refuses to write. Nothing changed.
+        UsageError: It is neither in the file nor a setting, or the file is not TOML. Nothing changed.
+        UnavailableError: The system refuses to write. Nothing changed.
     """
     if config_file.exists():
         with alone_in(config_file.parent):

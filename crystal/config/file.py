@@ -14,8 +14,8 @@ def read_file(path: Path) -> dict[str, Any]:
     """Read the settings file as tables; a missing file gives none.
 
     Raises:
-        UsageProblem: The file is not UTF-8 or not TOML; the message says in which line.
-        Unavailable: The system refuses to read it.
+        UsageError: The file is not UTF-8 or not TOML; the message says in which line.
+        UnavailableError: The system refuses to read it.
     """
     return parse(read_text(path), path)
 
@@ -24,8 +24,8 @@ def read_text(path: Path) -> str:
     """Read the file's text without a byte order mark; a missing file gives an empty text.
 
     Raises:
-        UsageProblem: It is not UTF-8.
-        Unavailable: The system refuses to read it.
+        UsageError: It is not UTF-8.
+        UnavailableError: The system refuses to read it.
     """
     try:
         raw = path.read_bytes()
@@ -55,7 +55,7 @@ def parse(text: str, path: Path) -> dict[str, Any]:
     """Parse TOML.
 
     Raises:
-        UsageProblem: It is not TOML; the message names ``path`` and the line.
+        UsageError: It is not TOML; the message names ``path`` and the line.
     """
     try:
         return _loads(text)

@@ -32,9 +32,9 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
         overrides: Values of flags by dotted key, and ``data_dir``; None stands for a flag that was not given.
 
     Raises:
-        UsageProblem: A value that cannot be used, an unknown key, or a file that is not TOML; the message names the
+        UsageError: A value that cannot be used, an unknown key, or a file that is not TOML; the message names the
             file or the variable, the key, the value and what is accepted.
-        Unavailable: The settings file is there and cannot be read.
+        UnavailableError: The settings file is there and cannot be read.
     """
     flags = {key: value for key, value in overrides.items() if value is not None}
     data_dir = flags.pop("data_dir", None)
@@ -63,7 +63,7 @@ def parse_text(setting: Setting, text: str, place: str) -> Any:
     """Give the value that the text of a variable or a flag stands for.
 
     Raises:
-        UsageProblem: It stands for none; the message names ``place``.
+        UsageError: It stands for none; the message names ``place``.
     """
     try:
         return setting.kind.check(setting.kind.from_text(text))
@@ -75,7 +75,7 @@ def checked(setting: Setting, value: Any, place: str) -> Any:
     """Give the value to use for a TOML value.
 
     Raises:
-        UsageProblem: It is none of this setting's values; the message names ``place``.
+        UsageError: It is none of this setting's values; the message names ``place``.
     """
     try:
         return setting.kind.check(value)

@@ -72,7 +72,7 @@ class Places(NamedTuple):
         """Return the folder of an agent's transcripts, sessions, daily logs and journals.
 
         Raises:
-            UsageProblem: ``agent`` could not be one path component on every system.
+            UsageError: ``agent`` could not be one path component on every system.
         """
         return self.ldm_home / "agents" / checked_agent_id(agent) / "memory"
 
@@ -81,7 +81,7 @@ def checked_agent_id(agent: str) -> str:
     """Return ``agent`` if it is a valid agent id.
 
     Raises:
-        UsageProblem: It is not; ids become folder names, so nothing else is let through.
+        UsageError: It is not; ids become folder names, so nothing else is let through.
     """
     if not AGENT_ID.fullmatch(agent):
         raise UsageError(f"agent id {agent!r} cannot be used", hint=f"an agent id is {AGENT_ID_WORDS}")
@@ -107,7 +107,7 @@ def absolute(path: Path | str, home: Path, *, name: str = "path") -> Path:
     """Expand a leading ``~`` and make the path absolute, without following symbolic links.
 
     Raises:
-        UsageProblem: ``~name`` names nobody, or the path is relative and the current folder is gone.
+        UsageError: ``~name`` names nobody, or the path is relative and the current folder is gone.
     """
     text = os.fspath(path)
     if text == "~" or text.startswith(("~/", "~" + os.sep)):
@@ -148,8 +148,8 @@ def make_private_dir(path: Path) -> None:
     Existing folders are not narrowed: the path may be the user's home, or ``/tmp``.
 
     Raises:
-        UsageProblem: Something that is not a folder stands in the way.
-        Unavailable: The system refuses (permissions, full or read-only disk).
+        UsageError: Something that is not a folder stands in the way.
+        UnavailableError: The system refuses (permissions, full or read-only disk).
     """
     missing: list[Path] = []
     above = path
@@ -202,7 +202,7 @@ def write_private(path: Path, data: bytes) -> None:
     A symbolic link stays one: the file that it names is replaced.
 
     Raises:
-        Unavailable: The system refuses. The old file is untouched.
+        UnavailableError: The system refuses. The old file is untouched.
     """
     with _system_errors(path):
         target = Path(os.path.realpath(path))
@@ -254,7 +254,7 @@ def registered_agents(places: Places) -> tuple[str, ...]:
     """Return the agents that ``crystal init`` has set up on this machine, in the order they were added.
 
     Raises:
-        Damaged: The register is there and cannot be understood.
+        DamagedError: The register is there and cannot be understood.
     """
     agents = _read_register(places.machine_json).get("agents", [])
     return tuple(agents)
@@ -264,9 +264,9 @@ def register_agent(places: Places, agent: str) -> bool:
     """Add an agent to the machine's register; everything else in the file stays. Return whether it was new.
 
     Raises:
-        UsageProblem: ``agent`` is not a valid id.
-        Damaged: The register is there and cannot be understood. It is left untouched.
-        Unavailable: The system refuses to write.
+        UsageError: ``agent`` is not a valid id.
+        DamagedError: The register is there and cannot be understood. It is left untouched.
+        UnavailableError: The system refuses to write.
     """
     checked_agent_id(agent)
     make_private_dir(places.ldm_home)

@@ -265,7 +265,7 @@ class Config:
         """Return the value of a dotted key.
 
         Raises:
-            UsageProblem: There is no such key.
+            UsageError: There is no such key.
         """
         return getattr(self, setting_for(key).attribute)
 
@@ -273,7 +273,7 @@ class Config:
         """Return where a key's value came from: ``flag``, ``environment NAME``, ``file PATH`` or ``default``.
 
         Raises:
-            UsageProblem: There is no such key.
+            UsageError: There is no such key.
         """
         return self.sources.get(setting_for(key).key, "default")
 
@@ -298,7 +298,7 @@ def setting_for(key: str) -> Setting:
     """Return the setting of a dotted key.
 
     Raises:
-        UsageProblem: There is none; the hint names the closest.
+        UsageError: There is none; the hint names the closest.
     """
     if key not in SETTINGS:
         raise unknown_key(key)

@@ -40,7 +40,7 @@ _ENV_LINE = re.compile(
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 KeyringReader = Callable[[str, str], "str | None"]
-"""Returns the password of (service, user name), None if there is none; raises NotConfigured on failure."""
+"""Returns the password of (service, user name), None if there is none; raises NotConfiguredError on failure."""
 
 
 class Secret:
@@ -98,7 +98,7 @@ def read_keyring(service: str, name: str) -> str | None:
     """Return the password in the system's keyring; None if there is none, no keyring, or no package.
 
     Raises:
-        NotConfigured: The keyring fails: locked, no permission, or its settings name a missing backend.
+        NotConfiguredError: The keyring fails: locked, no permission, or its settings name a missing backend.
     """
     try:
         import keyring
@@ -119,8 +119,8 @@ def key_for(config: Config, provider: str, env: Mapping[str, str], *, explicit: 
     """Find a key with the places in the settings, see ``find_key``.
 
     Raises:
-        NotConfigured: A place that the user has set up fails, or holds an invalid key.
-        UsageProblem: The command line cannot be split into words.
+        NotConfiguredError: A place that the user has set up fails, or holds an invalid key.
+        UsageError: The command line cannot be split into words.
     """
     origin = config.origin("credentials.key_command").removeprefix("environment ")
     name = origin if origin.startswith("CRYSTAL_") else "credentials.key_command"
@@ -159,8 +159,8 @@ def find_key(
         The key with its source, or None if no place has one.
 
     Raises:
-        NotConfigured: A place that the user has set up fails, or holds an invalid key.
-        UsageProblem: The command line cannot be split into words.
+        NotConfiguredError: A place that the user has set up fails, or holds an invalid key.
+        UsageError: The command line cannot be split into words.
     """
     found = find_written_key(provider, explicit=explicit, env=env, data_dir=data_dir)
     if found is None and keyring is not None:
@@ -179,7 +179,7 @@ def find_written_key(
     """Find a key in the places that start no other program: explicit, environment, ``.env`` in the data folder.
 
     Raises:
-        NotConfigured: ``.env`` exists and cannot be read, or the value is not a valid key.
+        NotConfiguredError: ``.env`` exists and cannot be read, or the value is not a valid key.
     """
     names = variables_of(provider)
     if explicit and explicit.strip():
@@ -200,7 +200,7 @@ def variables_of(provider: str) -> tuple[str, ...]:
     """Return the environment variables of a provider's key, in order of precedence.
 
     Raises:
-        UsageProblem: The name is not a valid provider name.
+        UsageError: The name is not a valid provider name.
     """
     if not _PROVIDER.fullmatch(provider):
         raise UsageError(f"there is no provider {provider!r}")
@@ -216,7 +216,7 @@ def read_env_file(path: Path) -> dict[str, str]:
     Nothing is expanded or run. The last value of a name counts; other lines are ignored.
 
     Raises:
-        NotConfigured: The file exists and cannot be read.
+        NotConfiguredError: The file exists and cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -246,8 +246,8 @@ def run_key_command(command: KeyCommand, provider: str, env: Mapping[str, str]) 
     """Run a command without a shell. Return the first line of its output.
 
     Raises:
-        NotConfigured: It does not exist, fails, prints nothing or takes too long. Its output is never shown.
-        UsageProblem: The line cannot be split into words.
+        NotConfiguredError: It does not exist, fails, prints nothing or takes too long. Its output is never shown.
+        UsageError: The line cannot be split into words.
     """
     words = [word.replace("{provider}", provider) for word in _split(command)]
     named = f"{command.name} ({words[0]})"

@@ -100,7 +100,7 @@ class ChosenEmbedder:
         """Return token vectors, see ``TokenVectors``.
 
         Raises:
-            UsageProblem: The model gives none, see ``has_token_vectors``.
+            UsageError: The model gives none, see ``has_token_vectors``.
         """
         if not self.has_token_vectors:
             raise UsageError(f"{self.provider} {self.model} gives no vectors of tokens")
@@ -136,9 +136,9 @@ def make_embedder(
         threads: How many processors an installed model may use.
 
     Raises:
-        UsageProblem: No such provider, or a choice that the model does not leave.
-        NotConfigured: The model's dimension is not known and not given, or it is not installed.
-        Damaged: What is known of an installed model cannot be read.
+        UsageError: No such provider, or a choice that the model does not leave.
+        NotConfiguredError: The model's dimension is not known and not given, or it is not installed.
+        DamagedError: What is known of an installed model cannot be read.
     """
     row = EMBEDDING_PROVIDERS.get(provider)
     if row is None:

@@ -52,7 +52,7 @@ def read_table(folder: Path) -> Table:
     """Map the table of a folder, which holds ``vectors.npy``, ``scales.npy`` and ``vocabulary.txt``.
 
     Raises:
-        Damaged: They are not there, or not what they should be.
+        DamagedError: They are not there, or not what they should be.
     """
     try:
         with (folder / "vectors.npy").open("rb") as file:

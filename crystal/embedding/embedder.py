@@ -44,9 +44,9 @@ class Embedder(Protocol):
         """Return a vector for each text, in order.
 
         Raises:
-            ModelUnavailable: Trying again later can help.
-            TextRefused: The provider does not take one of the texts.
-            WrongAnswer, Denied, NotConfigured: Trying again will not help before something is changed.
+            ModelUnavailableError: Trying again later can help.
+            TextRefusedError: The provider does not take one of the texts.
+            WrongAnswerError, Denied, NotConfiguredError: Trying again will not help before something is changed.
         """
 
     def embed_query(self, text: str) -> bytes:

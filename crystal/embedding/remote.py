@@ -116,7 +116,7 @@ def unit_vector(numbers: object, dimension: int, name: str) -> bytes:
     """Check a vector and bring it to length 1. A vector of zeros becomes one that points nowhere in particular.
 
     Raises:
-        WrongAnswer: It has another dimension, or something in it is no finite number.
+        WrongAnswerError: It has another dimension, or something in it is no finite number.
     """
     try:
         held = array("d", numbers if isinstance(numbers, list) else [])
@@ -145,7 +145,7 @@ def checked_key(key: str | None, row: EmbeddingProvider, *, has_own_server: bool
     """Return the key, if it can be one; it is never part of a message. A server of the user's own may need none.
 
     Raises:
-        NotConfigured: There is none, or it has characters that no key has.
+        NotConfiguredError: There is none, or it has characters that no key has.
     """
     if not key:
         if has_own_server or not row.needs_key:

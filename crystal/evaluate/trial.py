@@ -150,8 +150,8 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
         how: The other search settings; None for the defaults.
 
     Raises:
-        NotConfigured: The memory is too small.
-        Unavailable: The new model is too slow for ``seconds``, or cannot be used.
+        NotConfiguredError: The memory is too small.
+        UnavailableError: The new model is too slow for ``seconds``, or cannot be used.
     """
     moments = _moments(sample_turns(store, size.turns, least=MIN_CHARACTERS), size.questions)
     if len(moments) < MIN_MOMENTS or not any(one.question for one in moments):

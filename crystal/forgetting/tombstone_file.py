@@ -31,7 +31,7 @@ def reconcile_tombstones(store: Store, ldm_home: Path, now: int) -> int:
     """Make file and store have the same tombstones. Return how many were new to the store. Cheap if they are equal.
 
     Raises:
-        Unavailable: The file cannot be written; the store has all tombstones of the file.
+        UnavailableError: The file cannot be written; the store has all tombstones of the file.
     """
     path = ldm_home / NAMES_FILE
     if names_agree(store, path):

@@ -70,8 +70,8 @@ def append(path: Path, recorded_end: int, stretches: Sequence[bytes], written: W
         written: Gets the file.
 
     Raises:
-        StoreFull: No space; the file is unchanged.
-        Unavailable: The file cannot be written.
+        StoreFullError: No space; the file is unchanged.
+        UnavailableError: The file cannot be written.
     """
     with _translated(path):
         is_new = not path.exists()
@@ -91,7 +91,7 @@ def make_durable(written: Written) -> None:
     """Flush files to the disk, each once.
 
     Raises:
-        StoreFull, Unavailable: A file cannot be flushed; what was appended to it is removed.
+        StoreFullError, Unavailable: A file cannot be flushed; what was appended to it is removed.
     """
     for path, start in written.items():
         with _translated(path), path.open("r+b", buffering=0) as file:
@@ -147,7 +147,7 @@ def write_anew(path: Path, frames: Iterable[bytes]) -> list[Frame]:
     """Write an archive of these frames durably, replacing any file at ``path``.
 
     Raises:
-        StoreFull, Unavailable: There is no file at ``path``.
+        StoreFullError, Unavailable: There is no file at ``path``.
     """
     placed: list[Frame] = []
     with _translated(path):
@@ -213,7 +213,7 @@ def read_frame(path: Path, frame: Frame) -> bytes:
     """Return the clean lines of one frame.
 
     Raises:
-        Damaged: The file is missing or too short, or the frame does not decode to its end.
+        DamagedError: The file is missing or too short, or the frame does not decode to its end.
     """
     try:
         with path.open("rb") as file:

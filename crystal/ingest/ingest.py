@@ -55,8 +55,8 @@ def ingest(
         claim: Claims the segment's bytes in the ledger: ``ledger.claim_tail`` or ``ledger.claim_skipped``.
 
     Raises:
-        WatermarkMoved: Another process captured these bytes first. Nothing was written.
-        StoreFull, StoreBusy, Unavailable: Nothing was written; try again later.
+        WatermarkMovedError: Another process captured these bytes first. Nothing was written.
+        StoreFullError, StoreBusyError, Unavailable: Nothing was written; try again later.
     """
     prepared = prepare(segment)
     projects = {cwd: find_project(cwd) for cwd in prepared.folders}

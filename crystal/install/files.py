@@ -51,7 +51,7 @@ class FileChange:
         """Check that the file is as it was when the change was planned.
 
         Raises:
-            Unavailable: It is not.
+            UnavailableError: It is not.
         """
         if read_whole(self.path) != (self.target, self.before):
             raise UnavailableError(
@@ -75,8 +75,8 @@ def read_whole(path: Path) -> tuple[Path, bytes | None]:
     """Return the real path of a file, symbolic links followed, and its bytes; None if there is no file.
 
     Raises:
-        UsageProblem: ``path`` is not a regular file.
-        Unavailable: The system refuses to read it.
+        UsageError: ``path`` is not a regular file.
+        UnavailableError: The system refuses to read it.
     """
     with system_errors(path):
         target = Path(os.path.realpath(path))
@@ -92,7 +92,7 @@ def decoded(path: Path, data: bytes, hint: str) -> tuple[bytes, str]:
     """Return the byte order mark, if there is one, and the text.
 
     Raises:
-        UsageProblem: It is not UTF-8; the error has ``hint``.
+        UsageError: It is not UTF-8; the error has ``hint``.
     """
     mark = BOM if data.startswith(BOM) else b""
     try:
@@ -106,7 +106,7 @@ def encoded(path: Path, text: str) -> bytes:
     """Return the bytes of a text for a file.
 
     Raises:
-        UsageProblem: It holds a path that is not UTF-8.
+        UsageError: It holds a path that is not UTF-8.
     """
     try:
         return text.encode("utf-8")

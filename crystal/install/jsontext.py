@@ -72,7 +72,7 @@ def parse(text: str) -> Node:
     """Parse a whole document. The result is shared: do not change its values.
 
     Raises:
-        NotJson: It is not strict JSON, has a duplicate key, or is nested too deeply.
+        JsonSyntaxError: It is not strict JSON, has a duplicate key, or is nested too deeply.
     """
 
     def refuse(constant: str) -> NoReturn:

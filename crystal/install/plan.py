@@ -131,7 +131,7 @@ def plan_setup(
         only: The requested clients; None for the hooks in Claude Code alone.
 
     Raises:
-        UsageProblem: The agent id cannot be used, or a file cannot be parsed. Nothing was changed.
+        UsageError: The agent id cannot be used, or a file cannot be parsed. Nothing was changed.
     """
     places = config.places
     checked_agent_id(agent)

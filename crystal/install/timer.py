@@ -145,7 +145,7 @@ def find_kind(host: Host, run: Runner) -> Kind:
     """Find a scheduler of this machine that a user may use.
 
     Raises:
-        NotConfigured: There is none.
+        NotConfiguredError: There is none.
     """
     if host.platform == "win32":
         raise NotConfiguredError("no timer can be installed on Windows yet", hint=BY_HAND)
@@ -162,8 +162,8 @@ def plan_install(kind: Kind, job: Job, host: Host, run: Runner) -> TimerPlan:
     """Plan to install the timer, or to update an older one. Changes nothing.
 
     Raises:
-        UsageProblem: A path holds a line break, which no scheduler supports.
-        NotConfigured: ``kind`` is cron and the crontab cannot be read.
+        UsageError: A path holds a line break, which no scheduler supports.
+        NotConfiguredError: ``kind`` is cron and the crontab cannot be read.
     """
     if any(letter in word for word in (*job.words, *job.environment.values()) for letter in "\n\r\0"):
         raise UsageError("a path of this installation holds a line break", hint="install crystal in another folder")
@@ -228,7 +228,7 @@ def apply(plan: TimerPlan, run: Runner) -> None:
     """Execute the steps in order.
 
     Raises:
-        Unavailable: A file cannot be written, or a required command failed; the earlier steps were done; repeating
+        UnavailableError: A file cannot be written, or a required command failed; the earlier steps were done; repeating
             everything, or removing, is safe.
     """
     for step in plan.steps:

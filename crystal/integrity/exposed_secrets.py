@@ -52,7 +52,7 @@ def find_exposures(path: Path, progress: Callable[[int], None]) -> Iterator[Expo
 
     Raises:
         FileNotFoundError: The transcript does not exist.
-        Unavailable: The system refuses to open or read it.
+        UnavailableError: The system refuses to open or read it.
     """
     redactor = Redactor(b"not kept")
     offset, number = 0, 1

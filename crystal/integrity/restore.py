@@ -43,7 +43,7 @@ def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) 
     latest version.
 
     Raises:
-        Damaged: A frame cannot be read.
+        DamagedError: A frame cannot be read.
     """
     rows = [row for row in checks.ledger_rows(store, state.id) if row.state == "captured"]
     latest = max((row.generation for row in rows), default=0)
@@ -103,7 +103,7 @@ def restore(
         dry_run: Only return what would be written.
 
     Raises:
-        UsageProblem: The session is unknown, or its file still exists.
+        UsageError: The session is unknown, or its file still exists.
     """
     states = [state for state in ledger.all_states(store) if state.origin.session_id == session and state.archive]
     if not states:

@@ -19,7 +19,7 @@ def checked(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str
     """Return the arguments that are given, if they are valid; null stands for one that is left out.
 
     Raises:
-        UsageProblem: One is unknown, missing, or out of range. The message names it and what is allowed.
+        UsageError: One is unknown, missing, or out of range. The message names it and what is allowed.
     """
     properties: Mapping[str, Any] = schema["properties"]
     given = {name: value for name, value in arguments.items() if value is not None}

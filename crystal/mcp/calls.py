@@ -41,7 +41,7 @@ class Calls:
         """Run something in a thread; ``run`` answers by itself, and raises nothing.
 
         Raises:
-            Refused: Too many are waiting.
+            McpError: Too many are waiting.
         """
         if len(self._open) >= MAX_WAITING:
             raise McpError(BUSY, f"{MAX_WAITING} requests are waiting; try again in a moment")

@@ -66,7 +66,7 @@ def contents(asker: ClientContext, uri: str, nonce: str) -> list[dict[str, Any]]
     """Return the content of an address.
 
     Raises:
-        Refused: There is nothing at the address, or the memory cannot be read.
+        McpError: There is nothing at the address, or the memory cannot be read.
     """
     match = _ADDRESS.fullmatch(uri)
     if match is None:

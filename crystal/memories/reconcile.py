@@ -76,7 +76,7 @@ def record_changes(store: Store, path: Path) -> None:
     """Append a transaction's changes to the record. Called inside it, just before its commit.
 
     Raises:
-        StoreFull, Unavailable: The record cannot be written; it is unchanged.
+        StoreFullError, Unavailable: The record cannot be written; it is unchanged.
     """
     noted, size = read_note(store, MEMORY_RECORD_SIZE), _size(path)
     if store.deleted_memories or noted is None or size is None or not _continues(path, int(noted), size):

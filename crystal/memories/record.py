@@ -71,7 +71,7 @@ def decode_line(line: bytes) -> MemoryEntry:
     """Parse a line without its newline.
 
     Raises:
-        BadMemory: It is damaged, or of an unknown format.
+        InvalidMemoryError: It is damaged, or of an unknown format.
     """
     begin, found, end = line.rpartition(_CHECKSUM)
     body = begin + b"}"
@@ -121,7 +121,7 @@ def append_entries(path: Path, size: int, entries: Iterable[MemoryEntry]) -> int
     Bytes after ``size`` are the unfinished line of a killed process: they are cut off.
 
     Raises:
-        StoreFull, Unavailable: The record is unchanged.
+        StoreFullError, Unavailable: The record is unchanged.
     """
     data = b"".join(map(encode_entry, entries))
     try:
@@ -144,7 +144,7 @@ def write_record(path: Path, entries: Iterable[MemoryEntry]) -> int:
     """Replace a record as a whole, durably. Return its size. After a crash the old or the new one is there.
 
     Raises:
-        StoreFull, Unavailable: The record is unchanged.
+        StoreFullError, Unavailable: The record is unchanged.
     """
     make_private_dir(path.parent)
     data = b"".join(map(encode_entry, entries))

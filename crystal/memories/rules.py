@@ -44,7 +44,7 @@ def cleaned_text(text: str, clean: CleanText) -> str:
     """Return the text as it is stored: valid Unicode without NUL, surrounding white space and secrets.
 
     Raises:
-        UsageProblem: It is empty, too long, or empty after redaction.
+        UsageError: It is empty, too long, or empty after redaction.
     """
     plain = _storable(text).strip()
     if not plain:
@@ -71,7 +71,7 @@ def cleaned_key(key: str, clean: CleanText) -> str:
     """Return the key as it is stored and looked up: NFC, without surrounding white space, case preserved.
 
     Raises:
-        UsageProblem: It is empty, too long, or has invalid characters.
+        UsageError: It is empty, too long, or has invalid characters.
     """
     plain = unicodedata.normalize("NFC", key).strip()
     if not plain:
@@ -89,7 +89,7 @@ def refuse_named_secret(key: str, text: str, clean_line: CleanLine) -> None:
     """Refuse a value that the key's name identifies as a secret: ``db_password``.
 
     Raises:
-        UsageProblem: The key's name says that the value is a secret.
+        UsageError: The key's name says that the value is a secret.
     """
     findings = clean_line(json.dumps({key: text}, ensure_ascii=False).encode())[1]
     if findings:
@@ -103,7 +103,7 @@ def cleaned_name(name: str, clean: CleanText) -> str:
     """Return the name of a project as it is stored.
 
     Raises:
-        UsageProblem: It is empty, too long, or has invalid characters.
+        UsageError: It is empty, too long, or has invalid characters.
     """
     plain = unicodedata.normalize("NFC", name).strip()
     if not plain or len(plain) > MAX_NAME:
@@ -118,7 +118,7 @@ def checked_category(category: str) -> Category:
     """Return the category for a word.
 
     Raises:
-        UsageProblem: It is unknown.
+        UsageError: It is unknown.
     """
     plain = category.strip().lower()
     if plain not in CATEGORIES:
@@ -130,7 +130,7 @@ def checked_status(status: str) -> MemoryStatus:
     """Return the status for a word.
 
     Raises:
-        UsageProblem: It is unknown.
+        UsageError: It is unknown.
     """
     plain = status.strip().lower()
     if plain not in STATUSES:

@@ -44,7 +44,7 @@ def memory_from_dict(words: Any) -> Version:
     """Read a memory from a dictionary.
 
     Raises:
-        BadMemory: A field is missing or invalid.
+        InvalidMemoryError: A field is missing or invalid.
     """
     if not isinstance(words, dict):
         raise InvalidMemoryError("the message has no memory")

@@ -86,7 +86,7 @@ def address(url: str, *, scheme: str = "") -> str:
         scheme: What stands before an address that lacks it.
 
     Raises:
-        UsageProblem: It cannot be one.
+        UsageError: It cannot be one.
     """
     full = (url if "://" in url else f"{scheme}://{url}" if scheme else url).rstrip("/")
     try:

@@ -42,7 +42,7 @@ class RedactionWork:
         """Charge work.
 
         Raises:
-            TooDense: The share of this text is spent.
+            TooDenseError: The share of this text is spent.
         """
         self.left -= units
         if self.left >= 0:

@@ -58,7 +58,7 @@ class How:
         tz: The zone in which time words are understood; None for the machine's.
 
     Raises:
-        UsageProblem: A value that is no choice, or two that exclude each other.
+        UsageError: A value that is no choice, or two that exclude each other.
     """
 
     recency: Recency = "light"
@@ -90,7 +90,7 @@ class SearchRequest:
         how: The user's choices.
 
     Raises:
-        UsageProblem: ``limit`` is out of range.
+        UsageError: ``limit`` is out of range.
     """
 
     query: str

@@ -117,7 +117,7 @@ def sessions(
         mirror: The mirror of home's memory.
 
     Raises:
-        UsageProblem: ``limit`` is not positive.
+        UsageError: ``limit`` is not positive.
     """
     if limit < 1:
         raise UsageError(f"the number of sessions is {limit}", hint="use 1 or more")
@@ -158,7 +158,7 @@ def find_session(store: Store, wanted: str) -> str:
     """Return the complete session id for an id or its prefix.
 
     Raises:
-        UsageProblem: It matches none, or several.
+        UsageError: It matches none, or several.
     """
     return _session_name([store], wanted)
 
@@ -167,7 +167,7 @@ def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> Sh
     """Find a target: a complete session id, a hit's number, a line's uuid, or a prefix of a session id.
 
     Raises:
-        UsageProblem: It is none of these, or a prefix of several session ids.
+        UsageError: It is none of these, or a prefix of several session ids.
     """
     wanted = wanted.strip()
     sides = _sides(store, mirror)

@@ -78,7 +78,7 @@ def messages(
         mirror: The mirror of home's memory.
 
     Raises:
-        UsageProblem: ``limit`` is out of range.
+        UsageError: ``limit`` is out of range.
     """
     if not 1 <= limit <= MAX_MESSAGES:
         raise UsageError(f"the number of messages is {limit}", hint=f"use 1 to {MAX_MESSAGES}")

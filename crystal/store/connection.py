@@ -137,8 +137,8 @@ class Store:
             complete: Whether a record that is created now lists all that was ever private.
 
         Raises:
-            StoreForeign: The file belongs to another program or to a newer crystal. Nothing is changed.
-            StoreBusy, StoreFull, StoreDamaged, Unavailable: As their names say.
+            ForeignStoreError: The file belongs to another program or to a newer crystal. Nothing is changed.
+            StoreBusyError, StoreFullError, StoreDamagedError, Unavailable: As their names say.
         """
         migrate.refuse_foreign(path)
         if not path.exists():
@@ -167,8 +167,8 @@ class Store:
         A store of an older crystal is upgraded first. One that cannot be written is read as it is.
 
         Raises:
-            NotConfigured: There is no store at ``path`` yet.
-            StoreForeign: As for ``open``.
+            NotConfiguredError: There is no store at ``path`` yet.
+            ForeignStoreError: As for ``open``.
         """
         if not path.exists() or path.stat().st_size == 0:
             raise NotConfiguredError(f"there is no memory at {path} yet", hint="run: crystal init")
@@ -192,7 +192,7 @@ class Store:
         """Open a store without any change: no migration, no write, no checkpoint of its log.
 
         Raises:
-            StoreForeign, StoreDamaged, Unavailable: As their names say.
+            ForeignStoreError, StoreDamagedError, Unavailable: As their names say.
         """
         migrate.refuse_foreign(path)
         with translated(path):

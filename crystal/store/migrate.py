@@ -50,8 +50,8 @@ def refuse_foreign(path: Path) -> None:
     """Check the header alone, before SQLite opens (and may change) the file.
 
     Raises:
-        StoreForeign: The file is not a crystal store, or has a newer schema.
-        StoreDamaged: Its header is damaged.
+        ForeignStoreError: The file is not a crystal store, or has a newer schema.
+        StoreDamagedError: Its header is damaged.
         CrystalError: The operating system refuses to read it.
     """
     try:

@@ -105,9 +105,9 @@ class SummaryModel(Protocol):
         """Send one prompt.
 
         Raises:
-            ModelUnavailable: No answer at the moment.
-            Denied: The server refuses the key.
-            NotConfigured: The key is missing, or the model is unknown.
+            ModelUnavailableError: No answer at the moment.
+            DeniedError: The server refuses the key.
+            NotConfiguredError: The key is missing, or the model is unknown.
         """
 
 
@@ -132,7 +132,7 @@ def parse_answer(answer: str, *, title: str | None = None) -> SummaryText:
         title: The title that was given to the session; it replaces the model's.
 
     Raises:
-        BadAnswer: It is not the requested JSON object, or it is empty.
+        InvalidSummaryError: It is not the requested JSON object, or it is empty.
     """
     text = _THOUGHT.sub("", answer, count=1).strip()
     fenced = _FENCED.match(text)

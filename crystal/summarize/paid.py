@@ -28,7 +28,7 @@ def ask_paid(
         now: The time, ms.
 
     Raises:
-        OverCap: The cap is reached; the model was not called.
+        CostCapError: The cap is reached; the model was not called.
         CrystalError: Any error of ``complete``.
     """
     estimate = _estimate(model, prompt, purpose, now)

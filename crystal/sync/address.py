@@ -53,7 +53,7 @@ def parse_address(url: str, *, allow_insecure: bool = False) -> RelayAddress:
         allow_insecure: Accept plain http to another machine; only for networks that encrypt traffic themselves.
 
     Raises:
-        UsageProblem: It is not an address, or a token must not be sent to it.
+        UsageError: It is not an address, or a token must not be sent to it.
     """
     found = _FORM.fullmatch(url)
     if found is None:

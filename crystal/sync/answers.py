@@ -1,7 +1,7 @@
 """Parse the relay's answers strictly: types, ranges and lengths are checked before anything is used.
 
-The relay is not trusted. Any deviation from docs/spec/relay-http.md raises ``RelayBroken``, and nothing of that answer
-is used. Unknown keys are ignored, so that later versions can add some.
+The relay is not trusted. Any deviation from docs/spec/relay-http.md raises ``RelayProtocolError``, and nothing of that
+answer is used. Unknown keys are ignored, so that later versions can add some.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ def arrive(
         written: Gets the archive files to make durable before the transaction ends.
 
     Raises:
-        WatermarkMoved: Another process was first: roll back and try again.
-        StoreFull, StoreBusy, Unavailable: Roll back and try again later.
+        WatermarkMovedError: Another process was first: roll back and try again.
+        StoreFullError, StoreBusyError, Unavailable: Roll back and try again later.
     """
     total = NOTHING
     if (blocks := read_blocks(arrivals.store)) is not None:

@@ -52,7 +52,7 @@ class SealedOutbox:
         """Yield the place and the plain bytes of every kept message.
 
         Raises:
-            NotConfigured: The key is missing.
+            NotConfiguredError: The key is missing.
         """
         for link, stream in self._streams():
             for message in kept_messages(self.store, link, stream):
@@ -64,7 +64,7 @@ class SealedOutbox:
         Each stream is cleaned in one transaction. Idempotent, also after a crash.
 
         Raises:
-            NotConfigured: The key is missing.
+            NotConfiguredError: The key is missing.
         """
         streams = list(self._streams())
         self._note_touched(streams)

@@ -63,13 +63,13 @@ class RelayClient:
         allow_insecure: Accept plain http to another machine.
         timeouts: Seconds for the steps of a request.
 
-    Every method raises ``RelayUnavailable`` if there is no usable answer in time, ``RelayBroken`` if the answer
-    violates the protocol, ``RelayDenied`` if the token does not allow the request, and ``VersionRefused`` if the
-    protocol versions differ.
+    Every method raises ``RelayUnavailableError`` if there is no usable answer in time, ``RelayProtocolError`` if the
+    answer violates the protocol, ``RelayDeniedError`` if the token does not allow the request, and
+    ``VersionRefusedError`` if the protocol versions differ.
 
     Raises:
-        UsageProblem: The address or the token cannot be used.
-        NotConfigured: The authority's file cannot be read.
+        UsageError: The address or the token cannot be used.
+        NotConfiguredError: The authority's file cannot be read.
     """
 
     def __init__(
@@ -123,9 +123,9 @@ class RelayClient:
             ``created`` if the blob is now on the relay's disk, ``duplicate`` if the relay has, or had, the same blob.
 
         Raises:
-            StreamConflict: Another blob has this number.
-            BlobTooLarge: The blob is larger than the format or the relay allows.
-            RelayFull: The relay is full; the blob stays in the outbox.
+            StreamConflictError: Another blob has this number.
+            BlobTooLargeError: The blob is larger than the format or the relay allows.
+            RelayFullError: The relay is full; the blob stays in the outbox.
         """
         if len(blob) > answers.LARGEST_BLOB:
             raise BlobTooLargeError(f"a blob has {len(blob)} bytes; {answers.LARGEST_BLOB} is the most")
@@ -161,7 +161,7 @@ class RelayClient:
         """Fetch one blob as it was stored, unopened and unverified.
 
         Raises:
-            NotAtRelay: It was never stored, was acknowledged and deleted, has expired, or was lost (code
+            NotAtRelayError: It was never stored, was acknowledged and deleted, has expired, or was lost (code
                 ``body-lost``).
         """
         return self._fetch(f"{_stream_path(stream)}/blobs/{_seq(seq)}", answers.LARGEST_BLOB)
@@ -176,9 +176,9 @@ class RelayClient:
         """Store a write-once object. Idempotent.
 
         Raises:
-            ObjectConflict: Other bytes are stored under this id.
-            BlobTooLarge: The object is larger than the relay allows.
-            RelayFull: The relay is full.
+            ObjectConflictError: Other bytes are stored under this id.
+            BlobTooLargeError: The object is larger than the relay allows.
+            RelayFullError: The relay is full.
         """
         if len(data) > answers.MAX_OBJECT:
             raise BlobTooLargeError(f"an object has {len(data)} bytes; {answers.MAX_OBJECT} is the most")
@@ -189,7 +189,7 @@ class RelayClient:
         """Fetch an object.
 
         Raises:
-            NotAtRelay: It does not exist, or the relay has lost it (code ``body-lost``).
+            NotAtRelayError: It does not exist, or the relay has lost it (code ``body-lost``).
         """
         return self._fetch(_object_path(object_id), answers.MAX_OBJECT)
 
@@ -228,7 +228,7 @@ class RelayClient:
         """Revoke a token; it is invalid from its next request on.
 
         Raises:
-            NotAtRelay: No token has this id.
+            NotAtRelayError: No token has this id.
         """
         if not _TOKEN_ID.fullmatch(token_id):
             raise ValueError("not a token's id")
@@ -249,8 +249,8 @@ class RelayClient:
         """Become side ``b`` of a mailbox, with the client's ``claim``. Idempotent.
 
         Raises:
-            MailboxTaken: Somebody else was first: the code leaked, make a new one.
-            NotAtRelay: The mailbox does not exist, or has expired.
+            MailboxTakenError: Somebody else was first: the code leaked, make a new one.
+            NotAtRelayError: The mailbox does not exist, or has expired.
         """
         self._ask("PUT", f"{_mailbox_path(nameplate)}/claim", content=b"", expect=(200, 201))
 
@@ -258,8 +258,8 @@ class RelayClient:
         """Write one message of this client's side. Idempotent.
 
         Raises:
-            MailboxTaken: Another message was written there.
-            NotAtRelay: The mailbox is closed.
+            MailboxTakenError: Another message was written there.
+            NotAtRelayError: The mailbox is closed.
         """
         self._ask("PUT", _mail_path(nameplate, side, phase), content=data, expect=(200, 201))
 
@@ -267,7 +267,7 @@ class RelayClient:
         """Return a message, waiting for it at most ``wait`` seconds; None if it has not arrived.
 
         Raises:
-            NotAtRelay: The mailbox is closed.
+            NotAtRelayError: The mailbox is closed.
         """
         path = _mail_path(nameplate, side, phase)
         answer = self._get(path, largest=answers.MAX_MAIL, wait=wait, expect=(200, 204))

@@ -60,7 +60,7 @@ def put_document(
     device finds one document, and the stream never fills.
 
     Raises:
-        RelayUnavailable, RelayFull, RelayDenied: See ``crystal.sync.errors``.
+        RelayUnavailableError, RelayFullError, RelayDeniedError: See ``crystal.sync.errors``.
     """
     for _ in range(2):
         with store.transaction():
@@ -136,7 +136,7 @@ def read_document(opened: Opened) -> Document:
     """Parse the sealed content.
 
     Raises:
-        BadRecord: It is not a document.
+        InvalidRecordError: It is not a document.
     """
     try:
         fields = json.loads(opened.payload)

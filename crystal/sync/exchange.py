@@ -96,9 +96,9 @@ class Exchange:
             wait: Seconds that the relay was asked to hold back its answer.
 
         Raises:
-            RelayUnavailable: There was no answer, or it was not complete in time.
-            RelayBroken: The answer is too long, encoded, or not HTTP.
-            RelayUntrusted: The certificate was not accepted.
+            RelayUnavailableError: There was no answer, or it was not complete in time.
+            RelayProtocolError: The answer is too long, encoded, or not HTTP.
+            RelayUntrustedError: The certificate was not accepted.
         """
         limits = self._timeouts
         pace = Pace(time.monotonic(), limits.total + wait, limits.rate, len(content or b"") + largest + _HEADERS_ROOM)
@@ -119,7 +119,7 @@ def authorization(token: str | None, claim: bytes | None) -> str | None:
     """Return the authorization header for a token, a claim (32 random bytes), or neither.
 
     Raises:
-        UsageProblem: The token has characters that a header cannot carry. The message does not repeat it.
+        UsageError: The token has characters that a header cannot carry. The message does not repeat it.
     """
     if token is None:
         return None if claim is None else "Claim " + base64.urlsafe_b64encode(claim).decode().rstrip("=")

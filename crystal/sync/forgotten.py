@@ -40,8 +40,8 @@ def put_forgotten(store: Store, link: Link, now: int) -> int:
     """Seal the tombstones that home does not have yet. Return their number. Runs inside a transaction.
 
     Raises:
-        NotConfigured: The key is missing.
-        WatermarkMoved: The keys were rotated meanwhile.
+        NotConfiguredError: The key is missing.
+        WatermarkMovedError: The keys were rotated meanwhile.
     """
     stand = relay_forgotten.begin_stand(store, pairing_of(link.peer))
     told, at = 0, stand.sealed
@@ -123,7 +123,7 @@ def read_told(found: object) -> TombstoneBatch | None:
     """Parse the field ``forgotten`` of home's state document; None if it is missing.
 
     Raises:
-        BadRecord: The field is malformed.
+        InvalidRecordError: The field is malformed.
     """
     match found:
         case None:

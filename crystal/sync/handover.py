@@ -88,7 +88,7 @@ def from_words(words: Mapping[str, Any]) -> Handover:
     """Decode a handover.
 
     Raises:
-        BadRecord: It is malformed.
+        InvalidRecordError: It is malformed.
     """
     try:
         if words["v"] != VERSION:

@@ -92,8 +92,8 @@ class Poller:
             after: The change number of an earlier report.
 
         Raises:
-            RelayUnavailable, RelayDenied: The relay cannot be used. Earlier blobs are committed.
-            StoreFull, StoreBusy, Unavailable: This machine cannot write. Earlier blobs are committed.
+            RelayUnavailableError, RelayDeniedError: The relay cannot be used. Earlier blobs are committed.
+            StoreFullError, StoreBusyError, Unavailable: This machine cannot write. Earlier blobs are committed.
         """
         report = PollReport()
         self._senders = self._senders_now()

@@ -55,7 +55,7 @@ def read_receipts(body: Mapping[str, Any]) -> Receipts:
     """Parse the receipts in home's document.
 
     Raises:
-        BadRecord: They are malformed.
+        InvalidRecordError: They are malformed.
     """
     try:
         streams = {str(name): (int(upto), bytes.fromhex(tag)) for name, (upto, tag) in body["streams"].items()}
@@ -142,7 +142,7 @@ def mend_streams(store: Store, link: Link, now: int) -> None:
     """Seal again what waits under keys no longer in use: a crash interrupted their change.
 
     Raises:
-        NotConfigured: The old keys are missing.
+        NotConfiguredError: The old keys are missing.
     """
     for stream in outbox.streams(store, link.peer.id):
         if stream.channel == Channel.CONVERSATIONS and stream.generation != link.peer.generation:

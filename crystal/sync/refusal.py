@@ -135,7 +135,7 @@ def check_digest(answer: RelayResponse, relay: str) -> None:
     """Check the body's digest if the relay sent one. The blob's own authentication comes later.
 
     Raises:
-        RelayUnavailable: It was damaged in transit; another try may succeed.
+        RelayUnavailableError: It was damaged in transit; another try may succeed.
     """
     said = _DIGEST.search(answer.headers.get("content-digest", ""))
     if said is not None and said[1].encode() != base64.b64encode(hashlib.sha256(answer.body).digest()):

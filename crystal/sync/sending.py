@@ -44,7 +44,7 @@ class Link:
         """Keys in use.
 
         Raises:
-            NotConfigured: They are missing.
+            NotConfiguredError: They are missing.
         """
         return self.kept_keys(self.peer.generation)
 
@@ -52,7 +52,7 @@ class Link:
         """Return the keys of a generation.
 
         Raises:
-            NotConfigured: They are missing.
+            NotConfiguredError: They are missing.
         """
         keys = self.keys_of(generation)
         if keys is None:
@@ -67,7 +67,7 @@ def put_message(store: Store, link: Link, payload: bytes, *, kind: PayloadKind, 
     """Seal a message into the open conversation stream. Runs inside the transaction that writes the data.
 
     Raises:
-        WatermarkMoved: The link's keys were rotated meanwhile: load the link again.
+        WatermarkMovedError: The link's keys were rotated meanwhile: load the link again.
     """
     if relay_peers.peer_by_id(store, link.peer.id).generation != link.peer.generation:
         raise WatermarkMovedError(f"the keys for {link.peer.name} were rotated meanwhile")
@@ -178,7 +178,7 @@ def seal_again(store: Store, link: Link, old: OutStream, start: int, now: int, b
     ``start``.
 
     Raises:
-        NotConfigured: A key is missing. Nothing was changed.
+        NotConfiguredError: A key is missing. Nothing was changed.
     """
     with store.transaction():
         return seal_changed(store, link, old, start, now, because)
@@ -208,7 +208,7 @@ def seal_changed(
         ahead: Control messages that home must process first.
 
     Raises:
-        NotConfigured: A key is missing. Roll back the transaction.
+        NotConfiguredError: A key is missing. Roll back the transaction.
     """
     old = outbox.stream_by_id(store, old.id)
     if old.closed_at is None:
@@ -239,7 +239,7 @@ def kept_messages(store: Store, link: Link, stream: OutStream, start: int = 1) -
     """Yield the kept messages of a stream from a number on, opened with our own keys.
 
     Raises:
-        NotConfigured: The key is missing.
+        NotConfiguredError: The key is missing.
     """
     parts: list[Opened] = []
     for blob in outbox.kept_from(store, stream.id, start):

@@ -90,7 +90,7 @@ class MessageHandler:
         """Parse a blob together with the earlier parts of its message. Writes nothing.
 
         Raises:
-            BadRecord: It is authentic but malformed.
+            InvalidRecordError: It is authentic but malformed.
         """
         waiting = inbox.fragments_bytes(self.store, known.id)
         if waiting + len(opened.payload) > MAX_MESSAGE:
@@ -108,8 +108,8 @@ class MessageHandler:
         """Process the next blobs of a conversation stream: all of them, or none.
 
         Raises:
-            WatermarkMoved: Another poller processed them.
-            StoreFull, StoreBusy, Unavailable: Nothing was written; try again later.
+            WatermarkMovedError: Another poller processed them.
+            StoreFullError, StoreBusyError, Unavailable: Nothing was written; try again later.
         """
         if run[0].seq != known.last_seq + 1:
             raise WatermarkMovedError(f"stream {known.stream.hex()[:8]}: the cursor is not before number {run[0].seq}")
@@ -202,7 +202,7 @@ def read_words(payload: bytes) -> ControlMessage:
     """Parse a control message.
 
     Raises:
-        BadRecord: It is malformed or unknown to this version.
+        InvalidRecordError: It is malformed or unknown to this version.
     """
     try:
         words = json.loads(payload)

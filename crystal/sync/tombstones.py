@@ -38,7 +38,7 @@ def read_tombstones(rows: object, device: str | None, *, most: int = MAX_NAMES) 
         most: Maximum total number of ids.
 
     Raises:
-        BadRecord: They are malformed.
+        InvalidRecordError: They are malformed.
     """
     if not isinstance(rows, list):
         raise InvalidRecordError("the message names nothing that is forgotten")

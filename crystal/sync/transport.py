@@ -31,7 +31,7 @@ def tls_context(ca_file: Path | None) -> ssl.SSLContext:
     """Return a TLS context: TLS 1.2 or newer, host names checked, trusting the given authority or else the system's.
 
     Raises:
-        NotConfigured: The file cannot be read or holds no certificate.
+        NotConfiguredError: The file cannot be read or holds no certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

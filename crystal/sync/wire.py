@@ -109,7 +109,7 @@ def decode_segment(payload: bytes) -> Sent:
     """Decode a segment.
 
     Raises:
-        BadRecord: It is malformed.
+        InvalidRecordError: It is malformed.
     """
     line, newline, clean = payload.partition(b"\n")
     try:
@@ -204,7 +204,7 @@ def project_from(row: Any) -> Project:
     """Parse the git project of a folder.
 
     Raises:
-        BadRecord: It is malformed.
+        InvalidRecordError: It is malformed.
     """
     if not isinstance(row, list) or len(row) != 4:
         raise InvalidRecordError("the message has an invalid project")

@@ -71,8 +71,8 @@ async def received(call: Call, limit: int) -> AsyncIterator[Received]:
     """Read a body of at most ``limit`` bytes. What is not stored within the context is deleted after it.
 
     Raises:
-        Refusal: ``body-too-large``, ``body-timeout``, ``digest-mismatch``, and those of the store.
-        ClientGone: The client disconnected.
+        RequestRefusedError: ``body-too-large``, ``body-timeout``, ``digest-mismatch``, and those of the store.
+        ClientGoneError: The client disconnected.
     """
     length = _length(call, limit)
     announced = call.content_digest()
@@ -145,7 +145,7 @@ async def read_json(call: Call, kind: type[T]) -> T:
     """Read a JSON object; a missing body is an empty object.
 
     Raises:
-        Refusal: ``unsupported-media-type``, ``bad-request``, and those of ``received``.
+        RequestRefusedError: ``unsupported-media-type``, ``bad-request``, and those of ``received``.
     """
     media_type = call.header(b"content-type").partition(";")[0].strip().lower()
     async with received(call, MAX_JSON) as got:

@@ -47,7 +47,7 @@ class Form(Generic[T]):
         """Convert a text.
 
         Raises:
-            Refusal: ``bad-request``.
+            RequestRefusedError: ``bad-request``.
         """
         try:
             if re.fullmatch(self.pattern, text):
@@ -117,7 +117,7 @@ class Call:
         """Count a request through a trusted proxy, because its client's connections are not visible here.
 
         Raises:
-            Refusal: ``rate-limited``; the client has as many active requests as it may have connections.
+            RequestRefusedError: ``rate-limited``; the client has as many active requests as it may have connections.
         """
         client = self.scope.get("client")
         address = self.address
@@ -153,7 +153,7 @@ class Call:
             *schemes: ``bearer``, ``claim``.
 
         Raises:
-            Refusal: ``unauthenticated``, ``rate-limited``.
+            RequestRefusedError: ``unauthenticated``, ``rate-limited``.
         """
         scheme, _, rest = self.header(b"authorization").partition(" ")
         rest = rest.strip(" ")
@@ -192,7 +192,7 @@ class Call:
         """Count an unauthenticated request.
 
         Raises:
-            Refusal: ``rate-limited`` after too many.
+            RequestRefusedError: ``rate-limited`` after too many.
         """
         wait = self.relay.refused.take(self.address)
         if wait:
@@ -240,7 +240,7 @@ class Call:
         """Wait for a change. Return False on timeout or if there is no free slot.
 
         Raises:
-            ClientGone: The client has disconnected.
+            ClientGoneError: The client has disconnected.
         """
         if seconds <= 0 or self.relay.signals.stopping or self.relay.signals.count > MAX_WAITING:
             return False

@@ -26,7 +26,7 @@ def check_room(batch: Batch, new: NewBody, held: int) -> None:
         held: Bytes that the account holds besides it.
 
     Raises:
-        Refusal: ``account-full``, ``disk-full``.
+        RequestRefusedError: ``account-full``, ``disk-full``.
     """
     most = batch.limits.quota_bytes
     if held + new.size > most:
@@ -209,7 +209,7 @@ def find(db: apsw.Connection, account: str, stream: bytes, seq: int) -> tuple[An
     """Return size, tag, digest, file and body of a stored blob.
 
     Raises:
-        Refusal: ``no-blob``.
+        RequestRefusedError: ``no-blob``.
     """
     row = one(
         db,

@@ -62,7 +62,7 @@ def lock(folder: Path) -> BinaryIO:
     """Lock a data directory for one server, until the file is closed or the process ends.
 
     Raises:
-        CannotServe: Another process holds it.
+        CannotServeError: Another process holds it.
     """
     file = os.fdopen(os.open(folder / "serve.lock", os.O_CREAT | os.O_RDWR, 0o600), "r+b")
     try:
@@ -78,7 +78,7 @@ def prepare(path: Path) -> None:
     """Create the database, or upgrade it.
 
     Raises:
-        CannotServe: It is not a relay's database, is newer than this program, or cannot be opened. Nothing was changed.
+        CannotServeError: It is not a relay's database, is newer, or cannot be opened. Nothing was changed.
     """
     _refuse_foreign(path)
     if not path.exists():

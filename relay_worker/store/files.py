@@ -68,7 +68,7 @@ class BodyFiles:
             reusable: Free bytes inside the database that this body can use without more disk space.
 
         Raises:
-            Refusal: ``disk-full``.
+            RequestRefusedError: ``disk-full``.
         """
         disk = shutil.disk_usage(self.bodies)
         reserve = min(RESERVE_BYTES, disk.total // 2)
@@ -96,7 +96,7 @@ class BodyFiles:
         """Open a body for reading.
 
         Raises:
-            Refusal: ``body-lost``; it is missing or truncated.
+            RequestRefusedError: ``body-lost``; it is missing or truncated.
         """
         lost = RequestRefusedError("body-lost", "the relay has lost these bytes; they must be sent again")
         try:
@@ -149,7 +149,7 @@ class FileSpool:
         """Append a part of the body.
 
         Raises:
-            Refusal: ``disk-full``, ``unavailable``.
+            RequestRefusedError: ``disk-full``, ``unavailable``.
         """
         self.size += len(chunk)
         if len(self.head) < HEADER_BYTES:
@@ -163,7 +163,7 @@ class FileSpool:
         """Write the rest, fsync, rename the file, fsync the folder.
 
         Raises:
-            Refusal: ``disk-full``, ``unavailable``.
+            RequestRefusedError: ``disk-full``, ``unavailable``.
         """
         await self._flush()
         await self._in_thread(self._settle)

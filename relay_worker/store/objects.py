@@ -72,7 +72,7 @@ def find(db: apsw.Connection, account: str, object_id: bytes) -> tuple[Any, ...]
     """Return size, digest as tag, digest, file and body of an object.
 
     Raises:
-        Refusal: ``no-object``.
+        RequestRefusedError: ``no-object``.
     """
     row = one(
         db,

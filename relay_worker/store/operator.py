@@ -57,7 +57,7 @@ def revoke_token(folder: Path, token_id: str, now: int) -> None:
     """Revoke a token, effective with its next request.
 
     Raises:
-        Refusal: ``no-token``.
+        RequestRefusedError: ``no-token``.
     """
     with _opened(require_relay(folder)) as db, db:
         tokens.revoke(db, None, token_id, now)
@@ -119,7 +119,7 @@ def require_relay(folder: Path) -> Path:
     """Return the database of the relay in a folder.
 
     Raises:
-        CannotServe: There is none.
+        CannotServeError: There is none.
     """
     path = folder / "relay.db"
     if not path.exists():

@@ -49,7 +49,7 @@ class SqliteStore:
         observe: Called for every commit with the number of requests in it, and seconds.
 
     Raises:
-        CannotServe: Another server uses it, or it is not a relay's.
+        CannotServeError: Another server uses it, or it is not a relay's.
     """
 
     def __init__(

@@ -58,6 +58,7 @@ def test_totals_name_the_dearest_first(tmp_path: Path) -> None:
         assert totals(store, since=NOON + 1) == []
 
 
+@pytest.mark.slow
 def test_processes_that_reserve_at_once_stay_under_the_cap_together(tmp_path: Path) -> None:
     open_store(tmp_path).close()
     code = (

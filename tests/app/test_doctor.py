@@ -32,11 +32,13 @@ def checks(name: str, code: int = 0) -> list[dict[str, Any]]:
     return [check for check in json.loads(done.out)["checks"] if check["name"] == name]
 
 
+@pytest.mark.slow
 def test_all_is_well() -> None:
     assert [check["verdict"] for check in checks("embedding")] == ["ok"]
     assert checks("API key") == []
 
 
+@pytest.mark.slow
 def test_a_new_provider_has_everything_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     crystal("config", "set", "embedding.provider", "openai")
@@ -45,6 +47,7 @@ def test_a_new_provider_has_everything_to_do(monkeypatch: pytest.MonkeyPatch) ->
     assert "1 chunk waits for its vector (openai)" in check["message"]
 
 
+@pytest.mark.slow
 def test_an_unusable_choice_is_told() -> None:
     crystal("config", "set", "embedding.provider", "ollama")
     crystal("config", "set", "embedding.model", "of-nobody")
@@ -54,6 +57,7 @@ def test_an_unusable_choice_is_told() -> None:
     assert "embedding.dimension" in check["fix"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "provider", "variable"),
     [
@@ -78,6 +82,7 @@ def test_a_missing_key_is_told_with_where_to_put_it(
     assert KEY not in json.dumps(check)
 
 
+@pytest.mark.slow
 def test_a_key_command_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     crystal("config", "set", "embedding.provider", "voyage")
     monkeypatch.setenv("CRYSTAL_KEY_COMMAND", "/nonexistent/key")
@@ -86,12 +91,14 @@ def test_a_key_command_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     assert "/nonexistent/key" in check["message"]
 
 
+@pytest.mark.slow
 def test_a_server_of_ones_own_needs_no_key() -> None:
     crystal("config", "set", "summary.mode", "llm")
     crystal("config", "set", "summary.base_url", "http://127.0.0.1:9/v1")
     assert checks("API key") == []
 
 
+@pytest.mark.slow
 def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
@@ -105,6 +112,7 @@ def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "-m pip install" in missing["fix"]
 
 
+@pytest.mark.slow
 def test_settings_that_cannot_be_read_are_a_finding_like_others(home: Path) -> None:
     path = default_paths().config_file
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,6 +126,7 @@ def test_settings_that_cannot_be_read_are_a_finding_like_others(home: Path) -> N
     assert "FAIL  settings" in shown.out
 
 
+@pytest.mark.slow
 def test_a_large_database_is_not_read_to_its_end_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crystal.app.doctor.BRIEF_SECONDS", 0.0)
     monkeypatch.setattr("crystal.store.health.checks.PROGRESS_STEPS", 1)
@@ -138,6 +147,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 def test_a_usual_look_does_not_load_what_takes_longest(home: Path) -> None:
     crystal("sync")
     done = subprocess.run([sys.executable, "-c", PROBE, "doctor"], capture_output=True, text=True, check=False)
@@ -145,6 +155,7 @@ def test_a_usual_look_does_not_load_what_takes_longest(home: Path) -> None:
     assert "search index: searches use it" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_refused_path_is_named_and_nobody_is_told_to_allow_it() -> None:
     with open_machine() as machine:
         note = {"v": 1, "at": 1, "event": "Stop", "session_id": "s", "transcript_path": "/etc/passwd"}

@@ -51,6 +51,7 @@ def found(text: str, *words: str) -> list[str]:
     return [hit["text"] for hit in json.loads(crystal("search", text, "--json", *words).out)["hits"]]
 
 
+@pytest.mark.slow
 def test_a_repository_without_a_remote_keeps_its_project_when_it_moves(ready, tmp_path, monkeypatch):
     old = make_repository(tmp_path / "old" / "shop")
     said_in(ready, old, "s1", "the kiwi price is in cents")
@@ -83,6 +84,7 @@ def test_a_marked_folder_keeps_its_project_without_git(ready, tmp_path, monkeypa
     assert len(found("fig", "--project", str(new))) == 2
 
 
+@pytest.mark.slow
 def test_a_name_that_a_person_gave_holds_for_the_past_and_for_new_folders(ready, tmp_path):
     folder = make_repository(tmp_path / "proj1")
     (folder / "api").mkdir()
@@ -95,6 +97,7 @@ def test_a_name_that_a_person_gave_holds_for_the_past_and_for_new_folders(ready,
     assert crystal("projects", "rename", "plum shop", " ").code == 2
 
 
+@pytest.mark.slow
 def test_two_projects_become_one_and_two_again(ready, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir(), two.mkdir()
@@ -110,6 +113,7 @@ def test_two_projects_become_one_and_two_again(ready, tmp_path):
     assert crystal("projects", "split", str(one)).code == 1
 
 
+@pytest.mark.slow
 def test_an_unknown_project_is_named_with_the_next_step(ready):
     done = crystal("projects", "rename", "nowhere", "x")
     assert (done.code, done.err) == (
@@ -118,6 +122,7 @@ def test_an_unknown_project_is_named_with_the_next_step(ready):
     )
 
 
+@pytest.mark.slow
 def test_two_projects_of_one_name_are_told_apart_by_their_folders(ready, tmp_path):
     for place in ("a", "b"):
         folder = tmp_path / place / "shop"
@@ -183,6 +188,7 @@ def test_the_address_of_origin_comes_before_marker_and_commit(tmp_path):
     assert find_project(str(folder)).remote == "https://example.org/shop.git"
 
 
+@pytest.mark.slow
 def test_a_known_identity_is_taken_from_the_store_without_asking_git(tmp_path, monkeypatch):
     folder = make_repository(tmp_path / "repo")
     with Store.open(tmp_path / "x.db") as store:
@@ -195,6 +201,7 @@ def test_a_known_identity_is_taken_from_the_store_without_asking_git(tmp_path, m
         assert known_projects(store)[0].rows == (row,)
 
 
+@pytest.mark.slow
 def test_an_identity_that_is_learned_later_holds_for_all_folders_of_the_repository(tmp_path):
     with Store.open(tmp_path / "x.db") as store, store.transaction():
         first = project_row(store, Project("/code/shop", "/code/shop", None, "shop"))

@@ -139,6 +139,7 @@ def fuzz(memory: Memory, harm: str, seed: int) -> None:
         assert str(kept) in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("harm", HARMS)
 def test_whatever_is_damaged_comes_back(memory: Memory, harm: str, seed: int) -> None:
@@ -226,6 +227,7 @@ def test_a_lost_database_is_named_with_one_command_and_comes_back(memory: Memory
     assert not memory.files_with("off the record")
 
 
+@pytest.mark.slow
 def test_a_log_that_was_thrown_away_takes_nothing_with_it_and_brings_nothing_private(memory: Memory) -> None:
     _throw_log_away(memory)
     try:
@@ -237,6 +239,7 @@ def test_a_log_that_was_thrown_away_takes_nothing_with_it_and_brings_nothing_pri
         ENOUGH.remove("b says something in the log")
 
 
+@pytest.mark.slow
 def test_without_the_record_nothing_that_may_have_been_private_is_imported_unasked(memory: Memory) -> None:
     delete_all(memory)
     (memory.ldm / "private.jsonl").unlink()
@@ -248,6 +251,7 @@ def test_without_the_record_nothing_that_may_have_been_private_is_imported_unask
     assert "never seen" in memory.texts("user")
 
 
+@pytest.mark.slow
 def test_the_damaged_file_goes_when_something_is_forgotten(memory: Memory) -> None:
     data = fold(memory)
     zero_page(data, random.Random(1))
@@ -278,6 +282,7 @@ def test_a_repair_that_is_killed_is_taken_up_again(memory: Memory, seed: int) ->
     assert list(memory.data.glob("crystal.db.damaged-*"))
 
 
+@pytest.mark.slow
 def test_a_kill_between_the_last_two_steps_costs_nothing(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     data = fold(memory)
     overwrite_header(data, random.Random(1))

@@ -51,12 +51,14 @@ def applied() -> int:
         return apply_retention(machine)
 
 
+@pytest.mark.slow
 def test_nothing_goes_by_itself_until_it_is_set(ready, clock):
     clock.ms += 4000 * DAY_MS
     assert applied() == 0
     assert len(found()) == 3
 
 
+@pytest.mark.slow
 def test_setting_it_shows_what_would_go_and_how_to_take_it_back(ready):
     done = crystal("config", "set", "retention.days", "730")
     assert done.out.splitlines() == [
@@ -71,6 +73,7 @@ def test_setting_it_shows_what_would_go_and_how_to_take_it_back(ready):
     assert len(found()) == 3
 
 
+@pytest.mark.slow
 def test_it_begins_after_a_day_and_leaves_what_is_new_and_what_was_asked_for(ready, clock):
     crystal("config", "set", "retention.days", "730")
     assert applied() == 0
@@ -83,6 +86,7 @@ def test_it_begins_after_a_day_and_leaves_what_is_new_and_what_was_asked_for(rea
     assert applied() == 0
 
 
+@pytest.mark.slow
 def test_a_change_of_the_setting_waits_another_day(ready, clock):
     crystal("config", "set", "retention.days", "730")
     applied()
@@ -92,6 +96,7 @@ def test_a_change_of_the_setting_waits_another_day(ready, clock):
     assert len(found()) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leap", [MAX_LEAP_MS + 2 * DAY_MS, 20 * 365 * DAY_MS, -20 * 365 * DAY_MS])
 def test_a_clock_that_leaps_costs_nothing_if_it_is_put_right_within_a_day(ready, clock, leap):
     crystal("config", "set", "retention.days", "2000")
@@ -105,6 +110,7 @@ def test_a_clock_that_leaps_costs_nothing_if_it_is_put_right_within_a_day(ready,
     assert len(found()) == 3
 
 
+@pytest.mark.slow
 def test_on_a_device_home_decides(ready, clock, monkeypatch):
     crystal("config", "set", "retention.days", "730")
     monkeypatch.setenv("CRYSTAL_ROLE", "device")
@@ -120,6 +126,7 @@ def test_a_number_of_days_that_cannot_be_is_refused(home, value):
     assert "retention.days" in done.err
 
 
+@pytest.mark.slow
 def test_it_runs_with_what_may_wait(ready, clock):
     crystal("config", "set", "retention.days", "730")
     crystal("sync")

@@ -14,6 +14,7 @@ from tests.support.command import crystal
 from tests.support.providers_server import serve_providers
 
 
+@pytest.mark.slow
 def test_the_old_model_answers_while_a_new_one_fills(home: Path) -> None:
     folder = home / ".claude" / "projects" / "p"
     folder.mkdir(parents=True)
@@ -33,6 +34,7 @@ def test_the_old_model_answers_while_a_new_one_fills(home: Path) -> None:
         assert json.loads(crystal("search", "quartz", "--json").out)["mode"] == "hybrid"
 
 
+@pytest.mark.slow
 def test_a_sync_by_hand_tries_again_what_rests(home: Path) -> None:
     folder = home / ".claude" / "projects" / "p"
     folder.mkdir(parents=True)
@@ -47,6 +49,7 @@ def test_a_sync_by_hand_tries_again_what_rests(home: Path) -> None:
     assert json.loads(crystal("status", "--json").out)["queues"]["chunks_without_vector"] == 0
 
 
+@pytest.mark.slow
 def test_a_key_that_cannot_be_fetched_leaves_summaries_simple(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = home / ".claude" / "projects" / "p"
     folder.mkdir(parents=True)
@@ -62,6 +65,7 @@ def test_a_key_that_cannot_be_fetched_leaves_summaries_simple(home: Path, monkey
     assert crystal("sync").code == 0
 
 
+@pytest.mark.slow
 def test_a_database_beyond_repair_is_made_again_from_the_archive(home: Path) -> None:
     folder = home / ".claude" / "projects" / "p"
     folder.mkdir(parents=True)
@@ -77,6 +81,7 @@ def test_a_database_beyond_repair_is_made_again_from_the_archive(home: Path) -> 
     assert json.loads(crystal("search", "basalt", "--json").out)["hits"][0]["text"] == "basalt"
 
 
+@pytest.mark.slow
 def test_who_goes_back_to_the_embedded_model_asks_the_network_no_more(home: Path) -> None:
     folder = home / ".claude" / "projects" / "p"
     folder.mkdir(parents=True)

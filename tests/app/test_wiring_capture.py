@@ -16,6 +16,7 @@ from crystal.capture.engine import Capture, Tally
 from tests.support.capture_machine import line
 
 
+@pytest.mark.slow
 def test_a_note_that_comes_during_a_sweep_is_acted_on_after_it(home: Path) -> None:
     projects = home / ".claude" / "projects" / "-home-dev-quartz"
     projects.mkdir(parents=True)
@@ -36,6 +37,7 @@ def test_a_note_that_comes_during_a_sweep_is_acted_on_after_it(home: Path) -> No
     assert not list((home / ".ldm/memory/spool").glob("*.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
 def test_a_file_that_a_hook_named_through_a_link_is_not_behind(home: Path) -> None:
     projects = home / "real" / "projects" / "-home-dev-quartz"

@@ -79,6 +79,7 @@ def turns(tmp_path: Path) -> Turns:
     return turns
 
 
+@pytest.mark.slow
 def test_nothing_new_loads_what_is_on_the_list(turns: Turns) -> None:
     dataclasses, loaded = turns.work(None)
     assert {name for name in loaded if name.startswith("crystal")} <= NOTHING_NEW
@@ -86,6 +87,7 @@ def test_nothing_new_loads_what_is_on_the_list(turns: Turns) -> None:
     assert dataclasses == 0
 
 
+@pytest.mark.slow
 def test_a_turn_keeps_within_its_budget(turns: Turns) -> None:
     dataclasses, loaded = turns.work("zq1: the answer is in the harbour")
     ours = sorted(name for name in loaded if name.startswith("crystal"))

@@ -44,6 +44,7 @@ def test_the_session_that_the_first_hook_tells_of_keeps_its_first_turn(tmp_path:
     assert machine.texts() == ["hello"]
 
 
+@pytest.mark.slow
 def test_a_torn_last_line_waits_for_its_end(machine: CaptureMachine) -> None:
     path, whole = machine.transcript("s"), line("one") + line("two")
     for cut in range(len(whole) + 1):
@@ -136,6 +137,7 @@ def test_garbage_between_lines_stops_nothing_and_is_archived(machine: CaptureMac
 # -- privacy ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_is_said_while_off_is_never_captured(machine: CaptureMachine) -> None:
     path = machine.transcript("s")
     path.write_bytes(line("before", at=NOW))
@@ -201,6 +203,7 @@ def test_a_private_folder_hides_also_the_lines_that_name_no_folder(machine: Capt
     assert b"hidden" not in archived
 
 
+@pytest.mark.slow
 def test_private_spans_never_reach_disk(machine: CaptureMachine) -> None:
     machine.transcript("s").write_bytes(line("open <private>the hidden part</private> end"))
     machine.capture().sweep()
@@ -249,6 +252,7 @@ def test_what_was_said_before_a_private_note_that_waits_is_kept(machine: Capture
     assert machine.texts() == ["on the record"]
 
 
+@pytest.mark.slow
 def test_notes_of_both_kinds_that_wait_together_are_told_apart(machine: CaptureMachine) -> None:
     from crystal.capture.drain import drain
 

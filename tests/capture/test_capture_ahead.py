@@ -30,6 +30,7 @@ def shout(line: bytes) -> tuple[bytes, dict[str, int]]:
     return (line.replace(b"a", b"AAA"), {"a": line.count(b"a")}) if b"a" in line else (line, {})
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b" ")), min_size=1, max_size=12))
 def test_what_is_packed_and_unpacked_is_what_cleaning_line_by_line_gives(lines):
     raw = b"".join(line + b"\n" for line in lines)

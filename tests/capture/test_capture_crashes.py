@@ -66,6 +66,7 @@ def test_a_crash_at_any_statement_loses_and_doubles_nothing(tmp_path: Path) -> N
         machine.store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("torn", [0.0, 0.3, 0.999, 1.0])
 def test_a_frame_left_by_a_crash_is_written_over(machine: CaptureMachine, torn: float) -> None:
     path = machine.transcript("s")
@@ -86,6 +87,7 @@ def test_a_frame_left_by_a_crash_is_written_over(machine: CaptureMachine, torn: 
     assert machine.texts() == ["one", "two"]
 
 
+@pytest.mark.slow
 def test_an_archive_that_the_store_does_not_know_is_never_cut(machine: CaptureMachine) -> None:
     path = machine.transcript("s")
     path.write_bytes(line("one"))
@@ -132,6 +134,7 @@ operations = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations)
 def test_any_life_of_files_is_captured_once(tmp_path: Path, steps: list[tuple[str, int, str]]) -> None:

@@ -88,6 +88,7 @@ def test_a_summary_of_what_was_private_is_private(machine: CaptureMachine) -> No
     assert SECRET.encode() not in archived(machine)
 
 
+@pytest.mark.slow
 def test_a_file_that_begins_with_bookkeeping_may_become_a_fork(machine: CaptureMachine) -> None:
     said = line(SECRET)
     make_private(machine, "private", said)

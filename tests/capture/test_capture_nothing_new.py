@@ -51,6 +51,7 @@ def test_a_note_that_brings_nothing_is_dropped(machine: CaptureMachine) -> None:
     assert not dropped(machine), "without a note the full run decides"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
@@ -109,6 +110,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_whatever_has_changed_is_for_the_full_run(machine: CaptureMachine, change: object) -> None:
     leave(machine)

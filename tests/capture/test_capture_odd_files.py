@@ -86,6 +86,7 @@ def test_a_note_that_cannot_be_removed_stops_no_other(machine: CaptureMachine) -
     assert [note.is_dir() for note in machine.spool.glob("*.json")] == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 there")
 def test_names_that_are_no_utf8_are_captured_and_proved(machine: CaptureMachine) -> None:
     folder = machine.transcript("x").parent
@@ -100,6 +101,7 @@ def test_names_that_are_no_utf8_are_captured_and_proved(machine: CaptureMachine)
     assert machine.capture().sweep().files == 0
 
 
+@pytest.mark.slow
 def test_a_copy_goes_on_by_itself_when_the_first_file_is_gone(machine: CaptureMachine) -> None:
     first, copy = machine.transcript("s"), machine.transcript("s", "other")
     first.write_bytes(line("one") + line("two"))

@@ -166,6 +166,7 @@ def dead(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Path], None
     over.set()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="names descriptors by /proc")
 @pytest.mark.parametrize("call", ["open", "pread"])
 def test_a_file_that_does_not_answer_is_set_aside_and_tried_again(
@@ -190,6 +191,7 @@ def test_a_file_that_does_not_answer_is_set_aside_and_tried_again(
     assert machine.texts() == ["said in good"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="names descriptors by /proc")
 def test_a_file_that_answers_again_loses_nothing(
     machine: CaptureMachine, dead: Callable[[str, Path], None], monkeypatch: pytest.MonkeyPatch

@@ -85,6 +85,7 @@ def test_a_pause_is_the_users_own_choice_and_comes_first() -> None:
     assert "crystal --on" in describe(state, NOW)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10 * DAY), st.integers(0, 10 * DAY))
 def test_a_hook_is_silent_only_after_a_day_and_later_growth(hook_age: int, growth_age: int) -> None:
     silent = is_silent(now=NOW, last_turn_hook=NOW - hook_age, newest_transcript=NOW - growth_age)
@@ -118,6 +119,7 @@ def reasons() -> list[str]:
     return [one["code"] for one in capture["reasons"]]
 
 
+@pytest.mark.slow
 def test_status_begins_with_how_it_stands_and_ends_with_its_code(claude: Path) -> None:
     done = crystal("status")
     assert (done.code, done.out.splitlines()[0]) == (0, "capturing; last capture just now")
@@ -140,6 +142,7 @@ def test_status_begins_with_how_it_stands_and_ends_with_its_code(claude: Path) -
     assert "NOT capturing" not in crystal("search", "quartz").err
 
 
+@pytest.mark.slow
 def test_the_first_file_that_says_it_decides_over_all_hooks(claude: Path, tmp_path: Path, monkeypatch: Any) -> None:
     project = tmp_path / "project"
     project.mkdir()
@@ -165,6 +168,7 @@ def test_the_first_file_that_says_it_decides_over_all_hooks(claude: Path, tmp_pa
     assert reasons() == ["settings"]
 
 
+@pytest.mark.slow
 def test_an_interpreter_that_is_gone_is_named(claude: Path, tmp_path: Path) -> None:
     file = claude / "settings.json"
     file.write_text(file.read_text().replace(sys.executable, str(tmp_path / "gone" / "python")))
@@ -174,6 +178,7 @@ def test_an_interpreter_that_is_gone_is_named(claude: Path, tmp_path: Path) -> N
     assert reasons() == []
 
 
+@pytest.mark.slow
 def test_the_plugin_alone_is_enough_until_its_folder_is_gone(claude: Path, tmp_path: Path) -> None:
     change(claude / "settings.json", hooks=None, enabledPlugins={"crystal@crystal": True})
     where = [{"scope": "user", "installPath": str(tmp_path / "cache")}]
@@ -189,6 +194,7 @@ def test_the_plugin_alone_is_enough_until_its_folder_is_gone(claude: Path, tmp_p
     assert "claude plugin" not in crystal("uninstall").out
 
 
+@pytest.mark.slow
 def test_a_lock_held_while_notes_wait_is_named_with_its_holder(claude: Path) -> None:
     places = default_paths()
     holding = (
@@ -221,6 +227,7 @@ def test_looking_for_the_holder_never_takes_the_lock(tmp_path: Path) -> None:
     assert lock_holder(path) is None
 
 
+@pytest.mark.slow
 def test_a_database_that_is_gone_is_said_before_the_error(claude: Path) -> None:
     for path in default_paths().data_dir.glob("crystal.db*"):
         path.unlink()
@@ -233,6 +240,7 @@ def test_a_database_that_is_gone_is_said_before_the_error(claude: Path) -> None:
     assert reasons() == []
 
 
+@pytest.mark.slow
 def test_no_hook_for_a_day_although_sessions_went_on(claude: Path) -> None:
     with open_machine() as machine, machine.store.transaction():
         long_ago = machine.now() - 3 * DAY

@@ -51,6 +51,7 @@ def test_a_helper_of_the_client_that_writes_no_transcript_is_not_waited_for(mach
     assert not is_ready(machine.capture(), stop, PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_session_with_much_to_read_keeps_no_other_waiting_beyond_a_segment(
     machine: CaptureMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_session_with_much_to_read_keeps_no_other_waiting_beyond_a_segment(
     machine.assert_sound()
 
 
+@pytest.mark.slow
 def test_a_text_that_was_too_hard_to_examine_is_named_with_what_to_do(machine: CaptureMachine) -> None:
     machine.transcript("s").write_bytes(line("password=hunter2 " * 50_000) + line("kept"))
     machine.note("s", transcript_path=str(machine.transcript("s")))

@@ -77,6 +77,7 @@ def _strange(record: Path) -> None:
     record.write_bytes(record.read_bytes() + b"\n".join(rows) + b"\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", [_torn, _strange])
 def test_what_cannot_be_understood_of_it_costs_nothing_else(record: Path, harm: Callable[[Path], None]) -> None:
     with opened(record) as store:

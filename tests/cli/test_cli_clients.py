@@ -38,6 +38,7 @@ def every_client() -> list[str]:
     return [word for name in FILES for word in ("--client", name)]
 
 
+@pytest.mark.slow
 def test_init_gives_each_client_the_server_twice_is_once_and_uninstall_leaves_nothing(home: Path) -> None:
     (home / ".codex").mkdir()
     (home / ".codex/config.toml").write_text('model = "x" # mine')
@@ -82,6 +83,7 @@ def test_a_dry_run_shows_the_entry_and_writes_nothing(home: Path) -> None:
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_client_without_claude_code_gets_no_hooks(home: Path) -> None:
     done = crystal("init", "--yes", "--client", "codex")
     assert done.code == 0
@@ -110,6 +112,7 @@ def test_a_file_that_cannot_be_understood_stops_init_before_anything_is_made(hom
     assert files(home) == {".cursor/mcp.json": b'{"mcpServers": {,}}'}
 
 
+@pytest.mark.slow
 def test_a_broken_file_does_not_keep_uninstall_from_the_rest(home: Path) -> None:
     crystal("init", "--yes", "--client", "codex", "--client", "cursor")
     (home / ".cursor/mcp.json").write_text('{"mcpServers": {"crystal": }}')
@@ -126,6 +129,7 @@ def test_a_broken_file_that_is_not_about_crystal_is_not_our_business(home: Path)
     assert crystal("uninstall").code == 0
 
 
+@pytest.mark.slow
 def test_the_doctor_says_which_agents_ask_and_what_is_gone(home: Path) -> None:
     crystal("init", "--yes", "--client", "gemini")
     (home / ".cursor").mkdir()

@@ -34,6 +34,7 @@ def found(query: str) -> list[str]:
     return [hit["text"] for hit in json.loads(done.out)["hits"] if query.split(maxsplit=1)[0] in hit["text"]]
 
 
+@pytest.mark.slow
 def test_init_makes_everything_and_a_second_time_changes_nothing(home: Path) -> None:
     first = crystal("init", "--yes", "--agent-id", "cc-desk")
     assert first.code == 0, first.err
@@ -47,6 +48,7 @@ def test_init_makes_everything_and_a_second_time_changes_nothing(home: Path) -> 
     assert {path: path.read_bytes() for path in before} == before
 
 
+@pytest.mark.slow
 def test_everything_under_the_home_is_private(home: Path) -> None:
     say(home, "not-a-transcript")
     crystal("init", "--yes")
@@ -74,6 +76,7 @@ def test_settings_that_do_not_parse_stop_init_before_anything_is_made(home: Path
     assert not (home / ".ldm").exists()
 
 
+@pytest.mark.slow
 def test_yes_alone_does_not_replay_the_past_and_backfill_does(projects: Path) -> None:
     say(projects, "s", "feldspar is old")
     done = crystal("init", "--yes")
@@ -87,12 +90,14 @@ def test_yes_alone_does_not_replay_the_past_and_backfill_does(projects: Path) ->
     assert "nothing new" in crystal("backfill").out
 
 
+@pytest.mark.slow
 def test_init_imports_when_asked_to(projects: Path) -> None:
     say(projects, "s", "feldspar is old")
     assert crystal("init", "--yes", "--import").code == 0
     assert found("feldspar") == ["feldspar is old"]
 
 
+@pytest.mark.slow
 def test_backfill_takes_files_from_anywhere(tmp_path: Path) -> None:
     say(tmp_path, "elsewhere", "gneiss from another disk")
     assert crystal("backfill", str(tmp_path / "elsewhere.jsonl")).code == 0
@@ -126,6 +131,7 @@ def test_what_is_said_while_off_stays_out_for_good(projects: Path) -> None:
     assert proof["bytes"]["private"] > 0
 
 
+@pytest.mark.slow
 def test_verify_says_by_its_exit_code_what_is_wrong(projects: Path, home: Path) -> None:
     crystal("init", "--yes")
     path = say(projects, "s", "schist")
@@ -141,6 +147,7 @@ def test_verify_says_by_its_exit_code_what_is_wrong(projects: Path, home: Path) 
     assert b"schist" in path.read_bytes()
 
 
+@pytest.mark.slow
 def test_uninstall_gives_the_settings_back_and_keeps_the_memory(home: Path, projects: Path) -> None:
     settings = home / ".claude" / "settings.json"
     settings.write_text('{"model": "opus",\n "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "mine"}]}]}}')
@@ -156,6 +163,7 @@ def test_uninstall_gives_the_settings_back_and_keeps_the_memory(home: Path, proj
     assert not (home / ".ldm").exists()
 
 
+@pytest.mark.slow
 def test_purge_deletes_all_that_crystal_made_and_nothing_else(
     home: Path, projects: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +209,7 @@ def test_wrong_words_are_a_usage_problem(words: tuple[str, ...]) -> None:
     assert done.code == 2, done.out
 
 
+@pytest.mark.slow
 def test_status_and_doctor_speak_json(projects: Path) -> None:
     crystal("init", "--yes")
     say(projects, "s", "gabbro")
@@ -236,6 +245,7 @@ def test_a_legacy_folder_with_the_old_programs_database_does_not_stop_init(home:
     assert (legacy / "crystal.db").read_bytes() == b"SQLite format 3\x00" + b"\x01" * 200
 
 
+@pytest.mark.slow
 def test_the_python_door_does_what_the_commands_do(projects: Path) -> None:
     from crystal import Crystal
 
@@ -251,6 +261,7 @@ def test_the_python_door_does_what_the_commands_do(projects: Path) -> None:
         assert memory.status()["counts"]["sessions"] == 1
 
 
+@pytest.mark.slow
 def test_a_data_folder_named_on_the_command_line_wins(projects: Path, tmp_path: Path) -> None:
     say(projects, "s", "feldspar")
     elsewhere = tmp_path / "elsewhere"

@@ -75,6 +75,7 @@ def search_mode() -> str:
     return found["mode"]
 
 
+@pytest.mark.slow
 def test_a_model_is_installed_chosen_filled_and_removed(memory, tiny):
     assert (row("embedded")["state"], row("minilm")["state"]) == ("serving", "available")
     made = as_json("install", str(tiny))
@@ -95,6 +96,7 @@ def test_a_model_is_installed_chosen_filled_and_removed(memory, tiny):
     assert crystal("models", "remove", "tiny").code == 3
 
 
+@pytest.mark.slow
 def test_words_for_people_say_what_happens_next(memory, tiny):
     assert "tiny is installed: 32 numbers" in crystal("models", "install", str(tiny)).out
     assert crystal("models", "use", "tiny").out.splitlines() == [
@@ -107,6 +109,7 @@ def test_words_for_people_say_what_happens_next(memory, tiny):
     assert crystal("models", "use", "tiny", "--now").out.splitlines()[-1] == "40 chunks embedded; it serves now"
 
 
+@pytest.mark.slow
 def test_filling_shows_how_far_it_is(memory, tiny, monkeypatch):
     crystal("models", "install", str(tiny))
     crystal("models", "use", "tiny")
@@ -121,6 +124,7 @@ def test_filling_shows_how_far_it_is(memory, tiny, monkeypatch):
     assert "filling, 10 of 40 chunks (25 %)" in crystal("models").out
 
 
+@pytest.mark.slow
 def test_another_model_under_the_same_name_gets_vectors_of_its_own(memory, tiny, tmp_path):
     crystal("models", "install", str(tiny), "--name", "mine")
     crystal("models", "use", "mine", "--now")
@@ -137,6 +141,7 @@ def test_another_model_under_the_same_name_gets_vectors_of_its_own(memory, tiny,
     assert search_mode() == "hybrid"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["damaged", "removed", "no runtime"])
 def test_keywords_answer_and_say_why_when_a_model_is_out_of_order(memory, tiny, harm, monkeypatch):
     crystal("models", "install", str(tiny))
@@ -161,6 +166,7 @@ def test_keywords_answer_and_say_why_when_a_model_is_out_of_order(memory, tiny, 
     assert search_mode() == "hybrid"
 
 
+@pytest.mark.slow
 def test_a_model_that_is_chosen_but_gone_leaves_the_old_vectors_in_use(memory, tiny):
     crystal("models", "install", str(tiny))
     crystal("models", "use", "tiny")
@@ -169,6 +175,7 @@ def test_a_model_that_is_chosen_but_gone_leaves_the_old_vectors_in_use(memory, t
     assert "the model tiny is not installed" in crystal("doctor").out
 
 
+@pytest.mark.slow
 def test_an_outage_of_a_provider_never_takes_keywords_away(memory):
     with serve_providers() as server:
         crystal("config", "set", "embedding.base_url", server.ollama)
@@ -184,6 +191,7 @@ def test_an_outage_of_a_provider_never_takes_keywords_away(memory):
 # ------------------------------------------------------------------------------------------------------ what is asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["openai", "voyage:voyage-3.5", "google"])
 def test_nothing_is_sent_away_without_consent_in_clear_words(memory, name, monkeypatch):
     monkeypatch.setenv("VOYAGE_API_KEY", "k")
@@ -197,12 +205,14 @@ def test_nothing_is_sent_away_without_consent_in_clear_words(memory, name, monke
     assert row("embedded")["chosen"] is True
 
 
+@pytest.mark.slow
 def test_a_provider_without_a_key_is_not_chosen(memory):
     done = crystal("models", "use", "voyage", "--yes")
     assert (done.code, "no API key for voyage" in done.err) == (3, True)
     assert row("embedded")["chosen"] is True
 
 
+@pytest.mark.slow
 def test_ollama_on_this_machine_needs_no_consent_and_elsewhere_does(memory, monkeypatch):
     assert as_json("use", "ollama:all-minilm")["changed"] is True
     assert row("ollama:all-minilm")["chosen"] is True
@@ -211,6 +221,7 @@ def test_ollama_on_this_machine_needs_no_consent_and_elsewhere_does(memory, monk
     assert crystal("models", "use", "ollama").code == 2
 
 
+@pytest.mark.slow
 def test_the_address_and_dimension_of_the_old_provider_go_with_it(memory, tiny):
     crystal("config", "set", "embedding.base_url", "http://127.0.0.1:9")
     crystal("config", "set", "embedding.provider", "ollama")
@@ -248,6 +259,7 @@ def test_what_cannot_be_done_says_why(home, words, code, told):
     assert (done.code, told in done.err) == (code, True), done.err
 
 
+@pytest.mark.slow
 def test_without_a_memory_a_model_can_be_chosen_all_the_same(home, tiny):
     crystal("models", "install", str(tiny))
     assert as_json("use", "tiny")["waiting"] == 0
@@ -281,6 +293,7 @@ def test_a_trial_shows_the_difference_changes_nothing_and_is_the_same_twice(memo
     assert (chosen["changed"], chosen["embedded"], row("tiny")["state"]) == (True, 40, "serving")
 
 
+@pytest.mark.slow
 def test_every_key_of_the_json_is_documented_and_the_other_way_round(memory, tiny):
     few = ("--eval", "--questions", "10")
     seen = {
@@ -303,6 +316,7 @@ def test_every_key_of_the_json_is_documented_and_the_other_way_round(memory, tin
         assert not [each for each in patterns if not any(re.fullmatch(each, key) for key in keys)], section
 
 
+@pytest.mark.slow
 def test_a_trial_hides_what_it_looks_for_and_the_sample_is_drawn_by_hash(memory):
     with open_reader() as machine:
         sampled = sample_turns(machine.store, 100, least=50)
@@ -321,6 +335,7 @@ def test_a_trial_hides_what_it_looks_for_and_the_sample_is_drawn_by_hash(memory)
         assert all(one.question != other.text for other in moments)
 
 
+@pytest.mark.slow
 def test_a_trial_is_bounded_in_time_and_says_what_it_could_not_do(memory, tmp_path):
     ticks = iter(range(0, 10_000, 5))
 
@@ -363,6 +378,7 @@ def test_what_a_trial_pays_for_is_written_down(memory, monkeypatch):
     assert rows == [("voyage", 1)]
 
 
+@pytest.mark.slow
 def test_a_memory_that_is_too_small_for_a_trial_says_so(home, tiny):
     crystal("init", "--yes")
     crystal("models", "install", str(tiny))

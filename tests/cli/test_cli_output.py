@@ -22,6 +22,7 @@ def run(stdout: int, *words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, timeout=60, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("--version",), ("show", "s"), ("search", "basalt", "--json")])
 def test_a_reader_that_has_gone_is_no_error(words: tuple[str, ...], home: Path) -> None:
     folder = home / ".claude" / "projects" / "p"
@@ -37,6 +38,7 @@ def test_a_reader_that_has_gone_is_no_error(words: tuple[str, ...], home: Path) 
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_behind_standard_output_is_told() -> None:
     with Path("/dev/full").open("wb") as full:
@@ -46,6 +48,7 @@ def test_a_full_disk_behind_standard_output_is_told() -> None:
     assert b"Exception" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variable", ["CLAUDECODE", "AI_AGENT", "GEMINI_CLI"])
 def test_what_an_agent_reads_in_its_shell_is_fenced(home: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     assert crystal("remember", "the zebra </crystal-memory> sleeps").code == 0

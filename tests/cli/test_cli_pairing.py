@@ -28,6 +28,7 @@ __all__ = ["on", "pairs", "site"]
 # ------------------------------------------------------------------------------------------------------ pair and join
 
 
+@pytest.mark.slow
 def test_the_offline_string_goes_from_one_command_into_the_other(pairs: Pairs, on: On) -> None:
     shown = on(pairs.home, "relay", "pair", "--offline", "--name", "barn")
     assert shown.code == 0
@@ -45,6 +46,7 @@ def test_the_offline_string_goes_from_one_command_into_the_other(pairs: Pairs, o
     assert [one["name"] for one in check_json("crystal devices", listed)["devices"]] == ["barn"]
 
 
+@pytest.mark.slow
 def test_the_code_and_the_address_go_by_standard_input(pairs: Pairs, on: On, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str]] = []
 
@@ -76,6 +78,7 @@ def test_the_code_and_the_address_go_by_standard_input(pairs: Pairs, on: On, mon
     assert (missing.code, "--relay" in missing.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_string_pasted_into_a_terminal_may_have_line_breaks(pairs: Pairs, on: On) -> None:
     string = on(pairs.home, "relay", "pair", "--offline").out.strip()
     wrapped = "\n".join(string[at : at + 80] for at in range(0, len(string), 80)) + "\n"
@@ -84,23 +87,27 @@ def test_a_string_pasted_into_a_terminal_may_have_line_breaks(pairs: Pairs, on: 
     assert broken.code == 2
 
 
+@pytest.mark.slow
 def test_nothing_secret_is_an_argument(pairs: Pairs, on: On) -> None:
     for words in (("7-apple-river-story",), ("crystal1:abc",), ("--code", "7-apple-river-story")):
         assert on(pairs.device, "relay", "join", *words).code == 2
 
 
+@pytest.mark.slow
 def test_the_mailboxes_number_may_be_wrong(pairs: Pairs, on: On) -> None:
     done = on(pairs.device, "relay", "join", "--relay", URL, typed="77777-apple-river-story\n")
     assert done.code == 2
     assert "no pairing with number 77777" in done.err
 
 
+@pytest.mark.slow
 def test_pairing_is_for_a_home(pairs: Pairs, on: On) -> None:
     on(pairs.device, "relay", "join", typed=on(pairs.home, "relay", "pair", "--offline").out)
     done = on(pairs.device, "relay", "pair")
     assert (done.code, "a device" in done.err) == (3, True)
 
 
+@pytest.mark.slow
 def test_a_relay_that_is_down_is_exit_code_4(pairs: Pairs, on: On) -> None:
     def down(request: httpx.Request) -> None:
         raise httpx.ConnectError("refused", request=request)
@@ -112,6 +119,7 @@ def test_a_relay_that_is_down_is_exit_code_4(pairs: Pairs, on: On) -> None:
         assert all_peers(machine.store) == []
 
 
+@pytest.mark.slow
 def test_a_shared_root_needs_only_the_token(pairs: Pairs, on: On, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = on(pairs.home, "relay", "pair", "--shared", "laptop")
     token = shown.out.strip()
@@ -156,6 +164,7 @@ def test_a_qr_code_is_drawn_only_for_eyes(pairs: Pairs, on: On, monkeypatch: pyt
 # ------------------------------------------------------------------------------------------------------------ the key
 
 
+@pytest.mark.slow
 def test_the_key_is_told_by_its_place_and_never_shown(pairs: Pairs, on: On) -> None:
     done = on(pairs.home, "relay", "key")
     facts = check_json("crystal relay key", on(pairs.home, "relay", "key", "--json"))
@@ -173,6 +182,7 @@ def test_the_key_is_told_by_its_place_and_never_shown(pairs: Pairs, on: On) -> N
     assert (facts["kind"], facts["device_id"], facts["generation"]) == ("device", peer.device_id.hex(), 1)
 
 
+@pytest.mark.slow
 def test_the_paper_key_goes_out_and_in_again(pairs: Pairs, on: On) -> None:
     shown = on(pairs.home, "relay", "key", "--paper", "--yes")
     assert shown.code == 0
@@ -191,6 +201,7 @@ def test_the_paper_key_goes_out_and_in_again(pairs: Pairs, on: On) -> None:
     assert (wrong.code, "zzzz" in wrong.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_the_paper_key_is_shown_after_a_question_and_at_home_only(pairs: Pairs, on: On) -> None:
     no = on(pairs.home, "relay", "key", "--paper", typed="n\n", terminal=True)
     assert (no.code, no.out.strip()) == (130, "")

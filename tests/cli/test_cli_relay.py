@@ -23,6 +23,7 @@ __all__ = ["on", "pairs", "site"]
 # ------------------------------------------------------------------------------------------------------ poll and sync
 
 
+@pytest.mark.slow
 def test_poll_and_sync_say_what_they_did(pairs: Pairs, on: On) -> None:
     joined(pairs)
     assert on(pairs.home, "relay", "poll").out == "nothing new\n"
@@ -35,6 +36,7 @@ def test_poll_and_sync_say_what_they_did(pairs: Pairs, on: On) -> None:
     assert on(pairs.home, "relay", "poll", "--quiet").out == ""
 
 
+@pytest.mark.slow
 def test_each_command_is_for_its_own_machine(pairs: Pairs, on: On) -> None:
     joined(pairs)
     other = on(pairs.home, "relay", "sync")
@@ -44,6 +46,7 @@ def test_each_command_is_for_its_own_machine(pairs: Pairs, on: On) -> None:
     assert on(pairs.device, "relay", "skip", "laptop", "1", "--yes").code == 3
 
 
+@pytest.mark.slow
 def test_a_delivery_that_fails_is_exit_code_4(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note")
@@ -61,6 +64,7 @@ def test_a_delivery_that_fails_is_exit_code_4(pairs: Pairs, on: On) -> None:
     assert check_json("crystal relay status", on(pairs.device, "relay", "status", "--json"))["outbox"]["unsent"] == 1
 
 
+@pytest.mark.slow
 def test_watching_goes_on_through_an_outage_and_ends_with_ctrl_c(
     pairs: Pairs, on: On, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +93,7 @@ def test_watching_goes_on_through_an_outage_and_ends_with_ctrl_c(
     assert "answers again" in done.err
 
 
+@pytest.mark.slow
 def test_a_device_that_watches_sends_what_is_captured_meanwhile(
     pairs: Pairs, on: On, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +116,7 @@ def test_a_device_that_watches_sends_what_is_captured_meanwhile(
     assert "1 blob sent" in done.out
 
 
+@pytest.mark.slow
 def test_a_revoked_device_learns_that_it_is_refused(pairs: Pairs, on: On) -> None:
     joined(pairs)
     assert on(pairs.home, "devices", "revoke", "laptop", "--yes").code == 0
@@ -120,6 +126,7 @@ def test_a_revoked_device_learns_that_it_is_refused(pairs: Pairs, on: On) -> Non
     assert (told["reachable"], "401" in told["problem"]) == (True, True)
 
 
+@pytest.mark.slow
 def test_the_timer_of_the_poll_is_for_a_home(pairs: Pairs, on: On) -> None:
     joined(pairs)
     done = on(pairs.device, "relay", "poll", "--install-timer")
@@ -129,6 +136,7 @@ def test_the_timer_of_the_poll_is_for_a_home(pairs: Pairs, on: On) -> None:
 # ---------------------------------------------------------------------------------------------------- status and skip
 
 
+@pytest.mark.slow
 def test_status_of_a_machine_that_keeps_to_itself(pairs: Pairs, on: On) -> None:
     with pairs.device.open():
         pass
@@ -137,6 +145,7 @@ def test_status_of_a_machine_that_keeps_to_itself(pairs: Pairs, on: On) -> None:
     assert check_json("crystal relay status", on(pairs.device, "relay", "status", "--json"))["ok"] is True
 
 
+@pytest.mark.slow
 def test_status_tells_what_waits_on_both_sides(pairs: Pairs, on: On) -> None:
     joined(pairs)
     assert on(pairs.device, "relay", "status").code == 0
@@ -167,6 +176,7 @@ def forge(pairs: Pairs, seq: int) -> None:
     pairs.home_way.after = change
 
 
+@pytest.mark.slow
 def test_a_forged_blob_stands_in_the_way_until_it_is_skipped_on_record(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note", "note", "note", "note")
@@ -203,6 +213,7 @@ def test_a_forged_blob_stands_in_the_way_until_it_is_skipped_on_record(pairs: Pa
     assert waiting(pairs) == 0
 
 
+@pytest.mark.slow
 def test_a_receipt_right_after_a_skip_takes_nothing_from_the_device(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note", "note")
@@ -224,6 +235,7 @@ def test_a_receipt_right_after_a_skip_takes_nothing_from_the_device(pairs: Pairs
     assert (waiting(pairs), in_stream(pairs).last_seq) == (0, 3)
 
 
+@pytest.mark.slow
 def test_what_the_device_did_seal_keeps_the_chain_when_it_is_skipped(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note", "of a kind that nobody knows", "note")
@@ -237,6 +249,7 @@ def test_what_the_device_did_seal_keeps_the_chain_when_it_is_skipped(pairs: Pair
     assert in_stream(pairs).last_seq == 3
 
 
+@pytest.mark.slow
 def test_after_a_skip_only_the_next_blob_may_name_any_predecessor(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note", "note", "note", "note")
@@ -261,6 +274,7 @@ def test_after_a_skip_only_the_next_blob_may_name_any_predecessor(pairs: Pairs, 
     assert on(pairs.home, "relay", "status").code == 5
 
 
+@pytest.mark.slow
 def test_a_number_that_never_came_can_be_skipped(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note", "note", "note")
@@ -290,6 +304,7 @@ def test_a_number_that_never_came_can_be_skipped(pairs: Pairs, on: On) -> None:
     assert (in_stream(pairs).state, in_stream(pairs).last_seq) == ("ok", 3)
 
 
+@pytest.mark.slow
 def test_blobs_of_a_revoked_device_are_counted_and_not_fetched(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note")
@@ -313,6 +328,7 @@ def test_blobs_of_a_revoked_device_are_counted_and_not_fetched(pairs: Pairs, on:
 # ------------------------------------------------------------------------------------------------------------ a timer
 
 
+@pytest.mark.slow
 def test_the_timer_of_the_poll_is_another_than_that_of_the_sweep(
     pairs: Pairs, on: On, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

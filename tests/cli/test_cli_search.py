@@ -114,6 +114,7 @@ def test_without_a_memory_the_exit_code_is_3(home, run):
     assert "crystal init" in err
 
 
+@pytest.mark.slow
 def test_a_question_may_hold_anything(store, run):
     add_turn(store, "hello AND (world")
     for query in ("hello AND (", '"hello', "hello*", "col:hello", "hel\x00lo", "\udce4hello", "a" * 100_000):
@@ -122,6 +123,7 @@ def test_a_question_may_hold_anything(store, run):
         assert json.loads(out)["schema"] == 1
 
 
+@pytest.mark.slow
 def test_every_filter_reaches_the_search(store, run):
     uuid = add_turn(store, "needle", session="s1", role="assistant", ts=NOW - 2 * DAY, project="/code/shop", branch="b1",
                     agent="cc-a", device="laptop")  # fmt: skip
@@ -246,6 +248,7 @@ def test_people_see_who_when_where_and_how_to_open_it(store, run):
     assert ESCAPE not in out
 
 
+@pytest.mark.slow
 def test_stored_text_cannot_speak_to_the_terminal(store, run):
     evil = "needle \x1b[2J\x1b]0;title\x07 \x9b31m \u202eevil\u2066 \r overwritten \x08\x7f"
     uuid = add_turn(

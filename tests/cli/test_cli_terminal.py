@@ -43,6 +43,7 @@ def test_a_place_of_the_last_search_is_a_hit(tmp_path):
         last_search.named_by_place(tmp_path, "@1")
 
 
+@pytest.mark.slow
 def test_a_search_whose_output_is_cut_has_places_too(home, monkeypatch):
     crystal("init", "--yes")
     crystal("remember", "we deploy on Fridays")
@@ -83,6 +84,7 @@ def test_the_list_of_hits_is_private_and_need_not_be_written(tmp_path):
     last_search.remember_hits(tmp_path / "gone", ["h1"])
 
 
+@pytest.mark.slow
 def test_show_opens_the_hit_at_a_place(home):
     crystal("init", "--yes")
     crystal("remember", "the lift is out of order")
@@ -112,6 +114,7 @@ def test_a_pager_is_used_on_a_terminal_only_and_if_it_is_there():
         assert pager_command(env, Terminal()) is None, env
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pager", "code", "expected"),
     [
@@ -165,6 +168,7 @@ def test_items_are_wrapped_between_words_on_a_terminal_and_whole_elsewhere(capsy
 # ------------------------------------------------------------------------------------------------------------ guesses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
@@ -196,6 +200,7 @@ def test_a_completion_script_is_printed(shell):
     assert "_CRYSTAL_COMPLETE=complete_" + shell in done.out
 
 
+@pytest.mark.slow
 def test_the_shell_is_told_commands_and_options(home):
     def complete(words: str, at: int) -> list[str]:
         env = {**os.environ, "_CRYSTAL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(at)}

@@ -116,6 +116,7 @@ def test_keys_are_told_but_never_shown(run: Run, home: Path, monkeypatch: pytest
     assert "tiny" not in told
 
 
+@pytest.mark.slow
 def test_the_keyring_and_the_command_are_asked_only_for_a_key_that_is_used(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

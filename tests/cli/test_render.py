@@ -53,6 +53,7 @@ def test_the_words_that_answer_are_found_in_the_text(store, query, text, words):
     assert marked(store, query, text) == words
 
 
+@pytest.mark.slow
 @given(query=st.text(max_size=30), text=st.text(max_size=200))
 def test_spans_are_in_order_inside_the_text_and_apart(store, query, text):
     last = 0
@@ -92,6 +93,7 @@ def test_a_text_without_matches_is_shown_from_its_beginning():
     assert lines[-1].endswith(" …")
 
 
+@pytest.mark.slow
 @given(text=st.text(max_size=400), width=st.integers(20, 100), data=st.data())
 def test_lines_are_never_wider_than_the_terminal_nor_harmful(text, width, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8, unique=True)))
@@ -104,6 +106,7 @@ def test_lines_are_never_wider_than_the_terminal_nor_harmful(text, width, data):
         assert "\n" not in line
 
 
+@pytest.mark.slow
 @given(text=st.text(max_size=300), data=st.data())
 def test_a_short_text_loses_no_word(text, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=4, unique=True)))

@@ -19,16 +19,19 @@ def _memory(home: Path) -> None:
     assert crystal("init", "--yes", "--import").code == 0
 
 
+@pytest.mark.slow
 def test_the_beginning_of_a_known_id_closes_that_session() -> None:
     assert PRICES in crystal("--off", "--session", PRICES[:6]).out
     assert PRICES not in crystal("--on", "--session", PRICES[:6]).out
 
 
+@pytest.mark.slow
 def test_a_whole_id_may_be_of_a_session_that_is_still_to_come() -> None:
     assert STRANGER in crystal("--off", "--session", STRANGER).out
     assert STRANGER not in crystal("--on", "--session", STRANGER).out
 
 
+@pytest.mark.slow
 def test_what_names_no_session_is_refused() -> None:
     for switch in ("--off", "--on"):
         done = crystal(switch, "--session", "my secret session")

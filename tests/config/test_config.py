@@ -346,6 +346,7 @@ def test_misspelt_variables_are_noticed() -> None:
     assert list(unknown_variables(env)) == [("CRYSTAL_EMBEDING_PROVIDER", "CRYSTAL_EMBEDDING_PROVIDER")]
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from([s.variable for s in SETTINGS.values()]), st.text(max_size=20), max_size=4))
 def test_whatever_the_variables_hold_there_is_a_config_or_a_clear_refusal(env: dict[str, str]) -> None:
     problem = None

@@ -178,6 +178,7 @@ def documents(draw: st.DrawFn) -> str:
     return end.join(lines) + draw(st.sampled_from(["", end]))
 
 
+@pytest.mark.slow
 @given(documents(), st.sampled_from([("search.limit", 7), ("embedding.provider", "none"), ("agent_id", "a#b=c")]))
 def test_any_file_is_edited_into_itself_with_one_key_changed(text: str, change: tuple[str, Any]) -> None:
     before = parse(text, FILE)
@@ -197,6 +198,7 @@ def test_any_file_is_edited_into_itself_with_one_key_changed(text: str, change: 
     assert was_there or all(line in left for line in kept)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60))
 def test_any_text_is_edited_or_refused_as_no_toml(text: str) -> None:
     if parse_fragment(text) is None:
@@ -252,6 +254,7 @@ def test_a_misspelt_key_can_be_taken_out(file: Path) -> None:
         unset_value(file, "serch.limit")
 
 
+@pytest.mark.slow
 def test_settings_written_at_once_are_all_kept(home: Path) -> None:
     code = "import sys; from pathlib import Path; from crystal.config.edit import set_value; set_value(Path(sys.argv[1]), *sys.argv[2:])"
     pairs = [("search.limit", "7"), ("agent_id", "a"), ("redact.enabled", "off"), ("summary.mode", "llm")]

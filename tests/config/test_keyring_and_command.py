@@ -39,32 +39,35 @@ def keyring_module(folder: Path, body: str) -> str:
 def ask_keyring(home: Path, body: str) -> subprocess.CompletedProcess[str]:
     code = (
         "from crystal.credentials.api_keys import read_keyring\n"
-        "from crystal.errors import NotConfigured\n"
+        "from crystal.errors import NotConfiguredError\n"
         "try: print(read_keyring('crystal', 'openai'))\n"
-        "except NotConfigured as error: print('NotConfigured:', error.message, '|', error.hint)\n"
+        "except NotConfiguredError as error: print('NotConfiguredError:', error.message, '|', error.hint)\n"
     )
     env = {**os.environ, "PYTHONPATH": keyring_module(home, body), "PYTHON_KEYRING_BACKEND": "backend_of_test.Ours"}
     return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
 
 
+@pytest.mark.slow
 def test_the_keyring_is_asked_for_service_and_provider(home: Path) -> None:
     pytest.importorskip("keyring")
     assert ask_keyring(home, "return f'{service}:{name}'").stdout == "crystal:openai\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", ["return None", "raise errors.NoKeyringError('none')"])
 def test_a_keyring_without_the_key_has_none(body: str, home: Path) -> None:
     pytest.importorskip("keyring")
     assert ask_keyring(home, body).stdout == "None\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "failure", ["errors.KeyringLocked('sk-inside')", "errors.InitError('x')", "OSError('dbus')", "Exception('plug-in')"]
 )
 def test_a_keyring_that_fails_is_an_error_that_shows_nothing_of_it(failure: str, home: Path) -> None:
     pytest.importorskip("keyring")
     said = ask_keyring(home, f"raise {failure}").stdout
-    assert said.startswith("NotConfigured: the system's keyring failed (")
+    assert said.startswith("NotConfiguredError: the system's keyring failed (")
     assert "credentials.keyring false" in said
     assert "sk-inside" not in said
 
@@ -141,6 +144,7 @@ def test_a_command_that_prints_no_key_is_named(body: str, home: Path) -> None:
         run(home, body)
 
 
+@pytest.mark.slow
 def test_a_command_that_takes_too_long_is_ended(home: Path) -> None:
     begin = time.monotonic()
     with pytest.raises(NotConfiguredError, match=r"did not end within 0\.3 seconds"):

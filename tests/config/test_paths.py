@@ -356,6 +356,7 @@ def test_a_bad_agent_id_never_reaches_the_register(places: Places) -> None:
     assert not places.ldm_home.exists()
 
 
+@pytest.mark.slow
 def test_agents_registered_at_once_are_all_kept(places: Places) -> None:
     code = (
         "import sys; from pathlib import Path; from crystal.config.paths import *;"

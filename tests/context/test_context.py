@@ -59,6 +59,7 @@ def test_this_project_comes_first_then_keys_preferences_and_what_is_new() -> Non
     assert [int(one.memory.id[-1]) for one in rank(told)] == [6, 5, 4, 3, 2, 7, 1]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.text(max_size=500), st.booleans(), st.sampled_from([None, "key", "鍵" * 40])), max_size=40),
@@ -140,6 +141,7 @@ def test_projects_are_the_same_by_folder_repository_or_address_and_by_name_betwe
         assert is_same_project(here, other, same_machine=False) is alike
 
 
+@pytest.mark.slow
 def test_a_session_hears_of_its_project_and_of_what_holds_everywhere(machine: Machine) -> None:
     say(machine, "s1", line("fix the login, please. It fails."), line("done", role="assistant"))
     remember(machine, "the port is 8080", project=QUARTZ)
@@ -162,6 +164,7 @@ def test_a_session_hears_of_its_project_and_of_what_holds_everywhere(machine: Ma
     assert "login" not in there
 
 
+@pytest.mark.slow
 def test_no_title_and_no_word_of_tools_agents_or_the_client_is_told(machine: Machine) -> None:
     result = [{"type": "tool_result", "tool_use_id": "t", "content": "LEAK of a tool"}]
     say(
@@ -184,6 +187,7 @@ def test_no_title_and_no_word_of_tools_agents_or_the_client_is_told(machine: Mac
     assert text.count("session ") == 1
 
 
+@pytest.mark.slow
 def test_it_goes_with_the_setting_with_capture_and_for_private_folders(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +228,7 @@ def test_what_did_not_change_is_not_written_again(machine: Machine) -> None:
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
 
 
+@pytest.mark.slow
 def test_a_system_that_refuses_is_a_problem_and_not_an_error(machine: Machine) -> None:
     (machine.places.data_dir / "context").write_text("in the way")
     remember(machine, "tabs")
@@ -234,6 +239,7 @@ def test_a_system_that_refuses_is_a_problem_and_not_an_error(machine: Machine) -
     assert problems.find_problem(machine.store, "context") is None
 
 
+@pytest.mark.slow
 def test_home_and_this_machine_are_told_of_together(machine: Machine) -> None:
     say(machine, "s1", line("fix the login"))
     own = remember(machine, "known here as well", project=QUARTZ)
@@ -252,6 +258,7 @@ def test_home_and_this_machine_are_told_of_together(machine: Machine) -> None:
     assert "fix the login" in text
 
 
+@pytest.mark.slow
 def test_what_was_told_gets_into_the_log_and_is_not_told_again(machine: Machine) -> None:
     kept = remember(machine, "tabs")
     assert told(machine, session="s9")
@@ -273,6 +280,7 @@ def test_what_was_told_gets_into_the_log_and_is_not_told_again(machine: Machine)
 # --- the command
 
 
+@pytest.mark.slow
 def test_the_command_shows_what_and_why(machine: Machine, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     folder = home / "shop"
     folder.mkdir()

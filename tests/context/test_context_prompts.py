@@ -43,6 +43,7 @@ def remembered(machine: Machine) -> list[tuple[str, str | None, str, str | None]
     return [(one.text, one.cwd, one.source, one.session_id) for one in memories.all_memories(machine.store)]
 
 
+@pytest.mark.slow
 def test_a_prompt_that_asks_is_a_memory_of_its_project_at_once(machine: Machine) -> None:
     ask(machine, "Remember: we deploy\n\non Fridays\n")
     ask(machine, "记住：所有提交都要签名")
@@ -53,6 +54,7 @@ def test_a_prompt_that_asks_is_a_memory_of_its_project_at_once(machine: Machine)
     assert list(machine.places.spool.glob("*.json")) == []
 
 
+@pytest.mark.slow
 def test_two_hooks_and_a_second_time_make_one_memory(machine: Machine) -> None:
     first = ask(machine, "remember everywhere: tabs", times=2)
     second = ask(machine, "remember everywhere: tabs", session="s2")
@@ -65,6 +67,7 @@ def test_two_hooks_and_a_second_time_make_one_memory(machine: Machine) -> None:
     assert machine.store.rows("SELECT key FROM meta WHERE value = ?", (one.id,)) == []
 
 
+@pytest.mark.slow
 def test_the_id_that_the_user_was_told_is_the_memorys_also_when_the_note_is_read_twice(machine: Machine) -> None:
     ident = ask(machine, "remember: tabs")
     edit(machine, ident, text="spaces")
@@ -72,6 +75,7 @@ def test_the_id_that_the_user_was_told_is_the_memorys_also_when_the_note_is_read
     assert [(one.id, one.text) for one in memories.all_memories(machine.store)] == [(ident, "spaces")]
 
 
+@pytest.mark.slow
 def test_where_something_may_be_private_the_hook_is_told(machine: Machine) -> None:
     mark = machine.places.data_dir / "private"
     for change, is_there in ((lambda: turn_off(machine, None), True), (lambda: turn_on(machine, None), False)):
@@ -81,6 +85,7 @@ def test_where_something_may_be_private_the_hook_is_told(machine: Machine) -> No
     assert mark.exists()
 
 
+@pytest.mark.slow
 def test_secrets_and_private_spans_are_taken_out_first(machine: Machine) -> None:
     ask(machine, "remember: DB_PASSWORD=hunter2 of <private>Ada Lovelace</private> is old")
     ((text, *_),) = remembered(machine)
@@ -92,11 +97,13 @@ def test_secrets_and_private_spans_are_taken_out_first(machine: Machine) -> None
     assert list(machine.places.spool.glob("*.json")) == []
 
 
+@pytest.mark.slow
 def test_a_character_that_no_text_has_loses_nothing_else(machine: Machine) -> None:
     ask(machine, "remember: tabs \0 and \ud83d spaces")
     assert [text for text, *_ in remembered(machine)] == ["tabs \ufffd and ? spaces"]
 
 
+@pytest.mark.slow
 def test_what_is_too_long_is_said_and_not_kept(machine: Machine) -> None:
     ask(machine, "remember: " + "long words " * 1000)
     assert remembered(machine) == []
@@ -107,6 +114,7 @@ def test_what_is_too_long_is_said_and_not_kept(machine: Machine) -> None:
     assert problems.find_problem(machine.store, "remember") is None
 
 
+@pytest.mark.slow
 def test_nothing_is_remembered_where_nothing_is_kept(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = "0b7d2a4e-6d0a-4c55-9e5f-0d1c2b3a4f50"
     turn_off(machine, closed)
@@ -125,6 +133,7 @@ def test_nothing_is_remembered_where_nothing_is_kept(machine: Machine, monkeypat
     assert [text for text, *_ in remembered(machine)] == ["f"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [5, {}, {"words": 3, "length": 1}, {"words": "x", "length": "1"}, {"length": True}])
 def test_a_note_that_was_tampered_with_stores_nothing(machine: Machine, asked: object) -> None:
     machine.places.spool.mkdir(parents=True)
@@ -135,6 +144,7 @@ def test_a_note_that_was_tampered_with_stores_nothing(machine: Machine, asked: o
     assert list(machine.places.spool.glob("*.json")) == []
 
 
+@pytest.mark.slow
 def test_setting_it_makes_it_ready_at_once(home: Path) -> None:
     with open_machine() as machine:
         remember(machine, "tabs")
@@ -148,6 +158,7 @@ def test_setting_it_makes_it_ready_at_once(home: Path) -> None:
         assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_what_is_forgotten_is_told_no_more_at_once(machine: Machine) -> None:
     say(machine, "s1", line("fix the slate roof"))
     say(machine, "s2", line("paint the door"))

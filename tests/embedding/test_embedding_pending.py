@@ -360,6 +360,7 @@ def test_killed_at_any_statement_and_run_again_nothing_is_lost_or_doubled(tmp_pa
     assert statement > 30
 
 
+@pytest.mark.slow
 def test_a_hook_with_nothing_new_loads_no_model_and_no_numpy(tmp_path: Path):
     code = (
         "import sys; from pathlib import Path; from crystal.store import Store\n"

@@ -50,6 +50,7 @@ def numbers(held: bytes) -> list[float]:
 # ------------------------------------------------------------------------------------------------- what is asked
 
 
+@pytest.mark.slow
 @every_provider
 def test_documents_come_back_in_order_as_unit_vectors_of_the_usual_dimension(providers, provider):  # noqa: F811
     texts = [f"text {n}" for n in range(5)]
@@ -77,6 +78,7 @@ def test_a_question_is_embedded_as_a_question(providers, provider, text, purpose
     assert numbers(made) == pytest.approx(server.vector(text, USUAL[provider], purpose), abs=1e-5)
 
 
+@pytest.mark.slow
 @every_provider
 def test_many_texts_go_in_several_requests_and_no_texts_in_none(providers, provider):  # noqa: F811
     asked = embedder(providers, provider, dimension=8)
@@ -186,6 +188,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.slow
 @every_provider
 @pytest.mark.parametrize("case", FAILURES)
 def test_every_failure_becomes_the_error_that_says_what_to_do(providers, provider, case, monkeypatch):  # noqa: F811
@@ -252,6 +255,7 @@ def test_an_address_that_is_none_is_a_clear_error(provider, url):
         make_embedder(provider, base_url=url, key=KEY).embed_query("x")
 
 
+@pytest.mark.slow
 def test_nobody_waits_long_for_the_vector_of_a_question(providers, monkeypatch):  # noqa: F811
     monkeypatch.setattr("crystal.embedding.remote.QUERY_SECONDS", 0.3)
     providers.fail_next(server.slow)
@@ -292,6 +296,7 @@ def test_addresses_are_shown_without_user_password_and_query():
 # --------------------------------------------------------------------------------------------------------- numbers
 
 
+@pytest.mark.slow
 @example([5e-324, 5e-324])
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True) | st.integers(), min_size=1, max_size=6))
 def test_any_numbers_become_a_unit_vector_or_a_wrong_answer(given_numbers):
@@ -308,6 +313,7 @@ def test_zeros_become_a_unit_vector_that_points_nowhere_in_particular():
     assert numbers(unit_vector([5e-324, 0], 2, "m")) == [1, 0]
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(exclude_categories=[]), max_size=50))
 def test_any_text_can_be_sent(text):
     sent = sendable(text)
@@ -365,6 +371,7 @@ def test_a_key_that_cannot_be_fetched_is_a_recorded_problem(tmp_path: Path):
 # -------------------------------------------------------------------------------------------------- with the queue
 
 
+@pytest.mark.slow
 @every_provider
 def test_the_queue_survives_an_outage_and_heals_by_itself(providers, provider, tmp_path: Path):  # noqa: F811
     with open_store(tmp_path) as store:
@@ -383,6 +390,7 @@ def test_the_queue_survives_an_outage_and_heals_by_itself(providers, provider, t
         assert len(vectors.nearest(store, vectors.serving_generation(store).id, query, 5)) == 1
 
 
+@pytest.mark.slow
 def test_a_text_longer_than_the_model_takes_is_embedded_by_its_beginning(providers, tmp_path: Path):  # noqa: F811
     with open_store(tmp_path) as store:
         add_chunk(store, "long " * 20_000)

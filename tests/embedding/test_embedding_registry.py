@@ -62,6 +62,7 @@ def test_there_is_no_second_list_of_providers() -> None:
     assert named == {"crystal/config/providers.py"}
 
 
+@pytest.mark.slow
 def test_the_default_model_loads_no_package_of_the_others() -> None:
     code = (
         "import sys\nfrom crystal.embedding import make_embedder\nmade = make_embedder('embedded')\n"

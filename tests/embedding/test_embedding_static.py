@@ -47,11 +47,13 @@ def test_tokens_are_those_of_the_reference(words, text, ids):
     assert words.encode(text) == ids  # and again, from the words remembered
 
 
+@pytest.mark.slow
 @given(any_text, any_text)
 def test_any_text_has_tokens_and_white_space_separates(words, one, other):
     assert words.encode(f"{one}\n{other}") == words.encode(one) + words.encode(other)
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(codec="ascii"), max_size=60))
 def test_the_short_way_for_plain_text_gives_what_the_long_way_gives(words, text):
     assert words.encode(text) == words.encode(text + " é")[:-1]
@@ -114,12 +116,14 @@ def test_a_paraphrase_is_nearer_than_every_unrelated_text(embedder):
         assert near > far, (question, near, far)
 
 
+@pytest.mark.slow
 @given(any_text | st.lists(st.sampled_from(["deploy", "giraffe", "the", "E1234", "漢", "x" * 120])).map(" ".join))
 def test_a_few_texts_get_the_same_vectors_without_numpy(text):
     small, whole = array("f", small_static_model().vector(text)), static_model().vector(text).tolist()
     assert max(abs(a - b) for a, b in zip(small, whole, strict=True)) < 1e-6
 
 
+@pytest.mark.slow
 def test_a_few_texts_do_not_load_numpy_and_many_do():
     program = (
         "import sys; from crystal.embedding.embedded import StaticEmbedder, FEW_CHARACTERS as few\n"
@@ -167,6 +171,7 @@ def test_the_package_stays_small_and_tells_licence_and_origin():
     assert held == "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
 
 
+@pytest.mark.slow
 def test_it_runs_on_numpy_alone():
     code = (
         "import sys\nfrom crystal.embedding import make_embedder\n"

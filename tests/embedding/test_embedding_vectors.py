@@ -234,6 +234,7 @@ def test_equal_vectors_come_in_the_order_of_their_ids(store: Store):
 numbers = st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3).filter(lambda v: sum(x * x for x in v) > 1e-3)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.lists(numbers, min_size=1, max_size=12), numbers)
 def test_the_score_is_the_cosine_and_the_order_is_that_of_an_exact_search(tmp_path_factory, many, query):

@@ -60,6 +60,7 @@ def vector(held: bytes) -> np.ndarray:
     return np.frombuffer(held, "<f4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "weights", "least"), [("whole", "float32", 0.99999), ("tiny", "int8", 0.98)])
 def test_the_graph_gives_what_the_definition_of_the_network_gives(home, name, weights, least):
     embedder = LocalEmbedder(home, name, 1)
@@ -71,6 +72,7 @@ def test_the_graph_gives_what_the_definition_of_the_network_gives(home, name, we
         assert np.isclose(np.linalg.norm(vector(made)), 1, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny", "whole"])
 def test_a_vector_does_not_depend_on_the_texts_beside_it(home, name):
     embedder = LocalEmbedder(home, name, 1)
@@ -105,6 +107,7 @@ def test_both_kinds_of_embedders_give_vectors_of_tokens_in_the_same_form(home):
         other.token_vectors(["x"])
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(st.characters(exclude_categories=[]), max_size=80), max_size=5))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_texts_have_unit_vectors_in_order(small, texts):
@@ -115,6 +118,7 @@ def test_any_texts_have_unit_vectors_in_order(small, texts):
         assert np.allclose(vector(each), vector(small.embed_query(text)), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_endless_texts_are_cut_and_batches_are_bounded_by_tokens(small, monkeypatch):
     sizes = []
     real = small.encoder.session.run
@@ -166,6 +170,7 @@ def test_a_missing_package_says_which_extra_has_it(tmp_path, home, monkeypatch):
 # ------------------------------------------------------------------------------------------------------- folders
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["model.onnx", "onnx/model.onnx"])
 def test_graph_and_tokenizer_alone_are_a_model(tmp_path, home, place):
     source = write_tiny(tmp_path / "source")
@@ -178,6 +183,7 @@ def test_graph_and_tokenizer_alone_are_a_model(tmp_path, home, place):
     assert np.allclose(vector(made), vector(LocalEmbedder(home, "whole", 1).embed_query(TEXTS[0])), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_graph_that_came_with_8_bits_is_preferred_and_taken_as_it_is(tmp_path, home):
     source = write_tiny(tmp_path / "source")
     (source / "model_quantized.onnx").write_bytes((home / "tiny" / "model.onnx").read_bytes())
@@ -186,6 +192,7 @@ def test_a_graph_that_came_with_8_bits_is_preferred_and_taken_as_it_is(tmp_path,
     assert install(tmp_path, source, "whole", is_int8=False).weights == "float32"
 
 
+@pytest.mark.slow
 def test_weights_stay_whole_where_8_bits_change_the_vectors_too_much(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "MIN_COSINE", 1.1)
     found = install(tmp_path, write_tiny(tmp_path / "source"))
@@ -194,11 +201,13 @@ def test_weights_stay_whole_where_8_bits_change_the_vectors_too_much(tmp_path, m
     assert sorted(found.files) == ["model.onnx", "tokenizer.json"]
 
 
+@pytest.mark.slow
 def test_two_installations_of_the_same_files_have_the_same_digest_wherever_they_are(tmp_path):
     source = write_tiny(tmp_path / "source")
     assert install(tmp_path / "a", source).digest == install(tmp_path / "b", source).digest
 
 
+@pytest.mark.slow
 def test_pooling_prefixes_and_length_are_read_from_the_folder_and_can_be_said(tmp_path):
     source = write_tiny(tmp_path / "source")
     (source / "1_Pooling").mkdir()
@@ -266,6 +275,7 @@ def test_a_folder_that_is_no_model_is_refused_with_the_reason_and_leaves_nothing
     assert list((tmp_path / "models").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_odd_pooling_is_refused_and_a_ready_graph_that_is_garbage_too(tmp_path):
     source = write_tiny(tmp_path / "source")
     (source / "1_Pooling").mkdir()
@@ -275,6 +285,7 @@ def test_an_odd_pooling_is_refused_and_a_ready_graph_that_is_garbage_too(tmp_pat
     assert install(tmp_path, source, pooling="mean").pooling == "mean"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "pooling"),
     [
@@ -324,6 +335,7 @@ def test_what_is_installed_is_for_its_owner_alone_and_whole(tmp_path):
     assert list(installed_models(folder.parent)) == [found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "harm",
     [
@@ -350,6 +362,7 @@ def test_a_damaged_model_says_so_and_is_mended_by_installing_it_again(tmp_path, 
     LocalEmbedder(home, "tiny", 1).embed_query("the")
 
 
+@pytest.mark.slow
 def test_installing_twice_is_harmless_and_another_model_takes_no_name_that_is_taken(tmp_path):
     first = install(tmp_path, write_tiny(tmp_path / "source"))
     assert install(tmp_path, write_tiny(tmp_path / "source")) == first

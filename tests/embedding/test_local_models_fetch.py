@@ -57,6 +57,7 @@ def sha256_of(hub: FakeHub, name: str) -> str:
     return hashlib.sha256(hub.files[REPOSITORY, name]).hexdigest()
 
 
+@pytest.mark.slow
 def test_only_what_is_needed_is_fetched_of_one_commit_and_works_offline_afterwards(tmp_path, hub):
     found = install(tmp_path, hub)
     assert found.origin == f"{REPOSITORY} at {hub.url}, commit {COMMIT}"
@@ -70,12 +71,14 @@ def test_only_what_is_needed_is_fetched_of_one_commit_and_works_offline_afterwar
     assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["tiny"]
 
 
+@pytest.mark.slow
 def test_a_folder_and_the_hub_give_the_same_model(tmp_path, hub):
     options = InstallOptions("tiny", is_int8=False)
     folder = install_folder(tmp_path / "others", tmp_path / "source", options, 1)
     assert install(tmp_path, hub).full_name == folder.full_name
 
 
+@pytest.mark.slow
 def test_a_hash_that_the_user_knows_decides(tmp_path, hub):
     with pytest.raises(DamagedError, match="not 000"):
         install(tmp_path, hub, sha256="0" * 64)
@@ -91,6 +94,7 @@ def test_hashes_that_crystal_knows_decide_even_if_the_hub_lists_others(tmp_path,
     assert list((tmp_path / "models").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_graph_with_its_weights_beside_it_is_fetched_whole(tmp_path, hub):
     hub.files[REPOSITORY, "onnx/model.onnx"] = hub.files.pop((REPOSITORY, "model.onnx"))
     hub.files[REPOSITORY, "onnx/model.onnx_data"] = b"weights"
@@ -98,6 +102,7 @@ def test_a_graph_with_its_weights_beside_it_is_fetched_whole(tmp_path, hub):
     assert set(found.files) == {"model.onnx", "model.onnx_data", "tokenizer.json"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "fault", "kind"),
     [
@@ -125,6 +130,7 @@ def test_a_hub_that_is_not_there_is_unavailable_and_says_what_else_to_do(tmp_pat
     assert "docs/how-to/choose-a-model.md" in caught.value.hint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repository", ["no/one", "x", "../x", "a/b/c", "a/..", "a b/c", "https://x/y"])
 def test_a_repository_that_is_none_is_refused(tmp_path, hub, repository):
     with pytest.raises(UsageError):
@@ -139,6 +145,7 @@ def test_a_repository_without_a_graph_or_tokenizer_says_how_to_get_one(tmp_path,
     assert "crystal models install FOLDER" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_names_that_lead_out_of_the_folder_are_never_asked_for(tmp_path, hub):
     hub.files[REPOSITORY, "model.onnx_data/../../../../escaped"] = b"x"
     hub.files[REPOSITORY, "../escaped"] = b"x"

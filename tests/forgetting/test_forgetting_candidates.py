@@ -58,6 +58,7 @@ def test_a_part_of_a_word_that_its_stem_loses_is_not_looked_up(folder: Path, par
         assert turns_with_terms(store, Terms.of(f'"{part}"')) in (None, {2, 3, 4})
 
 
+@pytest.mark.slow
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(TEXTS, min_size=1, max_size=4), data=st.data())
 def test_no_turn_is_missed(folder: Path, texts: list[str], data: st.DataObject) -> None:

@@ -57,6 +57,7 @@ def test_a_query_means_whole_words_in_any_case(query: str, text: str, found: boo
         assert Terms.of(query).are_in(readable(line.encode())) is found
 
 
+@pytest.mark.slow
 def test_notes_copies_quotes_and_summaries_go_and_the_rest_stays(desk: Desk) -> None:
     kept = [said("an ordinary question"), raw(type="mode", mode="normal", sessionId=S1)]
     blob = raw(type="api-request-blob", body=json.dumps({"messages": [SECRET]}), sessionId=S1)
@@ -85,6 +86,7 @@ def test_notes_copies_quotes_and_summaries_go_and_the_rest_stays(desk: Desk) -> 
     assert desk.texts() == ["an ordinary question", "an unrelated thing"]
 
 
+@pytest.mark.slow
 def test_the_middle_of_a_long_result_is_found_by_its_words(desk: Desk) -> None:
     long = " ".join(f"word{number}" for number in range(3_000))
     fields = json.loads(said("x"))
@@ -99,6 +101,7 @@ def test_the_middle_of_a_long_result_is_found_by_its_words(desk: Desk) -> None:
     assert desk.texts() == ["run it"]
 
 
+@pytest.mark.slow
 def test_a_memory_goes_with_the_prompt_that_asked_for_it(desk: Desk) -> None:
     desk.say(S1, said("remember the cat is Bo"), said("the cat sleeps"))
     desk.capture()
@@ -114,6 +117,7 @@ def test_a_memory_goes_with_the_prompt_that_asked_for_it(desk: Desk) -> None:
     assert "the cat sleeps" in desk.texts()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", ["请记住：Bo", "記住 Bo", "Please, remember Bo", "Remember, Bo"])
 def test_a_short_memory_goes_with_its_prompt_however_it_was_put(desk: Desk, prompt: str) -> None:
     desk.say(S1, said(prompt), said("Bo sleeps"))
@@ -124,6 +128,7 @@ def test_a_short_memory_goes_with_its_prompt_however_it_was_put(desk: Desk, prom
     assert desk.texts() == ["Bo sleeps"]
 
 
+@pytest.mark.slow
 def test_hits_are_named_by_number_and_unknown_ones_are_refused(desk: Desk) -> None:
     desk.say(S1, said("first thing that is said"), said("second thing that is said"))
     desk.capture()
@@ -142,6 +147,7 @@ def test_hits_are_named_by_number_and_unknown_ones_are_refused(desk: Desk) -> No
             desk.plan(**wish)
 
 
+@pytest.mark.slow
 def test_a_short_text_is_not_sought_elsewhere(desk: Desk) -> None:
     desk.say(S1, said("yes"), said("a first question"))
     desk.say(S2, said("yes"))
@@ -152,6 +158,7 @@ def test_a_short_text_is_not_sought_elsewhere(desk: Desk) -> None:
     assert desk.texts() == ["a first question", "yes"]
 
 
+@pytest.mark.slow
 def test_options_narrow_each_other(desk: Desk) -> None:
     desk.say(S1, said("the quoll runs past us today"))
     desk.say(S2, said("a quoll sat there alone yesterday"))
@@ -184,6 +191,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     return desk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["user", "assistant", "thinking", "tool_call", "tool_result", "summary"])
 def test_any_real_line_can_be_forgotten(real: Desk, role: str) -> None:
     with real.open() as machine:

@@ -161,6 +161,7 @@ def run_killed_at_statement(template: Path, folder: Path, number: int) -> None:
         assert desk.holding("quokka")
 
 
+@pytest.mark.slow
 def test_killed_at_a_statement_the_next_run_finishes_it(template: Path, tmp_path: Path) -> None:
     total = statements(template, tmp_path / "all")
     for number in range(3, total, max(1, total // 3)):

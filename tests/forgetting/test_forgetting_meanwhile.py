@@ -27,6 +27,7 @@ def desk(tmp_path: Path) -> Desk:
     return desk
 
 
+@pytest.mark.slow
 def test_a_reader_holds_the_log_and_the_next_run_cuts_it(desk: Desk) -> None:
     with reading(desk.ldm / "memory" / "crystal.db"):
         done = desk.forget(query="quokka")
@@ -38,6 +39,7 @@ def test_a_reader_holds_the_log_and_the_next_run_cuts_it(desk: Desk) -> None:
     assert desk.holding("quokka") == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_rest_to_the_next_run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise StoreFullError("no space left")
@@ -54,6 +56,7 @@ def test_a_full_disk_leaves_the_rest_to_the_next_run(desk: Desk, monkeypatch: py
     assert desk.holding("quokka") == []
 
 
+@pytest.mark.slow
 def test_capture_goes_on_while_two_forget(desk: Desk) -> None:
     for number in range(6):
         desk.say(S2, said(f"the numbat{number} hides in the tundra tonight"), said(f"plain words {number} stay here"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ def test_a_tiny_text_has_nothing_to_look_for() -> None:
     assert [stretches_of(text) for text in ("ok", "yes", "  \n ", "no\nyes")] == [[], [], [], ["no\nyes"]]
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.lists(st.binary(min_size=5, max_size=24), min_size=1, max_size=20), st.data())
 def test_the_seeker_finds_what_a_plain_search_finds(strings: list[bytes], data: st.DataObject) -> None:

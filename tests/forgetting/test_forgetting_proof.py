@@ -49,6 +49,7 @@ def test_nothing_is_found_where_nothing_is(clean: Ground, needles: ForgottenText
 # ----------------------------------------------------------------------------------------- every kind of place
 
 
+@pytest.mark.slow
 def test_each_kind_of_file_is_looked_into(clean: Ground, needles: ForgottenText, subtests: pytest.Subtests) -> None:
     said = line(SECRET, ident="another-line")
     agent = clean.home / "agents/cc-test/memory"
@@ -87,6 +88,7 @@ def _frames(*stretches: bytes) -> bytes:
     return b"".join(archive.zstd.compress(stretch, options=options) for stretch in stretches)
 
 
+@pytest.mark.slow
 def test_each_part_of_a_database_is_looked_into(tmp_path: Path, subtests: pytest.Subtests) -> None:
     text = SECRET
 
@@ -207,6 +209,7 @@ def test_a_row_that_is_left_is_known_by_its_id(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------- what cannot be read
 
 
+@pytest.mark.slow
 def test_what_cannot_be_decompressed_is_never_proved(clean: Ground, needles: ForgottenText) -> None:
     frame = _frames(line("x" * 50))
     broken = bytearray(frame)
@@ -258,6 +261,7 @@ def test_transcripts_of_claude_code_are_named_and_do_not_count(tmp_path: Path) -
     clean.machine.store.close()
 
 
+@pytest.mark.slow
 def test_what_is_left_of_a_compressed_text_is_found(tmp_path: Path) -> None:
     found = ground(tmp_path / "home")
     gone = "the " + " ".join(f"plumtree{at} was said by zebra{at}" for at in range(40))

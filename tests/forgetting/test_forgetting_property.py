@@ -152,6 +152,7 @@ def live(folder: Path, seed: int, steps: int, *, tempted: bool = True, moved: bo
         life.world.close()
 
 
+@pytest.mark.slow
 def test_what_was_forgotten_is_nowhere_and_the_rest_is_there(tmp_path: Path) -> None:
     live(tmp_path, 4, 25)
 

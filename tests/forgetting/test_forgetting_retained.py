@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from crystal.forgetting import ForgetRequest, carry_out, plan
 from crystal.forgetting.match.forgotten_text import forgotten_text
 from crystal.forgetting.prove import prove
@@ -100,6 +102,7 @@ def _archived_text(found: Ground) -> bytes:
     return b"".join(text for path in paths for text in frames_in(path))
 
 
+@pytest.mark.slow
 def test_a_line_of_a_forgotten_project_that_only_an_archive_has_is_found(tmp_path: Path) -> None:
     found = ground(tmp_path / "home")
     note = {"type": "attachment", "attachment": {"stdout": SECRET}, "timestamp": "2026-01-01T10:00:00Z"}

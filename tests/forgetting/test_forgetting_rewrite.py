@@ -30,6 +30,7 @@ def filled(folder: Path, dice: random.Random) -> Store:
     return store
 
 
+@pytest.mark.slow
 def test_nothing_that_was_deleted_is_left_and_all_else_stays(tmp_path: Path) -> None:
     with filled(tmp_path, random.Random(7)) as store:
         store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -46,6 +47,7 @@ def test_nothing_that_was_deleted_is_left_and_all_else_stays(tmp_path: Path) -> 
     assert all(b"quokka" not in path.read_bytes() for path in tmp_path.glob("crystal*"))
 
 
+@pytest.mark.slow
 def test_while_somebody_reads_it_is_left_to_later(tmp_path: Path) -> None:
     with filled(tmp_path, random.Random(8)) as store:
         with reading(store.path), pytest.raises(UnavailableError, match="is reading it"):
@@ -54,6 +56,7 @@ def test_while_somebody_reads_it_is_left_to_later(tmp_path: Path) -> None:
     assert all(b"quokka" not in path.read_bytes() for path in tmp_path.glob("crystal*"))
 
 
+@pytest.mark.slow
 def test_without_disk_space_it_is_left_to_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with filled(tmp_path, random.Random(9)) as store:
         kept = store.rows("SELECT id, text FROM said ORDER BY id")

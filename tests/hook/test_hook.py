@@ -87,6 +87,7 @@ def test_a_file_that_is_not_the_clients_is_neither_looked_at_nor_linked(machine:
     assert list(machine.spool.glob("*.kept")) == []
 
 
+@pytest.mark.slow
 def test_names_sort_by_time_and_files_are_private(machine: Machine) -> None:
     for _ in range(3):
         machine.run(STOP)
@@ -125,6 +126,7 @@ def test_our_own_client_leaves_no_trace(machine: Machine) -> None:
     assert list(machine.ldm.iterdir()) == []
 
 
+@pytest.mark.slow
 @given(
     st.binary(max_size=300)
     | st.recursive(st.none() | st.text() | st.floats() | st.integers(), st.lists).map(json.dumps).map(str.encode)
@@ -140,6 +142,7 @@ JSON_VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from([*sorted(NOTE_KEYS), "hook_event_name", "last_assistant_message"]), JSON_VALUES))
 def test_any_fields_make_a_note_of_plain_values(said: dict[str, object]) -> None:
     note = hook.make_note(hook.parse_hook_input(json.dumps(said).encode()), {}, 0)

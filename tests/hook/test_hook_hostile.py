@@ -30,6 +30,7 @@ def is_silent(done: subprocess.CompletedProcess[bytes]) -> bool:
 # --- whatever stdin holds
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.binary(max_size=2000))
 def test_any_stdin_is_taken_in_silence(raw: bytes) -> None:
@@ -42,6 +43,7 @@ def test_any_stdin_is_taken_in_silence(raw: bytes) -> None:
     assert is_silent(done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "raw",
     [
@@ -73,6 +75,7 @@ def test_what_surrounds_the_object_does_not_matter(machine: Machine, raw: bytes)
     assert machine.notes()[0]["event"] == "Stop"
 
 
+@pytest.mark.slow
 def test_a_huge_answer_is_taken_whole(machine: Machine) -> None:
     words = "漢 and a lone \ud83d half, " * 400_000
     machine.run({**STOP, "last_assistant_message": words + " \n"})
@@ -81,6 +84,7 @@ def test_a_huge_answer_is_taken_whole(machine: Machine) -> None:
     assert machine.notes()[0]["awaited"] == {"crc": crc, "length": len(stripped)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-", "<>/dev/full >&0"])
 def test_closed_and_odd_streams_do_not_matter(machine: Machine, closed: str) -> None:
     line = "exec " + " ".join(f"'{part}'" for part in machine.command) + " " + closed
@@ -226,6 +230,7 @@ for name in names:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", ["OSError(28, 'no space')", "MemoryError()", "KeyboardInterrupt()"])
 def test_any_failing_call_is_borne_and_only_an_unwritten_note_is_told(
     machine: Machine, tmp_path: Path, error: str
@@ -239,6 +244,7 @@ def test_any_failing_call_is_borne_and_only_an_unwritten_note_is_told(
     assert told <= {f"crystal: nothing is kept: {machine.ldm / 'memory'} cannot be written; run: crystal doctor"}
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_whole_notes_only(machine: Machine) -> None:
     machine.env.pop("CRYSTAL_HOOK_WAIT")
     whole = 0
@@ -256,6 +262,7 @@ def test_a_kill_at_any_moment_leaves_whole_notes_only(machine: Machine) -> None:
     assert len(machine.notes()) == whole + 1
 
 
+@pytest.mark.slow
 def test_eight_hooks_at_once_write_eight_notes(machine: Machine) -> None:
     running = [machine.start() for _ in range(8)]
     for process in running:

@@ -104,6 +104,7 @@ def test_other_prompts_ask_for_nothing(prompt: str) -> None:
     assert words_to_remember(prompt) is None
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60))
 def test_any_prompt_is_understood_or_left(text: str) -> None:
     for prompt in (text, f"remember {text}", f"Please remember: {text}", f"记住{text}"):
@@ -149,6 +150,7 @@ def test_of_what_may_be_private_nothing_is_promised(door: Hook) -> None:
         assert ", unless it is private here; undo: " in answer["systemMessage"]
 
 
+@pytest.mark.slow
 def test_while_capture_is_paused_the_line_says_so_at_once(home: Path) -> None:
     crystal("init", "--yes")
     wish: dict[str, object] = {"words": "we deploy on Fridays", "id": "mem-0123456789ab"}
@@ -163,6 +165,7 @@ def test_while_capture_is_paused_the_line_says_so_at_once(home: Path) -> None:
 SECRET = "ghp_" + "kJ8sLm2Qw9ZxCv4BnT6yUiOpAsDfGh1JqRtE"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "begins"),
     [

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the hook is unt
 # --- what a session is told
 
 
+@pytest.mark.slow
 def test_a_session_is_told_once_for_each_source(door: Hook) -> None:
     door.lay_ready({"default": "for all", "/home/dev/shop": "for the 漢 shop"})
     assert door.told() == "for the 漢 shop"
@@ -73,6 +74,7 @@ def test_a_session_that_should_hear_nothing_hears_nothing(door: Hook, said: dict
     assert not (door.data / "told").exists()
 
 
+@pytest.mark.slow
 def test_settings_that_changed_since_stop_it(door: Hook, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[context]\nenabled = true\n")
@@ -114,6 +116,7 @@ def notice(door: Hook, **values: object) -> None:
     (door.data / "notice.json").write_text(json.dumps({"line": None, "last_turn": None, **values}))
 
 
+@pytest.mark.slow
 def test_a_pause_is_told_at_each_start_but_not_when_a_session_is_compacted(door: Hook) -> None:
     notice(door, line="paused since 2026-11-22 10:00: nothing is captured; resume with: crystal --on")
     for source in ("startup", "resume", "clear", "startup"):
@@ -124,6 +127,7 @@ def test_a_pause_is_told_at_each_start_but_not_when_a_session_is_compacted(door:
     assert door.run({**START, "hook_event_name": "Stop"}) is None
 
 
+@pytest.mark.slow
 def test_hooks_that_did_not_run_for_a_day_are_told_once(door: Hook, tmp_path: Path) -> None:
     projects = tmp_path / "projects"
     (projects / "p").mkdir(parents=True)
@@ -168,6 +172,7 @@ def test_a_long_context_is_printed_whole(door: Hook) -> None:
     assert door.told() == text
 
 
+@pytest.mark.slow
 def test_two_hooks_at_once_tell_it_once(door: Hook) -> None:
     door.lay_ready({"default": "for all"})
     env = {**os.environ, "LDM_HOME": str(door.ldm), "CRYSTAL_HOOK_WAIT": "1"}

@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.command import crystal
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+@pytest.mark.slow
 def test_what_was_told_can_be_taken_back_at_once(home: Path) -> None:
     (home / ".claude").mkdir()
     assert crystal("init", "--yes").code == 0

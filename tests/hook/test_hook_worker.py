@@ -126,6 +126,7 @@ def test_odd_arguments_do_not_matter(machine: Machine, arguments: list[str]) -> 
 VALUES = st.sampled_from([None, "", " ", "/abs/x", "rel/x", "~", "~/x", "/abs//y/../z/"])
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.fixed_dictionaries({"LDM_HOME": VALUES, "CRYSTAL_DATA_DIR": VALUES, "OPENCLAW_HOME": VALUES}))
 @pytest.mark.parametrize("made", [[], ["legacy"], ["legacy", "db"], ["db"]])
@@ -179,6 +180,7 @@ def test_young_notes_and_odd_names_are_no_stall(machine: Machine) -> None:
     assert machine.run({**STOP, "hook_event_name": "SessionStart"}) == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -199,6 +201,7 @@ def test_what_the_worker_left_for_the_user_is_told_in_one_line(machine: Machine,
     assert message.isprintable()
 
 
+@pytest.mark.slow
 def test_the_time_it_took_is_logged_and_the_log_stops_growing(machine: Machine) -> None:
     machine.run(STOP)
     machine.run(b"garbage")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -68,6 +69,7 @@ def check_json(text: str, *, comments: bool) -> None:
     assert jsonfile.without_server(brought_up, "mcpServers", group_too=group_too, comments=comments) == text
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(documents())
 @example("{}")
@@ -78,6 +80,7 @@ def test_json_any_document_is_kept_twice_is_once_and_out_is_as_before(text: str)
     check_json(text, comments=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(documents(comments=True))
 @example("{ // mine\n}")
@@ -86,6 +89,7 @@ def test_json_comments_are_kept_too(text: str) -> None:
     check_json(text, comments=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(documents(), st.booleans())
 def test_json_what_was_added_around_ours_stays(text: str, first: bool) -> None:

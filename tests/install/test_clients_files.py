@@ -272,6 +272,7 @@ file.write_text(json.dumps(document))
     return path
 
 
+@pytest.mark.slow
 def test_claude_code_changes_its_own_file_where_its_command_is_there(home: Path, ldm: Path, claude: Path) -> None:
     client, env = clients(home)["claude-code"], {"HOME": str(home)}
     for entry in (OLDER, ENTRY):

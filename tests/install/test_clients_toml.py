@@ -51,6 +51,7 @@ def said(tables: Any) -> str:
     return json.dumps({key: value for key, value in tables.items() if value or key != "mcp_servers"}, default=repr)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(toml_documents().filter(lambda text: parse_fragment(text) is not None))
 @example("")

@@ -188,6 +188,7 @@ BROKEN = {  # with words of ours, or those that every Python has for it
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "line", "problem"), BROKEN.values(), ids=BROKEN)
 def test_what_the_client_could_not_read_is_refused_and_left(file: Path, text: str, line: int, problem: str) -> None:
     file.write_bytes(text.encode())

@@ -187,6 +187,7 @@ def test_the_line_means_to_cron_and_its_shell_what_was_meant(tmp_path: Path) -> 
     assert (tmp_path / "out").read_text() == "/x y/50%$z\n-m\na b\n"
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(st.characters(exclude_characters="\r\n\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"), max_size=9)))
 def test_every_other_line_of_a_crontab_stays(lines: list[str]) -> None:
     before = "".join(f"{line}\n" for line in lines)

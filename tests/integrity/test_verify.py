@@ -72,6 +72,7 @@ def test_a_torn_last_line_is_no_gap(machine: CaptureMachine) -> None:
     assert prove(machine).faults == []
 
 
+@pytest.mark.slow
 def test_bytes_that_were_not_captured_yet_are_named(machine: CaptureMachine) -> None:
     size = machine.transcript("a").stat().st_size
     with machine.transcript("a").open("ab") as file:
@@ -84,6 +85,7 @@ def test_bytes_that_were_not_captured_yet_are_named(machine: CaptureMachine) -> 
     assert prove(machine).faults == []
 
 
+@pytest.mark.slow
 def test_a_transcript_that_the_client_deleted_is_proved_from_the_archive(machine: CaptureMachine) -> None:
     machine.transcript("a").unlink()
     proof = prove(machine)
@@ -159,6 +161,7 @@ FAULTS: dict[str, tuple[Callable[[CaptureMachine], None], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_fault_is_found_and_mended(machine: CaptureMachine, name: str) -> None:
     spoil, kind = FAULTS[name]
@@ -180,6 +183,7 @@ def test_a_lost_archive_whose_transcript_is_gone_stays_reported(machine: Capture
     assert {fault.kind for fault in prove(machine).faults} == {"archive"}
 
 
+@pytest.mark.slow
 def test_a_lost_database_is_made_again_from_the_archive(machine: CaptureMachine) -> None:
     before = machine.texts()
     machine.store.close()
@@ -250,6 +254,7 @@ LOST_ROWS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOST_ROWS)
 def test_rows_that_lost_what_they_point_at_are_mended_and_nothing_is_doubled(
     machine: CaptureMachine, name: str
@@ -264,6 +269,7 @@ def test_rows_that_lost_what_they_point_at_are_mended_and_nothing_is_doubled(
     assert machine.texts() == before
 
 
+@pytest.mark.slow
 def test_one_lost_chunk_of_a_long_turn_is_found_and_mended(machine: CaptureMachine) -> None:
     with machine.transcript("a").open("ab") as file:
         file.write(line("a long answer. " * 1000))
@@ -278,6 +284,7 @@ def test_one_lost_chunk_of_a_long_turn_is_found_and_mended(machine: CaptureMachi
     assert machine.texts() == before
 
 
+@pytest.mark.slow
 def test_capture_that_goes_on_meanwhile_is_no_fault(machine: CaptureMachine) -> None:
     def capture_more(_: int) -> None:
         with machine.transcript("b").open("ab") as file:
@@ -297,6 +304,7 @@ def test_capture_that_goes_on_meanwhile_is_no_fault(machine: CaptureMachine) -> 
     assert not proof.damaged
 
 
+@pytest.mark.slow
 def test_a_transcript_that_was_emptied_has_nothing_to_capture(machine: CaptureMachine) -> None:
     machine.transcript("a").write_bytes(b"")
     proof = prove(machine)
@@ -304,6 +312,7 @@ def test_a_transcript_that_was_emptied_has_nothing_to_capture(machine: CaptureMa
     assert set(proof.bytes_by_state) == {"captured"}
 
 
+@pytest.mark.slow
 def test_a_session_that_went_on_after_its_restoration_keeps_every_line(machine: CaptureMachine) -> None:
     path = machine.transcript("a")
     with path.open("ab") as file:

@@ -166,6 +166,7 @@ _message = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_message.map(lambda one: json.dumps(one).encode()) | st.binary(max_size=60), max_size=6))
 def test_whatever_comes_every_answer_is_a_message_and_the_server_lives(home: Path, lines: list[bytes]) -> None:

@@ -43,6 +43,7 @@ def strings_in(value: object, path: str = "") -> Iterator[tuple[str, str]]:
             yield from strings_in(one, path)
 
 
+@pytest.mark.slow
 def test_whatever_was_said_is_fenced_and_plain_wherever_it_is_shown(store: Store) -> None:
     for number, role in enumerate(("user", "assistant", "tool_result", "thinking", "subagent")):
         add_turn(
@@ -146,6 +147,7 @@ _words = st.sampled_from(
 _given = _words | st.integers(-3, 30) | st.booleans() | st.none() | st.text(max_size=12) | st.lists(st.text(max_size=3))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=_names, data=st.data())
 def test_any_arguments_are_answered_or_refused_and_filters_hold(told: Store, name: str, data: st.DataObject) -> None:
@@ -219,6 +221,7 @@ def test_resources_are_listed_and_read(told: Store) -> None:
 # -------------------------------------------------------------------------------------------------------- forgetting
 
 
+@pytest.mark.slow
 def test_forgetting_is_shown_first_and_then_done_as_shown(told: Store) -> None:
     tools = Tools()
     kept = tools.data("crystal_remember", text="Giraffes eat at noon", key="giraffe")

@@ -119,6 +119,7 @@ def test_only_the_protocol_is_on_standard_output(home: Path) -> None:
     assert err.count(b"junk") == 3
 
 
+@pytest.mark.slow
 def test_what_was_asked_before_the_end_is_answered(home: Path) -> None:
     a_memory(home)
     with Process() as talk:
@@ -130,6 +131,7 @@ def test_what_was_asked_before_the_end_is_answered(home: Path) -> None:
     assert "crosses at noon" in answers[2]["content"][0]["text"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it(home: Path, number: signal.Signals) -> None:
@@ -139,6 +141,7 @@ def test_a_signal_ends_it(home: Path, number: signal.Signals) -> None:
         assert talk.process.wait(10) == 128 + number
 
 
+@pytest.mark.slow
 def test_it_ends_when_nobody_reads(home: Path) -> None:
     with Process() as talk:
         talk.greet()

@@ -75,6 +75,7 @@ _value = st.none() | st.booleans() | st.integers(-5, 2_000) | st.floats(allow_na
 _anything = _value | st.sampled_from(["json", "7d", "messages", "fact", "off"]) | st.lists(_value, max_size=2)
 
 
+@pytest.mark.slow
 @given(st.sampled_from([*TOOLS, *ALIASES]), st.data())
 def test_arguments_are_judged_as_json_schema_judges_them(tool: Any, data: st.DataObject) -> None:
     names = st.sampled_from([*tool.properties, "other"])
@@ -92,6 +93,7 @@ def test_arguments_are_judged_as_json_schema_judges_them(tool: Any, data: st.Dat
 # ---------------------------------------------------------------------------------------------------------- answers
 
 
+@pytest.mark.slow
 def test_every_answer_is_sent_once_in_one_fence(told: Store) -> None:
     tools = Tools(ClientContext(session=MINE, folder="/code/shop"))
     kept = tools.data("crystal_remember", text="Zebras are deployed on Fridays", key="zebra", category="preference")
@@ -198,6 +200,7 @@ def test_a_session_is_read_page_by_page(store: Store) -> None:
     assert tools.call("crystal_get", id=SHOP, offset=120)["isError"]
 
 
+@pytest.mark.slow
 def test_a_long_text_is_read_to_its_end(store: Store) -> None:
     text = "".join(f"zebra {number}\n" for number in range(4_000)).strip()
     add_turn(store, text, session=SHOP, role="tool_result", tool="Bash")
@@ -211,6 +214,7 @@ def test_a_long_text_is_read_to_its_end(store: Store) -> None:
     assert read == text
 
 
+@pytest.mark.slow
 def test_each_page_of_a_long_text_says_where_the_next_begins(store: Store) -> None:
     text = "".join(f"zebra\u200b {number}\n" for number in range(4_000)).strip()
     add_turn(store, text, session=SHOP, role="tool_result", tool="Bash")

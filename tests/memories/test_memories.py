@@ -95,6 +95,7 @@ def state(store: Store) -> list[tuple[object, ...]]:
 # ------------------------------------------------------------------------------------------------- texts and keys
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(min_size=1, max_size=60), key=st.text(min_size=1, max_size=30))
 def test_any_text_under_any_key_comes_back(machine: Machine, text: str, key: str) -> None:
@@ -249,6 +250,7 @@ VERSIONS = st.tuples(
 """Memories that keep their key and their status: what another one did with its key before depends on the order."""
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=VERSIONS, data=st.data())
 def test_the_newest_version_wins_in_any_order_and_however_often_it_comes(

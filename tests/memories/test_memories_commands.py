@@ -26,6 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_commands_remember_find_change_hide_and_bring_back(home: Path) -> None:
     assert crystal("get", "--key", "user_name").code == 3
     done = crystal("remember", "--key", "user_name", "Alice", "--json")
@@ -66,11 +67,13 @@ def test_a_text_is_read_from_standard_input(
     assert remember.read_words(list(words)) == "über \n zwei Zeilen\n"
 
 
+@pytest.mark.slow
 def test_what_a_terminal_is_shown_moves_no_cursor(home: Path) -> None:
     crystal("remember", "red \x1b[31m\u202e text")
     assert "\x1b" not in crystal("memories").out + crystal("search", "red").out
 
 
+@pytest.mark.slow
 def test_python_does_what_the_commands_do(home: Path) -> None:
     with Crystal(create=True) as memory:
         one = memory.remember("Alice", key="user_name", session="s-1")

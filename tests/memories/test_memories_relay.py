@@ -148,6 +148,7 @@ def test_what_a_device_remembers_is_on_every_machine_and_is_changed_from_any(ste
     assert [stead.value(name, "deploy") for name in everybody(stead)] == ["we deploy on Mondays"] * 3
 
 
+@pytest.mark.slow
 def test_two_devices_that_stored_one_key_while_apart_end_with_the_later_value(stead: Homestead) -> None:
     stead.remember("laptop", "Alice", key="user_name")
     stead.remember("phone", "Bob", key="user_name")
@@ -191,6 +192,7 @@ def test_what_was_forgotten_at_home_is_taken_no_more(stead: Homestead) -> None:
     assert stead.listed("phone") == []
 
 
+@pytest.mark.slow
 def test_a_machine_that_joins_brings_its_memories(tmp_path: Path, site: RelaySite) -> None:
     stead = Homestead(two_machines(tmp_path, site))
     with stead.pairs.device.open() as machine:
@@ -206,6 +208,7 @@ def test_a_machine_that_joins_brings_its_memories(tmp_path: Path, site: RelaySit
     assert stead.on("mini", lambda machine: machine.store.value("SELECT count(*) FROM memory_history")) == 0
 
 
+@pytest.mark.slow
 def test_without_its_key_a_device_remembers_and_sends_it_later(stead: Homestead) -> None:
     with stead.devices["laptop"].open() as machine:
         file = machine.places.data_dir / "relay.key"

@@ -109,6 +109,7 @@ def restored(box: Box) -> tuple[int, object, list[str]]:
 CHANGES = st.tuples(st.sampled_from(KINDS), st.integers(0, 9), st.integers(0, 17))
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(life=st.lists(CHANGES, min_size=1, max_size=9), seed=st.integers(0, 1 << 20), dies=st.booleans())
 @example(life=[("remember", 0, 0), ("remember", 1, 1), ("key", 0, 1), ("forget", 0, 0)], seed=1, dies=True)
@@ -152,6 +153,7 @@ def test_killed_at_any_statement_a_change_is_neither_lost_nor_doubled(tmp_path: 
     assert number > 6
 
 
+@pytest.mark.slow
 def test_a_record_of_a_change_that_was_not_committed_is_taken_in(box: Box) -> None:
     with box.open() as machine:
         act(machine, ("remember", 0, 0))
@@ -170,6 +172,7 @@ def test_a_record_of_a_change_that_was_not_committed_is_taken_in(box: Box) -> No
         assert (state(machine), faults(machine)) == (expected, [])
 
 
+@pytest.mark.slow
 def test_the_record_is_private_and_a_line_says_all_of_a_memory(machine: Machine) -> None:
     secret = "ghp_0123456789abcdefghijklmnopqrstuvwxyz"
     one = remembering.remember(machine, f"the token {secret} is old", key="token", session="s1")
@@ -181,6 +184,7 @@ def test_the_record_is_private_and_a_line_says_all_of_a_memory(machine: Machine)
     assert (line["memory"]["session"], line["memory"]["key"], line["former"]) == ("s1", "token", [])
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.floats(0, 1), bit=st.integers(0, 7), is_cut=st.booleans())
 def test_a_flipped_bit_or_a_lost_end_is_named_and_written_again(
@@ -203,6 +207,7 @@ def test_a_flipped_bit_or_a_lost_end_is_named_and_written_again(
         assert (state(machine), faults(machine)) == (expected, [])
 
 
+@pytest.mark.slow
 def test_without_database_all_but_the_damaged_line_comes_back(box: Box) -> None:
     with box.open() as machine:
         for what in (0, 1, 5):
@@ -225,6 +230,7 @@ def test_a_text_that_was_altered_in_the_database_is_corrected_from_the_record(ma
     assert (state(machine), faults(machine)) == (expected, [])
 
 
+@pytest.mark.slow
 def test_a_database_of_an_older_crystal_gets_its_record(machine: Machine) -> None:
     machine.store.before_commit = None
     act(machine, ("remember", 0, 0))
@@ -236,6 +242,7 @@ def test_a_database_of_an_older_crystal_gets_its_record(machine: Machine) -> Non
     assert [one.text for one in entry.former] == [WORDS[0]]
 
 
+@pytest.mark.slow
 def test_what_is_forgotten_is_in_no_record_and_in_no_damaged_line(box: Box) -> None:
     with box.open() as machine:
         one = remembering.remember(machine, "the xyzzyplugh is blue")
@@ -256,6 +263,7 @@ def test_what_is_forgotten_is_in_no_record_and_in_no_damaged_line(box: Box) -> N
         assert b"xyzzyplugh" not in path.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fsync", "replace"])
 def test_a_full_disk_leaves_record_and_database_as_they_were(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, name: str
@@ -286,6 +294,7 @@ def test_a_line_of_something_else_is_named_and_the_rest_is_read(machine: Machine
     assert encode_entry(entry) == path.read_bytes()[len(line) + 1 :]
 
 
+@pytest.mark.slow
 def test_verify_names_what_is_missing_and_repair_says_what_came_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def modules_after(code: str, *flags: str) -> set[str]:
     return set(child.stdout.split())
 
 
+@pytest.mark.slow
 def test_sql_lives_in_the_store_only() -> None:
     found = [
         f"{name_of(path)}:{line}: {text.strip()[:60]}"
@@ -155,6 +156,7 @@ BROAD = {
 }
 
 
+@pytest.mark.slow
 def test_exceptions_are_caught_broadly_where_the_conventions_say_so_only() -> None:
     broad = [
         f"{name_of(path)}:{node.lineno}"
@@ -168,6 +170,7 @@ def test_exceptions_are_caught_broadly_where_the_conventions_say_so_only() -> No
     assert not broad, "\n".join(broad)
 
 
+@pytest.mark.slow
 def test_imports_respect_the_layers() -> None:
     linter = Path(sys.executable).with_name("lint-imports")
     ran = subprocess.run(
@@ -213,6 +216,7 @@ def test_importing_crystal_loads_nothing_heavy() -> None:
     assert not HEAVY & modules_after("import crystal")
 
 
+@pytest.mark.slow
 def test_asking_for_help_opens_neither_store_nor_network() -> None:
     code = "import sys\nsys.argv = ['crystal', '--help']\nfrom crystal.cli.app import main\ntry:\n    main()\nexcept SystemExit:\n    pass"
     assert not (HEAVY - {"typer", "rich", "pydantic"}) & modules_after(code)

@@ -55,6 +55,7 @@ def test_metrics_are_what_their_definitions_say(ranks, gold, expected):
         assert metric(name, ranks, gold) == pytest.approx(value), name
 
 
+@pytest.mark.slow
 @given(st.sets(st.integers(1, 60)), st.integers(0, 5))
 def test_metrics_stay_between_0_and_1_and_in_their_order(ranks, unfound):
     gold = max(1, len(ranks) + unfound)
@@ -156,6 +157,7 @@ def test_no_question_breaks_a_baseline(text):
         assert len(system(one)) <= 2
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4000)), max_size=30))
 def test_windows_hold_every_message_once_or_overlapping_and_never_two_sessions(shape):
     messages = [

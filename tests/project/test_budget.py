@@ -32,6 +32,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_every_package_keeps_its_budget(capsys: pytest.CaptureFixture[str]) -> None:
     assert budget["main"](ROOT, write=False) == 0, capsys.readouterr().out
 

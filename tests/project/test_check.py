@@ -45,6 +45,7 @@ def test_a_changed_file_chooses_its_tests(project: Path, changed: str, tests: li
     assert check["tests_of"]([changed], project) == tests
 
 
+@pytest.mark.slow
 def test_a_failure_is_told_and_what_had_no_time_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

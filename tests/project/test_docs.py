@@ -49,6 +49,7 @@ def reader(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     time.tzset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_the_blocks_of_a_page_run_and_print_what_it_shows(page: Path, reader: Path) -> None:
     if STARTS_WITH_A_MEMORY in page.read_text("utf-8"):

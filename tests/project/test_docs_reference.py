@@ -118,6 +118,7 @@ def _note_states_of_capture(note: Callable[..., None], memory: Path) -> None:
     settings.write_text(json.dumps(hooks))
 
 
+@pytest.mark.slow
 def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(  # noqa: PLR0915 - a list
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,6 +251,7 @@ def test_every_error_is_on_the_page_with_its_exit_code() -> None:
     assert set(re.findall(r"^[│├└─ ]*(\w+) +\d", tree, re.MULTILINE)) == {each.__name__ for each in ours}
 
 
+@pytest.mark.slow
 def test_every_file_that_crystal_makes_is_on_the_layout_page(memory: Path) -> None:
     assert run("backfill").code == 0
     assert run("verify").code == 0

@@ -54,6 +54,7 @@ def test_a_page_names_what_is_there(page: Path) -> None:
     assert missing_paths(text) + missing_modules(text) == []
 
 
+@pytest.mark.slow
 def test_the_code_names_pages_and_tests_that_are_there() -> None:
     wrong = {path.relative_to(ROOT).as_posix(): missing_paths(path.read_text("utf-8")) for path in SOURCES}
     assert {path: names for path, names in wrong.items() if names} == {}

@@ -50,6 +50,7 @@ def test_the_tools_that_made_the_environment_are_asked_first(environment, note, 
     assert environment(pip=True, uv=True, note=note).startswith(command)
 
 
+@pytest.mark.slow
 def test_the_command_can_be_run_as_it_is_printed():
     words = shlex.split(packages.install_command("--version"))
     done = subprocess.run([words[0], *words[1:3], "--version"], capture_output=True, text=True, check=False)

@@ -217,6 +217,7 @@ def test_without_crystal_the_hook_is_silent_and_the_server_says_what_to_do(env: 
     assert "CRYSTAL_PYTHON" in err
 
 
+@pytest.mark.slow
 def test_an_interpreter_without_crystal_is_silent_and_the_server_says_what_to_do(
     folder: Path, env: dict[str, str]
 ) -> None:
@@ -257,6 +258,7 @@ def test_our_own_clients_are_not_captured(home: Path, env: dict[str, str]) -> No
     assert launched(env={**env, "CRYSTAL_INTERNAL": "1"}) == NOTHING
 
 
+@pytest.mark.slow
 def test_the_installed_hook_leaves_its_note_and_the_plugins_folder_nothing(
     home: Path, tmp_path: Path, env: dict[str, str]
 ) -> None:

@@ -255,6 +255,7 @@ def test_equal_secrets_have_equal_hashes_under_one_key_and_others_under_another(
 # Input that is not what it should be
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [
@@ -289,6 +290,7 @@ def test_text_of_lone_surrogates_comes_back_as_it_was(redactor: Redactor) -> Non
     assert clean.endswith(" \udc00")
 
 
+@pytest.mark.slow
 def test_tokens_are_found_in_a_long_text_wherever_they_stand(redactor: Redactor) -> None:
     secrets = [make(seed) for make in samples.FORMATS.values() for seed in range(3)]
     filler = "one line of a log among many, with nothing in it\n" * 50

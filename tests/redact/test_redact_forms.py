@@ -92,6 +92,7 @@ def test_a_known_token_goes_in_base64_and_hex_at_any_alignment(
         assert encoded.decode()[at : at + 16] not in clean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [40, 76])
 @pytest.mark.parametrize("start", [0, 5, 17, 23, 39])
 @pytest.mark.parametrize(("kind", "positive"), [row[:2] for row in ENCODABLE if len(row[1]) < 26][::5])

@@ -73,6 +73,7 @@ def pairs(line: bytes) -> Any:
     return json.loads(line, object_pairs_hook=kept)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(VALUES, st.booleans(), st.booleans())
 def test_valid_json_stays_valid_json_of_the_same_structure(value: Any, plain: bool, compact: bool) -> None:
@@ -88,6 +89,7 @@ def test_valid_json_stays_valid_json_of_the_same_structure(value: Any, plain: bo
     assert REDACTOR.clean_line(clean) == (clean, {})
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.one_of(TEXTS, NAMED))
 @example("password=abc[redacted:password:0123abcd]def")
@@ -99,6 +101,7 @@ def test_cleaning_twice_is_cleaning_once(text: str) -> None:
     assert bool(findings) == (clean != text)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.one_of(st.binary(max_size=200), TEXTS.map(lambda text: text.encode("utf-8", "surrogatepass"))),
@@ -111,6 +114,7 @@ def test_no_bytes_at_all_make_it_fail(line: bytes, more: bytes) -> None:
         assert REDACTOR.clean_line(clean) == (clean, {})
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(sorted(samples.FORMATS)),
@@ -134,6 +138,7 @@ def test_a_secret_goes_whatever_stands_around_it(
     assert secret not in str(findings)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(TEXTS, TEXTS, TEXTS, st.integers(0, 3))
 def test_a_private_span_goes_whatever_stands_around_it(before: str, inside: str, after: str, levels: int) -> None:
@@ -144,6 +149,7 @@ def test_a_private_span_goes_whatever_stands_around_it(before: str, inside: str,
         assert b"4711-" not in redactor.clean_line(line)[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(VALUES, st.one_of(TEXTS, NAMED), st.booleans())
 def test_the_first_look_lets_everything_through_that_the_rules_find(value: Any, text: str, plain: bool) -> None:
@@ -159,6 +165,7 @@ def test_the_first_look_lets_everything_through_that_the_rules_find(value: Any, 
         assert thorough.clean_line(tried) == quick.clean_line(tried)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(TEXTS, st.booleans(), st.data())
 def test_a_view_leads_back_to_its_source(text: str, plain: bool, data: st.DataObject) -> None:
@@ -174,6 +181,7 @@ def test_a_view_leads_back_to_its_source(text: str, plain: bool, data: st.DataOb
     assert view.text[start:end] in (source[begin:stop] if part is None else part.text)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(TEXTS, st.one_of(TEXTS, NAMED), TEXTS, st.integers(0, 4), st.booleans(), st.booleans())
 def test_what_was_recalled_goes_whatever_it_is_and_stands_in(

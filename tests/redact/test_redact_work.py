@@ -64,6 +64,7 @@ def calls_of(*lines: bytes) -> int:
     return calls
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(HOSTILE)
 def test_the_work_for_a_text_of_any_prefix_repeated_is_in_proportion_to_its_size(case: tuple[str, str, bool]) -> None:
@@ -78,6 +79,7 @@ def short_rows(prefix: str) -> list[str]:
     return [(prefix * size)[:size] for size in SIZES]
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(PREFIXES), st.booleans())
 def test_short_lines_that_repeat_are_examined_once(prefix: str, plain: bool) -> None:
@@ -86,6 +88,7 @@ def test_short_lines_that_repeat_are_examined_once(prefix: str, plain: bool) -> 
     assert calls_of(*lines * 200) <= calls_of(*lines) + 15 * len(lines) * 200
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(PREFIXES), st.sampled_from(SIZES))
 def test_the_work_for_many_lines_in_one_text_is_in_proportion_to_its_size(prefix: str, size: int) -> None:
@@ -94,6 +97,7 @@ def test_the_work_for_many_lines_in_one_text_is_in_proportion_to_its_size(prefix
     assert calls_of(line) <= MIN_CALLS + CALLS_PER_BYTE * len(line)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(PREFIXES), st.sampled_from(SIZES))
 def test_lines_of_a_transcript_with_a_new_short_text_each_cost_no_more_than_their_findings(

@@ -56,6 +56,7 @@ TABLE = [
 WHAT_IS_PUT_TWICE_RESEND = [False, True]
 
 
+@pytest.mark.slow
 def test_what_is_put_twice_is_told_by_its_tag_and_bytes(relay):
     for resend in WHAT_IS_PUT_TWICE_RESEND:
         for state, comes, plain, anew in TABLE:
@@ -207,6 +208,7 @@ MAX_SIZE = 8_388_756
 EVERY_SIZE_FROM_THE = [148, 149, 1000, 131_072, 131_073, MAX_SIZE]
 
 
+@pytest.mark.slow
 def test_every_size_from_the_smallest_to_the_largest_is_taken(relay):
     for size in EVERY_SIZE_FROM_THE:
         stream = new_stream()

@@ -33,6 +33,7 @@ ASKING = [(method, path) for path, methods in ROUTES.items() for method in sorte
 BEARER = [(method, path) for method, path in ASKING if not path.endswith("/claim")]
 
 
+@pytest.mark.slow
 def test_other_methods_are_405_and_say_which_there_are(relay):
     for path, methods in ROUTES.items():
         for method in ("GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND", "EVIL"):
@@ -273,6 +274,7 @@ NO_IDS = [
 ]
 
 
+@pytest.mark.slow
 def test_ids_that_are_none_are_refused(relay):
     for name in NO_IDS:
         for method, path in [

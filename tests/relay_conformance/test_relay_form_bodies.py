@@ -49,6 +49,7 @@ JSON_WITHOUT_SENSE_IS = [
 ]
 
 
+@pytest.mark.slow
 def test_json_without_sense_is_refused(relay):
     for body in JSON_WITHOUT_SENSE_IS:
         stream = new_stream()

@@ -26,6 +26,7 @@ def test_a_full_stream_takes_no_more_until_something_is_acknowledged(limited):
     assert limited.seqs(stream) == [2, 3, 4, 5, 6]
 
 
+@pytest.mark.slow
 def test_a_full_account_takes_no_more_until_there_is_room(limited):
     streams = [new_stream() for _ in range(3)]
     for stream in streams[:2]:
@@ -57,6 +58,7 @@ def test_the_configured_length_is_the_limit(limited):
     assert (status, problem["code"]) == (413, "body-too-large")
 
 
+@pytest.mark.slow
 def test_a_body_that_stops_is_given_up(limited):
     home = {"Authorization": f"Bearer {limited.home}", "Content-Length": "1000"}
     for path in (f"/v1/streams/{S}/blobs/1", f"/v1/objects/{S}"):
@@ -65,6 +67,7 @@ def test_a_body_that_stops_is_given_up(limited):
     assert limited.state(bytes.fromhex(S))["head"] == 0
 
 
+@pytest.mark.slow
 def test_a_body_that_drips_is_given_up(limited):
     home = {"Authorization": f"Bearer {limited.home}", "Content-Length": "1000"}
     status, problem = limited.half("PUT", f"/v1/objects/{S}", home, b"x" * 1000, every=0.05)
@@ -73,6 +76,7 @@ def test_a_body_that_drips_is_given_up(limited):
     assert (status, problem["code"]) == (408, "body-timeout")
 
 
+@pytest.mark.slow
 def test_too_many_requests_of_a_token_stop_that_token_only(limited):
     token = limited.make_token("pair")
     answers, statuses = [], []
@@ -85,6 +89,7 @@ def test_too_many_requests_of_a_token_stop_that_token_only(limited):
     assert limited.ask("GET", "/v1/streams").status_code == 200
 
 
+@pytest.mark.slow
 def test_guessing_tokens_is_slowed_down_and_who_has_one_is_not(limited):
     answers = [limited.ask("GET", "/v1/streams", token=None) for _ in range(10)]
     statuses = [answer.status_code for answer in answers]
@@ -93,6 +98,7 @@ def test_guessing_tokens_is_slowed_down_and_who_has_one_is_not(limited):
     assert limited.ask("GET", "/v1/streams").status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_looking_for_open_mailboxes_by_number_is_slowed_down(limited, method):
     path = {"GET": "/v1/pair/{}/a/hello", "DELETE": "/v1/pair/{}"}[method]
@@ -112,6 +118,7 @@ def test_claims_are_counted_by_the_address(limited):
 # --------------------------------------------------------------------------------------------------------------- age
 
 
+@pytest.mark.slow
 def test_what_nobody_reads_expires_visibly_and_is_taken_again(aging):
     stream, kept = new_stream(), new_stream()
     blobs = {seq: make_blob(stream, seq) for seq in (1, 2, 3)}
@@ -163,6 +170,7 @@ def test_objects_do_not_expire(aging):
     assert aging.ask("GET", f"/v1/objects/{S}").content == data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("minutes", "status"), [(9, 204), (11, 404)])
 def test_a_mailbox_lives_for_ten_minutes(aging, minutes, status):
     answer = aging.ask("POST", "/v1/pair").json()

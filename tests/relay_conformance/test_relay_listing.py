@@ -103,6 +103,7 @@ def test_a_change_wakes_who_waits_for_it(relay):
     assert seconds < 10
 
 
+@pytest.mark.slow
 def test_waiting_in_vain_ends_with_an_empty_list_in_time(relay):
     prefix, token = own(relay)
     change, _ = streams(relay, token=token)

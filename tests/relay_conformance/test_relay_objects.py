@@ -64,6 +64,7 @@ def test_objects_are_listed_by_rising_id_in_pages(relay):
         refused(relay.ask("GET", "/v1/objects", **wrong), 400, "bad-request")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 131_073, MAX_SIZE])
 def test_sizes_from_one_byte_to_the_largest_are_taken(relay, size):
     name, data = new_stream(), secrets.token_bytes(size)

@@ -130,6 +130,7 @@ def test_a_claim_of_another_form_is_none(relay):
             refused(relay.ask("PUT", f"{path}/claim", token=None), 401, "unauthenticated")
 
 
+@pytest.mark.slow
 def test_waiting_ends_with_the_message_or_in_time(relay, box):
     path, b = box
     got: list = []

@@ -134,6 +134,7 @@ def check(answer, who, wanted, held, success):
         refused(answer, 403, "forbidden")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefix", [MINE, OTHER], ids=["mine", "another's"])
 @pytest.mark.parametrize("route", ON_STREAMS)
 def test_in_a_stream_only_the_allowed_cells_pass(relay, tokens, route, prefix):  # noqa: F811

@@ -16,6 +16,7 @@ SPEC = (ROOT / "docs" / "spec" / "relay-http.md").read_text(encoding="utf-8")
 DOCUMENT = json.loads((ROOT / "relay_worker" / "openapi.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_the_document_that_is_served_is_the_one_that_was_written():
     yaml = pytest.importorskip("yaml")
     assert yaml.safe_load((ROOT / "relay_worker" / "openapi.yaml").read_text(encoding="utf-8")) == DOCUMENT

@@ -101,6 +101,7 @@ def test_a_backup_for_which_there_is_no_room_says_so_and_leaves_nothing(tiny_dis
     assert list(tiny_disk.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_is_backed_up_is_closed_to_others(tmp_path):
     with OpenStore(tmp_path / "relay") as opened:
         opened.put(sealed(1, LARGE))

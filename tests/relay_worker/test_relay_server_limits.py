@@ -25,6 +25,7 @@ from tests.support.relay_server import STREAM, sealed
 # -- tokens
 
 
+@pytest.mark.slow
 @given(st.binary(min_size=8, max_size=8), st.binary(min_size=32, max_size=32))
 def test_a_token_is_read_back_and_no_character_of_it_can_be_changed(token_id, secret):
     made = mint(token_id, secret)
@@ -186,6 +187,7 @@ def test_news_between_asking_and_waiting_are_not_missed():
     asyncio.run(waiting())
 
 
+@pytest.mark.slow
 def test_one_token_does_not_take_all_the_places_to_wait(tmp_path, monkeypatch):
     monkeypatch.setattr(call, "MAX_WAITING_EACH", 2)
     with in_process(tmp_path / "relay", **OPEN) as relay, concurrent.futures.ThreadPoolExecutor(4) as pool:

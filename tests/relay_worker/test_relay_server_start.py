@@ -29,6 +29,7 @@ def opened(tmp_path):
 # -- starting
 
 
+@pytest.mark.slow
 def test_files_without_a_row_are_swept_and_the_others_stay(opened):
     body = sealed(1, LARGE)
     opened.put(body)
@@ -96,6 +97,7 @@ def test_files_are_the_owners_alone(opened):
 # -- backup
 
 
+@pytest.mark.slow
 def test_a_backup_of_a_serving_relay_serves_the_same(opened, tmp_path):
     bodies = {1: sealed(1), 2: sealed(2, LARGE)}
     for seq, body in bodies.items():
@@ -111,6 +113,7 @@ def test_a_backup_of_a_serving_relay_serves_the_same(opened, tmp_path):
         operator.back_up(opened.folder, target)
 
 
+@pytest.mark.slow
 def test_a_relay_without_its_disk_begins_anew(opened):
     opened.put(sealed(1))
     opened.store.close()

@@ -57,6 +57,7 @@ def test_another_blob_of_the_same_seq_changes_nothing(opened, size):
     assert opened.files() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [300, LARGE])
 def test_resending_heals_a_rotten_body_and_leaves_one_copy(opened, size):
     rotten, whole = sealed(1, size), sealed(1, size)
@@ -68,6 +69,7 @@ def test_resending_heals_a_rotten_body_and_leaves_one_copy(opened, size):
     assert len(opened.files()) == (1 if size == LARGE else 0)
 
 
+@pytest.mark.slow
 def test_a_lost_or_shortened_file_is_said_to_be_lost_and_can_be_sent_again(opened):
     body = sealed(1, LARGE)
     for harm in (Path.unlink, lambda path: os.truncate(path, 1000)):
@@ -106,6 +108,7 @@ def test_an_acknowledgement_never_goes_back_nor_beyond_what_came(opened):
         assert (opened.state().acked, opened.seqs()) == (acked, left)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [300, LARGE])
 def test_a_blob_that_nobody_reads_expires_visibly_and_may_come_again(opened, size):
     body = sealed(3, size)
@@ -152,6 +155,7 @@ def test_limits_refuse_before_anything_is_changed(tmp_path):
         assert opened.put(sealed(3), 3) == "created"
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=12)
 @given(st.lists(st.tuples(st.sampled_from(["put", "resend", "ack", "sweep"]), st.integers(1, 4)), max_size=25))
 def test_counts_and_bytes_are_those_of_what_is_stored(tmp_path_factory, steps):
@@ -236,6 +240,7 @@ def test_a_full_disk_is_told_as_such_and_nothing_is_left(opened, monkeypatch):
     assert opened.put(sealed(1, LARGE)) == "created"
 
 
+@pytest.mark.slow
 def test_a_cancelled_request_leaves_either_all_or_nothing(opened):
     async def cancelled() -> None:
         for delay in (0.0, 0.001, 0.003, 0.006, 0.01, 0.02):

@@ -110,6 +110,7 @@ def test_wordings_are_few_short_and_hold_no_phrases_that_would_have_to_match():
     assert all(len(one) <= 240 and '"' not in one and "\n" not in one for one in variants)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=400))
 def test_any_answer_gives_bounded_lines(answer):
     for one in variants_in(answer, QUESTION):
@@ -183,6 +184,7 @@ def test_nobody_is_asked_to_put_one_passage_into_order():
     assert rerank(Says([]), QUESTION, ["only"]) == [0]
 
 
+@pytest.mark.slow
 @given(st.text(max_size=200), st.integers(2, 30))
 def test_any_answer_gives_an_order_of_all_passages_or_none(answer, count):
     order = rerank(Says([answer]), QUESTION, ["x"] * count)
@@ -252,6 +254,7 @@ def test_ollama_is_asked_for_plain_text_and_is_free(ledger):
         assert spent_since(store, 0) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reply",
     [
@@ -276,6 +279,7 @@ def test_a_hostile_server_costs_the_order_only(ledger, reply):
     assert deep.reasons
 
 
+@pytest.mark.slow
 def test_nobody_waits_longer_than_the_deadline_for_a_silent_server(ledger):
     notes = []
     with chat_server(Reply(silent=True)) as server:

@@ -23,6 +23,7 @@ from tests.support.index_checks import (
 from tests.support.index_store import NOW, IndexStore
 
 
+@pytest.mark.slow
 def test_a_new_index_says_what_the_store_says(world):
     world.add(200)
     world.embed()
@@ -49,6 +50,7 @@ ACTIONS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(ACTIONS, st.integers(0, 2**31))
 def test_whatever_happens_the_index_says_what_the_store_says(actions, seed):
@@ -98,6 +100,7 @@ def test_whatever_happens_the_index_says_what_the_store_says(actions, seed):
             assert_says_what_the_store_says(world, world.open(), is_fresh=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "filters",
     [

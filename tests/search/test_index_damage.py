@@ -24,6 +24,7 @@ from tests.support.index_store import NOW, WORDS, IndexStore, vector
 # ------------------------------------------------------------------------------------------------------ forgetting
 
 
+@pytest.mark.slow
 def test_what_is_deleted_is_in_no_file_any_more(world):
     world.add(300, session=1)
     (secret,) = world.add(text="xyzzyplugh", branch="frobozzbranch", session=1)
@@ -81,6 +82,7 @@ def test_without_an_index_writing_notes_nothing(world):
 # ---------------------------------------------------------------------------------------------------------- damage
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_noticed_and_made_anew(world):
     world.add(120)
     world.embed()
@@ -97,6 +99,7 @@ def test_a_damaged_file_is_noticed_and_made_anew(world):
         assert check(world.store, world.folder) == []
 
 
+@pytest.mark.slow
 def test_a_file_that_is_gone_is_made_anew(world):
     world.add(50)
     world.embed()

@@ -25,6 +25,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
+@pytest.mark.slow
 def test_killed_anywhere_the_next_run_goes_on(tmp_path, monkeypatch):
     place = 0
     while True:
@@ -70,6 +71,7 @@ def test_killed_anywhere_the_next_run_goes_on(tmp_path, monkeypatch):
     assert place >= 3
 
 
+@pytest.mark.slow
 def test_a_build_goes_on_where_it_stopped(world, monkeypatch):
     monkeypatch.setattr(step, "MIN_AT_ONCE", 10)
     world.add(55)
@@ -87,6 +89,7 @@ def test_a_build_goes_on_where_it_stopped(world, monkeypatch):
     assert_says_what_the_store_says(world, world.open(), is_fresh=True)
 
 
+@pytest.mark.slow
 def test_searches_go_on_while_the_index_changes(world, tmp_path):
     world.add(200)
     world.embed()
@@ -132,6 +135,7 @@ def test_searches_go_on_while_the_index_changes(world, tmp_path):
     assert_says_what_the_store_says(world, world.open(), is_fresh=True)
 
 
+@pytest.mark.slow
 def test_two_that_refresh_at_once_do_no_harm(world):
     world.add(100)
     world.refresh()
@@ -183,6 +187,7 @@ def test_processes_that_are_killed_leave_nothing_wrong(world):
     assert check(world.store, world.folder) == []
 
 
+@pytest.mark.slow
 def test_more_than_fits_one_step_is_taken_in_steps(world, monkeypatch):
     monkeypatch.setattr(step, "FRESH_AT_ONCE", 7)
     world.add(10)
@@ -201,6 +206,7 @@ def test_more_than_fits_one_step_is_taken_in_steps(world, monkeypatch):
     assert_says_what_the_store_says(world, world.open(), is_fresh=True)
 
 
+@pytest.mark.slow
 def test_few_vectors_of_a_large_part_wait_in_the_log(world, monkeypatch):
     monkeypatch.setattr(step, "SMALL_PART", 10)
     ids = world.add(100)

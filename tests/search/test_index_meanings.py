@@ -105,6 +105,7 @@ def test_the_ten_nearest_are_the_ten_nearest(n: int, dim: int) -> None:
     assert round(float(np.mean(recalls)), 6) >= 0.99
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 60), st.integers(1, 200), st.integers(0, 80), st.integers(0, 2**32 - 1), st.floats(0, 1))
 def test_small_parts_answer_as_exact_arithmetic_does(n: int, dim: int, k: int, seed: int, share: float) -> None:
@@ -122,6 +123,7 @@ def test_small_parts_answer_as_exact_arithmetic_does(n: int, dim: int, k: int, s
     assert np.allclose(scores, np.sort(truth[mask])[::-1][: len(found)], atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.9, 0.5, 0.1, 0.02, 0.001, 0.0])
 @pytest.mark.usefixtures("few_candidates")
 def test_a_mask_leaves_the_full_number_and_nothing_else(share: float) -> None:
@@ -135,6 +137,7 @@ def test_a_mask_leaves_the_full_number_and_nothing_else(share: float) -> None:
         assert recall(np.where(mask, exact(vectors, query), -2.0), found, 10) >= 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_candidates")
 def test_parts_are_searched_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meanings, "STRIPE", 1000)
@@ -208,6 +211,7 @@ def test_equal_vectors_come_in_the_order_of_their_ordinals() -> None:
     assert nearest(halves, among[13], 5, [None, None])[0].tolist() == [13, 40, 900, 901, 4999]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_candidates")
 def test_asked_twice_it_answers_the_same() -> None:
     vectors = drawn(9, 8000, 384)
@@ -239,6 +243,7 @@ def mapped(path: Path, arrays: Arrays) -> tuple[mmap.mmap, Arrays]:
     return memory, views
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_candidates")
 def test_parts_of_files_answer_the_same(tmp_path: Path) -> None:
     vectors = drawn(11, 4000, 256)

@@ -32,6 +32,7 @@ def full(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+@pytest.mark.slow
 def test_on_a_full_disk_nothing_is_lost_and_nothing_left(world, monkeypatch):
     world.add(30)
     monkeypatch.setattr(os, "fsync", full)
@@ -67,6 +68,7 @@ def test_what_cannot_be_written_is_not_worked_out(world, monkeypatch, kind):
 # ----------------------------------------------------------------------------------------------------------- damage
 
 
+@pytest.mark.slow
 def test_wrong_bytes_that_keep_their_time_are_found_when_files_are_merged(world):
     world.add(60)
     world.embed()
@@ -160,6 +162,7 @@ def test_an_index_that_another_process_begins_anew_is_written_by_that_one(world,
     assert_says_what_the_store_says(world, world.open(), is_fresh=True)
 
 
+@pytest.mark.slow
 def test_the_folder_may_go_while_a_process_has_it_open(world):
     world.add(30)
     world.embed()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import apsw
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from crystal.store.search.words import tokenizer
 from tests.support.index_store import rebuild
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 70_000), max_size=60))
 def test_merging_leaves_few_parts_and_loses_none(sizes):
     for _ in range(20):

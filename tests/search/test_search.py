@@ -58,6 +58,7 @@ def test_what_has_all_words_comes_before_what_repeats_one(store):
     assert found(store, "deploy production") == [both, often]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "needle",
     ["foo_bar.baz()", "src/a/b.py", "E0308", "ERR_CONN_REFUSED", "v1.2.3", "deadbeef1234", "std::vector", "user@example.com",
@@ -142,6 +143,7 @@ def test_a_turn_of_many_chunks_is_one_hit(store):
     assert sorted(found(store, "caching")) == sorted([long, short])
 
 
+@pytest.mark.slow
 def test_a_turn_of_many_chunks_does_not_crowd_out_the_full_list(store):
     add_turn(store, "\n\n".join("needle " * 200 for _ in range(250)))
     assert store.value("SELECT count(*) FROM chunks") > 200

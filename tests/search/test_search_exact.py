@@ -32,6 +32,7 @@ def fill(store, *texts):
 # ----------------------------------------------------------------------------------------------------------- names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "needle",
     ["foo_bar.baz()", "src/a/b.py", "ERR_CONN_REFUSED", "v1.2.3", "std::vector", "user@example.com", "C:\\Users\\ada\\x.txt",
@@ -157,6 +158,7 @@ def test_a_part_of_a_script_without_spaces_is_found(store, text, queries):
     assert [query for query in queries if exact not in found(store, query)[:1]] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "query"),
     [("ein Café", "cafe"), ("ein cafe", "café"), ("in Zürich", "zurich"), ("in zurich", "Zürich"), ("cafe\u0301 au lait", "café"),

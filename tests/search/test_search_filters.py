@@ -187,6 +187,7 @@ def large(tmp_path_factory, way):
         yield store
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("embedder", [None, Meaning()], ids=["keywords", "hybrid"])
 def test_a_filter_that_leaves_one_in_a_thousand_gives_its_full_top_k(large, embedder):
     result = ask(large, "needle vehicle", embedder, project="rare")
@@ -196,6 +197,7 @@ def test_a_filter_that_leaves_one_in_a_thousand_gives_its_full_top_k(large, embe
         assert all(hit.ranks.keys() >= {"keywords", "vectors"} for hit in result.hits)
 
 
+@pytest.mark.slow
 def test_a_narrow_filter_costs_less_than_none(large, way):
     def seconds(**filters):
         start = time.thread_time()  # others may have the processor meanwhile
@@ -272,6 +274,7 @@ def allowed(hit, filters, store):
     return all(checks)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=QUERIES, filters=FILTERS, meaning=st.booleans(), limit=st.integers(1, 30))
 def test_no_question_raises_and_nothing_excluded_is_returned(varied, way, query, filters, meaning, limit):
@@ -286,6 +289,7 @@ def test_no_question_raises_and_nothing_excluded_is_returned(varied, way, query,
     result.query.encode()
 
 
+@pytest.mark.slow
 def test_a_question_of_a_megabyte_is_answered_at_once(varied):
     store, embedder = varied
     for query in ("word " * 200_000, "x" * 1_000_000, '"' * 1_000_000, "数" * 500_000, "a.b" * 300_000, "( " * 500_000,

@@ -79,6 +79,7 @@ def test_many_copies_do_not_keep_others_from_a_full_list(store, count):
     assert max(hit.copies for hit in result.hits) == count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fusion", ["weighted", "rrf"])
 def test_every_limit_gives_so_many(store, fusion):
     for number in range(450):
@@ -206,6 +207,7 @@ CHECKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("meaning", [False, True])
 def test_every_filter_alone_and_in_pairs_leaves_exactly_what_it_says(varied, meaning):
     store, said = varied
@@ -256,6 +258,7 @@ def test_other_wordings_find_more_and_a_model_orders_the_best(store):
     assert len(server.requests) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reply", [Reply(status=500), Reply(b"no json"), chat("nothing of use"), Reply(silent=True), Reply(status=401), chat("")],
     ids=["500", "no json", "no use", "silent", "401", "empty"],

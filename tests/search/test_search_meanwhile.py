@@ -97,6 +97,7 @@ class Changing(RuleBasedStateMachine):
             self.store.close()
 
 
+@pytest.mark.slow
 def test_every_exact_word_is_found_whatever_happened_before(tmp_path):
     class Here(Changing):
         folder = tmp_path
@@ -105,6 +106,7 @@ def test_every_exact_word_is_found_whatever_happened_before(tmp_path):
     Here.TestCase().runTest()
 
 
+@pytest.mark.slow
 def test_a_refresh_that_changes_nothing_keeps_the_order(tmp_path):
     with open_store(tmp_path) as store:
         for number in range(60):

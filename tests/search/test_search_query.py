@@ -61,6 +61,7 @@ def test_pairs_of_scripts_without_spaces():
     assert unspaced_pairs("plain") == ()
 
 
+@pytest.mark.slow
 @given(st.text() | st.text(alphabet='"()*^:-+{}ANDORNEAR \x00\ud800é数'))
 def test_any_string_can_be_taken_apart(text):
     asked = parse_query(text)

@@ -16,6 +16,7 @@ def drawn(dimension: int, seed: int, rows: int = 5) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(rows, dimension)).astype("<f4")
 
 
+@pytest.mark.slow
 @given(st.sampled_from(DIMENSIONS), st.integers(0, 2**32))
 def test_rounding_is_one_function(dimension: int, seed: int) -> None:
     vectors = [row.tobytes() for row in drawn(dimension, seed)]
@@ -26,6 +27,7 @@ def test_rounding_is_one_function(dimension: int, seed: int) -> None:
     assert vector_bytes.rounded(again, dimension) == found
 
 
+@pytest.mark.slow
 @given(st.sampled_from(DIMENSIONS), st.integers(0, 2**32))
 def test_what_is_restored_has_the_direction_of_before(dimension: int, seed: int) -> None:
     rows = drawn(dimension, seed)

@@ -60,6 +60,7 @@ def test_a_fork_is_read_with_what_it_copied(store):
     assert texts(whole(store)) == ["said before"]
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     st.lists(

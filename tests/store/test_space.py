@@ -86,6 +86,7 @@ def store(large, tmp_path):
         yield opened
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 40, 1_200])
 def test_deleted_chunks_are_found_by_no_word_and_no_vector(store, count):
     gone = list(range(5, 5 + count))
@@ -96,6 +97,7 @@ def test_deleted_chunks_are_found_by_no_word_and_no_vector(store, count):
     assert_whole(store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [30, 1_200])
 def test_no_byte_of_a_deleted_text_stays_in_the_file(store, count):
     delete(store, range(1, 1 + count))
@@ -105,11 +107,13 @@ def test_no_byte_of_a_deleted_text_stays_in_the_file(store, count):
     assert b"mark2999 " in raw
 
 
+@pytest.mark.slow
 def test_the_index_goes_on_deleting_securely_after_many_were_deleted(store):
     delete(store, range(1, 1_300))
     assert store.value("SELECT v FROM chunks_fts_config WHERE k = 'secure-delete'") == 1
 
 
+@pytest.mark.slow
 def test_deleting_what_is_not_there_changes_nothing(store):
     assert delete(store, [10**6, 10**7]) == 0
     assert delete(store, []) == 0
@@ -117,6 +121,7 @@ def test_deleting_what_is_not_there_changes_nothing(store):
     assert_whole(store)
 
 
+@pytest.mark.slow
 def test_deleting_is_undone_with_the_callers_transaction(store):
     with contextlib.suppress(ZeroDivisionError), store.transaction():
         delete_chunks(store, list(range(1, 1_500)))
@@ -126,6 +131,7 @@ def test_deleting_is_undone_with_the_callers_transaction(store):
     assert_whole(store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", ["scattered", "the oldest", "the newest"])
 def test_deleting_half_halves_the_file(store, spread):
     before = size(store.path)
@@ -152,6 +158,7 @@ def test_many_small_deletions_add_up(store):
     assert_whole(store)
 
 
+@pytest.mark.slow
 def test_a_little_waste_is_left_alone(store):
     delete(store, range(1, 50))
     before = size(store.path)
@@ -160,6 +167,7 @@ def test_a_little_waste_is_left_alone(store):
     assert size(store.path) == before
 
 
+@pytest.mark.slow
 def test_the_model_that_was_replaced_gives_its_space_back(store, monkeypatch):
     monkeypatch.setattr("crystal.store.search.space.MIN_BYTES", 1 << 14)
     monkeypatch.setattr("crystal.store.search.space.SHARE", 50)  # vectors are a small part of the file
@@ -174,6 +182,7 @@ def test_the_model_that_was_replaced_gives_its_space_back(store, monkeypatch):
     assert store.rows("PRAGMA integrity_check") == [("ok",)]
 
 
+@pytest.mark.slow
 def test_it_stops_when_told_to_and_goes_on_the_next_time(store):
     delete(store, range(1, CHUNKS, 2))
     before = size(store.path)
@@ -239,6 +248,7 @@ def test_a_store_from_before_is_rewritten_once_and_cut_piece_by_piece_from_then_
         assert_whole(store)
 
 
+@pytest.mark.slow
 def test_an_old_store_is_not_rewritten_without_room_on_the_disk(large, tmp_path, monkeypatch):
     path = tmp_path / "old.db"
     path.write_bytes(large.read_bytes())
@@ -253,6 +263,7 @@ def test_an_old_store_is_not_rewritten_without_room_on_the_disk(large, tmp_path,
         assert_whole(store)
 
 
+@pytest.mark.slow
 def test_a_reader_keeps_its_state_and_the_file_is_cut_later(store):
     delete(store, range(1, CHUNKS, 2))
     with Store.open_existing(store.path) as reader, reader.reading():
@@ -265,6 +276,7 @@ def test_a_reader_keeps_its_state_and_the_file_is_cut_later(store):
     assert_whole(store)
 
 
+@pytest.mark.slow
 def test_new_chunks_go_into_what_was_given_back(store):
     delete(store, range(1, CHUNKS, 2))
     give_back(store)
@@ -291,6 +303,7 @@ def test_a_new_store_can_be_cut_piece_by_piece_also_when_its_maker_died_at_once(
         assert store.rows("PRAGMA integrity_check") == [("ok",)]
 
 
+@pytest.mark.slow
 def test_a_large_import_asks_for_a_file_without_half_empty_pages(store: Store) -> None:
     before = space.size_of(store)
     space.note_import(store, before)

@@ -72,6 +72,7 @@ def test_migrations_are_numbered_without_gaps() -> None:
     assert [number for number, _ in migrate.steps()] == list(range(1, migrate.newest() + 1))
 
 
+@pytest.mark.slow
 def test_every_older_schema_becomes_exactly_the_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Store.open(tmp_path / "fresh.db").close()
     fresh = schema(tmp_path / "fresh.db")
@@ -210,6 +211,7 @@ def test_eight_processes_that_make_the_store_at_once_make_one(path: Path) -> Non
         assert pool.map(_open, [str(path)] * 8) == [migrate.newest()] * 8
 
 
+@pytest.mark.slow
 def test_deleted_text_leaves_no_byte_in_the_file(path: Path) -> None:
     from tests.support.store_factory import add_turn
 

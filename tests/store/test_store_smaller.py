@@ -57,6 +57,7 @@ def test_any_text_is_what_it_was(text: str) -> None:
     assert text_of(packed(text)) == text
 
 
+@pytest.mark.slow
 def test_an_older_store_has_the_same_texts_words_and_neighbours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +85,7 @@ def test_an_older_store_has_the_same_texts_words_and_neighbours(
         assert dict(store.rows("SELECT id, text FROM chunks")) == texts
 
 
+@pytest.mark.slow
 def test_a_damaged_text_is_told_by_its_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "crystal.db"
     write_old(path, monkeypatch)

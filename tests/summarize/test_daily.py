@@ -204,6 +204,7 @@ def test_nothing_said_can_break_out_of_its_line(tmp_path: Path) -> None:
 ROLES = st.sampled_from(["user", "assistant", "subagent", "tool_call"])
 
 
+@pytest.mark.slow
 def test_any_text_gives_one_line_a_part(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("any")
     with open_store(folder) as store:

@@ -70,6 +70,7 @@ def test_long_turns_and_results_are_cut() -> None:
     assert shown == f"result: {'r' * 200} […]\nuser: {'u' * 1500} […]"
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool_result", "other"]), st.text(max_size=400))),
     st.integers(0, 500),
@@ -110,6 +111,7 @@ def test_a_given_title_stands_in_for_the_models() -> None:
     assert parse_answer(json.dumps(CARD), title="Mine").title == "Mine"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     [
@@ -230,6 +232,7 @@ def test_a_server_in_trouble_gives_an_error_that_says_whether_it_may_be_billed(
         assert caught.value.seconds == 7  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_server_that_never_answers_is_given_up() -> None:
     began = time.perf_counter()
     with (

@@ -194,6 +194,7 @@ def test_a_folder_that_only_begins_alike_is_not_the_projects() -> None:
     assert [file.path for file in deeds_of(calls, below="C:\\w\\e").files][1] == "a.py"
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.sampled_from(["Read", "Bash", "Edit", None, "x__write_file"]), anything | ugly)),
     anything | st.none(),
@@ -205,6 +206,7 @@ def test_no_tool_call_makes_it_fail(calls: list[tuple[str | None, str]], below: 
         assert len(line.splitlines()) == 1
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(
@@ -235,6 +237,7 @@ def check_shape(body: str) -> None:
     assert headings[1:] == ["## Summary", "## Key topics", "## Files touched", "## Commands run"]
 
 
+@pytest.mark.slow
 @given(anything | ugly, anything | ugly, st.none() | anything | ugly)
 def test_the_front_matter_survives_any_name(name: str, branch: str, cwd: str | None) -> None:
     session = Session(
@@ -280,6 +283,7 @@ def test_an_ordinary_id_is_its_own_file_name(session_id: str, stem: str) -> None
     assert file_stem(session_id) == stem
 
 
+@pytest.mark.slow
 @given(st.text(max_size=400), st.text(max_size=400))
 def test_any_other_id_gets_a_safe_name_that_no_other_has(one: str, other: str) -> None:
     stems = [file_stem(one), file_stem(other)]
@@ -318,6 +322,7 @@ def test_a_cut_line_is_short_and_says_so(text: str, limit: int) -> None:
     assert short == line or (short.endswith("…") and line.startswith(short[:-1].rstrip()))
 
 
+@pytest.mark.slow
 @given(anything | st.lists(ugly).map("".join))
 def test_escaping_takes_nothing_away(text: str) -> None:
     line = one_line(text)
@@ -349,6 +354,7 @@ def test_sentences_end_where_readers_see_them_end() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["." * 10**6, "(" * 10**6, "a." * 10**6, "`" * 10**6, "a_" * 10**6, "漢" * 10**6, "[" * 10**6, "- " * 10**6]
 )

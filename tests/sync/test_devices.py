@@ -17,6 +17,7 @@ from tests.support.pairing_boxes import URL, Box, Pairs
 from tests.support.pairing_state import device_state, is_joined
 
 
+@pytest.mark.slow
 def test_revoking_ends_one_device_and_no_other(pairs: Pairs, tmp_path: Path) -> None:
     rolled: list[int] = []
     pairs.run()
@@ -35,6 +36,7 @@ def test_revoking_ends_one_device_and_no_other(pairs: Pairs, tmp_path: Path) -> 
         devices.rotate(machine, "laptop")
 
 
+@pytest.mark.slow
 def test_revoking_holds_here_while_the_relay_is_down(pairs: Pairs) -> None:
     pairs.run()
 
@@ -52,6 +54,7 @@ def test_revoking_holds_here_while_the_relay_is_down(pairs: Pairs) -> None:
     assert pairs.valid_tokens() == []
 
 
+@pytest.mark.slow
 def test_a_rotation_is_not_begun_twice(pairs: Pairs) -> None:
     pairs.run()
     with pairs.home.open() as machine:
@@ -60,6 +63,7 @@ def test_a_rotation_is_not_begun_twice(pairs: Pairs) -> None:
             devices.rotate(machine, "laptop")
 
 
+@pytest.mark.slow
 def test_a_device_of_a_home_cannot_be_named_like_home(pairs: Pairs) -> None:
     pairs.run()
     with pairs.home.open() as machine:

@@ -42,6 +42,7 @@ def noise(length: int) -> bytes:
 # -------------------------------------------------------------------------------------------------------- round trip
 
 
+@pytest.mark.slow
 @given(
     payload=st.binary(max_size=3000)
     | st.builds(lambda text, times: text * times, st.binary(max_size=40), st.integers(0, 4000)),
@@ -100,6 +101,7 @@ def test_what_does_not_fit_is_not_sealed(size: int) -> None:
         sealed(noise(size))
 
 
+@pytest.mark.slow
 def test_what_compresses_well_fits_up_to_the_limit_of_opening() -> None:
     assert len(sealed(bytes(MAX_CIPHERTEXT + 1))) < 4096
     assert len(opened(sealed(bytes(MAX_RAW))).payload) == MAX_RAW
@@ -155,6 +157,7 @@ def collected(blobs: list[bytes], seq: int, prev: bytes) -> bytes:
     return payload
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "count"),
     [

@@ -38,6 +38,7 @@ def code_of(candidate: bytes, **change: object) -> str:
     return "accepted"
 
 
+@pytest.mark.slow
 def test_no_bit_can_be_flipped() -> None:
     codes: Counter[str] = Counter()
     for at, bit in itertools.product(range(len(BLOB)), range(8)):
@@ -244,6 +245,7 @@ def test_of_200_000_garbage_inputs_none_is_accepted() -> None:
     assert codes.total() > 199_000
 
 
+@pytest.mark.slow
 def test_garbage_with_a_valid_tag_is_refused_too() -> None:
     """A sender with the key and a fault, or malice: whatever it encrypts, a refusal comes out, or what was meant."""
     draw = random.Random(3)
@@ -279,6 +281,7 @@ def test_an_authentic_bomb_takes_no_memory() -> None:
         assert code_of(bomb) == "zstd"
 
 
+@pytest.mark.slow
 def test_the_largest_that_is_allowed_takes_a_small_multiple_of_itself() -> None:
     largest = MAKE["sealed"](MAKE["squeezed"](MAKE["frame"](MAX_RAW, MAKE["same_bytes"](MAX_RAW)), MAX_RAW))
     assert peak_of(lambda: opened(largest)) < 3 * MAX_RAW

@@ -43,6 +43,7 @@ def open_case(case: dict[str, Any]) -> crystal.sync.envelope.Opened:
 # ---------------------------------------------------------------------------------------------------- our own vectors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case["result"] == "valid"])
 def test_a_valid_vector_opens_to_what_it_says(name: str) -> None:
     case = CASES[name]

@@ -73,6 +73,7 @@ def forget(computer: Computer, *words: str) -> None:
     computer.ok("forget", *words, "--yes")
 
 
+@pytest.mark.slow
 def test_what_a_device_forgets_is_gone_from_every_machine(desk: Computer) -> None:
     lap, tower = device(desk, "lap"), device(desk, "tower")
     lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"), line("and plums"))
@@ -155,6 +156,7 @@ def test_a_machine_that_joins_later_brings_its_forgetting(desk: Computer) -> Non
     assert desk.texts() == ["about pears"]
 
 
+@pytest.mark.slow
 def test_a_mirror_that_is_built_before_home_has_heard_lacks_it(desk: Computer) -> None:
     lap, tower = device(desk, "lap"), device(desk, "tower")
     lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"), line("and plums"))

@@ -99,6 +99,7 @@ def test_a_shared_root_gives_every_name_its_device() -> None:
 # ------------------------------------------------------------------------------------------------- forms that are read
 
 
+@pytest.mark.slow
 @given(SECRETS)
 def test_every_form_of_a_key_is_read(secret: bytes) -> None:
     standard = base64.b64encode(secret).decode()
@@ -129,6 +130,7 @@ def test_32_raw_bytes_in_a_file_are_read() -> None:
     assert parse_key_file(marked).secret == marked
 
 
+@pytest.mark.slow
 @given(KEYS)
 def test_crystals_own_form_carries_kind_device_and_generation(key: RelayKey) -> None:
     text = format_key(key)
@@ -148,6 +150,7 @@ def test_crystals_own_form_carries_kind_device_and_generation(key: RelayKey) -> 
 # ------------------------------------------------------------------------------------------- what is not read, and why
 
 
+@pytest.mark.slow
 def test_every_single_wrong_character_is_found() -> None:
     for key in (RelayKey("root", os.urandom(32)), RelayKey("device", os.urandom(32), os.urandom(16), 7)):
         text = format_key(key)
@@ -285,6 +288,7 @@ def test_no_file_does_more_than_be_refused(data: bytes) -> None:
         parse_key_file(data)
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=300), st.data())
 def test_armour_gives_back_what_it_was_given_and_finds_what_was_changed(payload: bytes, data: st.DataObject) -> None:
     text = armor("test-", payload)

@@ -34,6 +34,7 @@ def test_the_vectors_of_bip39(root: str) -> None:
     assert from_words(VECTORS[root]).hex() == root
 
 
+@pytest.mark.slow
 @given(st.binary(min_size=32, max_size=32))
 def test_a_root_comes_back_from_its_words(root: bytes) -> None:
     words = to_words(root)
@@ -81,6 +82,7 @@ def test_a_misspelt_word_is_named_with_what_is_near(word: str, near: str) -> Non
     assert near in (caught.value.hint or "")
 
 
+@pytest.mark.slow
 def test_a_wrong_word_of_the_list_is_found_most_of_the_time() -> None:
     found = 0
     tried = [word for word in word_list() if word != WORDS[5]][::4]
@@ -123,6 +125,7 @@ def test_only_a_root_becomes_24_words(length: int) -> None:
         to_words(bytes(length))
 
 
+@pytest.mark.slow
 @given(st.text(max_size=200))
 def test_no_text_does_more_than_be_refused(text: str) -> None:
     with pytest.raises(UsageError):

@@ -28,6 +28,7 @@ def world(tmp_path):
 # ---------------------------------------------------------------------------------------------------- what travels
 
 
+@pytest.mark.slow
 def test_everything_travels_and_the_answers_are_homes(world):
     device = world.device()
     for at in range(30):
@@ -57,6 +58,7 @@ def test_nothing_new_means_no_manifest_and_no_upload(world):
     assert world.relay.sent == sent
 
 
+@pytest.mark.slow
 def test_rows_do_not_wait_for_vectors(world):
     device, model = world.device(), Dice()
     embed(world.store, model)
@@ -69,6 +71,7 @@ def test_rows_do_not_wait_for_vectors(world):
     assert_equal(world, device)
 
 
+@pytest.mark.slow
 def test_another_model_serves_only_when_all_its_vectors_are_there(world):
     device = world.device()
     for at in range(8):
@@ -82,6 +85,7 @@ def test_another_model_serves_only_when_all_its_vectors_are_there(world):
         assert there.rows("SELECT model FROM embedding_generations") == [("new",)]
 
 
+@pytest.mark.slow
 def test_vectors_travel_as_they_are_stored(world):
     device = world.device()
     add_turn(world.store, "one")
@@ -94,6 +98,7 @@ def test_vectors_travel_as_they_are_stored(world):
         assert mine == home
 
 
+@pytest.mark.slow
 def test_a_renamed_device_sends_no_texts_again(world):
     device = world.device()
     for at in range(60):
@@ -107,6 +112,7 @@ def test_a_renamed_device_sends_no_texts_again(world):
     assert_equal(world, device)
 
 
+@pytest.mark.slow
 def test_twenty_new_chunks_cost_less_than_100_kilobytes(world):
     device, model = world.device(), Dice("wide", 1536)
     for at in range(60):
@@ -126,6 +132,7 @@ def test_twenty_new_chunks_cost_less_than_100_kilobytes(world):
     assert_equal(world, device)
 
 
+@pytest.mark.slow
 def test_small_objects_become_large_ones_and_the_list_stays_short(world, monkeypatch):
     monkeypatch.setattr(upkeep, "FAN", 3)
     monkeypatch.setattr(upkeep, "NEWEST", 3)
@@ -147,6 +154,7 @@ def test_small_objects_become_large_ones_and_the_list_stays_short(world, monkeyp
 # ------------------------------------------------------------------------------------------------------ forgetting
 
 
+@pytest.mark.slow
 def test_what_is_forgotten_is_gone_from_mirror_and_relay(world):
     device = world.device()
     secret = add_turn(world.store, "the launch code is plumtree zebra")
@@ -170,6 +178,7 @@ def test_what_is_forgotten_is_gone_from_mirror_and_relay(world):
     assert b"plumtree" not in bytes_of(late)
 
 
+@pytest.mark.slow
 def test_a_private_line_of_another_machine_is_known(world, monkeypatch):
     from crystal.app.context import default_paths
     from crystal.app.sync.private_lines import take_private

@@ -17,7 +17,7 @@ from crystal.store.health import checks
 from crystal.store.sync import mirror
 from crystal.sync.errors import RelayUnavailableError
 from crystal.sync.mirror import (
-    MirrorDamaged,
+    MirrorDamagedError,
 )
 from tests.support.embedding_store import Dice
 from tests.support.mirror_world import World, assert_equal, drop, embed, tell
@@ -34,6 +34,7 @@ def world(tmp_path):
     world.store.close()
 
 
+@pytest.mark.slow
 def test_a_first_sync_goes_on_in_another_process_and_shows_nothing_before_it_is_whole(world, monkeypatch):
     device = world.device()
     for at in range(12):
@@ -53,6 +54,7 @@ def test_a_first_sync_goes_on_in_another_process_and_shows_nothing_before_it_is_
     assert_equal(world, device)
 
 
+@pytest.mark.slow
 def test_who_reads_while_a_mirror_is_built_anew_keeps_what_he_reads(world):
     device = world.device()
     for at in range(40):
@@ -89,7 +91,7 @@ def test_a_mirror_that_is_damaged_is_not_put_in_place(world, monkeypatch):
     device.take(world.publish(), 1)
     with monkeypatch.context() as patch:
         patch.setattr(checks, "quick_fault", lambda _: "a page is damaged")
-        with pytest.raises(MirrorDamaged, match="a page is damaged"):
+        with pytest.raises(MirrorDamagedError, match="a page is damaged"):
             device.fetch(world.relay)
     assert not device.path.exists()
     add_turn(world.store, "two")
@@ -111,6 +113,7 @@ def test_a_relay_that_fails_loses_nothing(world):
     assert_equal(world, device)
 
 
+@pytest.mark.slow
 def test_a_wiped_relay_is_filled_again(world):
     device, late = world.device(), world.device("late")
     for at in range(5):
@@ -204,6 +207,7 @@ def test_a_clock_that_was_wrong_stops_nothing(world):
     assert_equal(world, late)
 
 
+@pytest.mark.slow
 def test_many_deletions_hold_the_write_lock_shortly(world):
     for at in range(60):
         add_turn(world.store, f"turn {at}")
@@ -225,7 +229,7 @@ def test_many_deletions_hold_the_write_lock_shortly(world):
 CHILD = """
 import json, os, sys
 from pathlib import Path
-from crystal.sync.errors import NotAtRelay
+from crystal.sync.errors import NotAtRelayError
 from crystal.sync.mirror import Mirror, publish
 from crystal.store import Store
 

@@ -29,6 +29,7 @@ def world(tmp_path):
     world.store.close()
 
 
+@pytest.mark.slow
 def test_an_older_manifest_is_a_rollback(world):
     device = world.device()
     add_turn(world.store, "one")
@@ -62,6 +63,7 @@ def test_an_epoch_that_has_ended_does_not_come_back(world):
         device.take(old, world.serial + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", ["flip", "cut", "swap", "empty", "grow"])
 def test_a_damaged_object_is_refused_named_and_tried_again(world, spoil):
     device = world.device()
@@ -89,6 +91,7 @@ def test_a_damaged_object_is_refused_named_and_tried_again(world, spoil):
     assert_equal(world, device)
 
 
+@pytest.mark.slow
 def test_an_object_that_home_listed_and_did_not_seal_so_is_refused(world):
     """Even with the right hash: key, place and stream are checked by the envelope."""
     device = world.device()

@@ -216,6 +216,7 @@ WORDS = ["car", "auto", "kitten", "rain", "x_y.z()", "数据库", "money"]
 TURNS = st.lists(st.tuples(st.lists(st.sampled_from(WORDS), min_size=1, max_size=5), st.integers(1, 3)), max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(turns=TURNS, query=st.lists(st.sampled_from(WORDS), min_size=1, max_size=3), vectors=st.booleans())
 def test_no_turn_is_lost_or_shown_twice(tmp_path_factory, ranked_by, turns, query, vectors):
@@ -314,6 +315,7 @@ def machine(home, monkeypatch):
     return folder
 
 
+@pytest.mark.slow
 def test_the_commands_look_into_both(machine):
     done = run("search", "needle", "--json")
     assert {hit["from"]: hit["session_id"] for hit in json.loads(done.out)["hits"]} == {
@@ -346,6 +348,7 @@ def test_the_python_door_looks_into_both_and_finds_a_mirror_that_comes_later(mac
         assert {one.memory for one in memory.sessions()} == {"local", "mirror"}
 
 
+@pytest.mark.slow
 def test_an_old_mirror_says_so(machine):
     with open_mirror(default_paths()) as mirrored:
         as_of = mirrored.store.value("SELECT published_at FROM mirror_applied")
@@ -365,6 +368,7 @@ def test_a_home_machine_does_not_look_into_the_mirror_of_its_past(machine, monke
         assert {one.memory for one in memory.sessions()} == {"local"}
 
 
+@pytest.mark.slow
 def test_a_mirror_that_cannot_be_read_costs_a_note(machine):
     (machine / "mirror.db").write_bytes(b"not a database")
     done = run("search", "needle")
@@ -374,6 +378,7 @@ def test_a_mirror_that_cannot_be_read_costs_a_note(machine):
     assert run("sessions").code == run("show", "own").code == 0
 
 
+@pytest.mark.slow
 def test_without_a_mirror_nothing_is_loaded_for_it(machine):
     (machine / "mirror.db").unlink()
     code = (

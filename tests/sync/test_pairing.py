@@ -79,6 +79,7 @@ def test_there_are_no_words_before_the_end() -> None:
 # ------------------------------------------------------------------------------------------------------- a wrong code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong",
     [WRONG, PairingCode(8, CODE.words), PairingCode(7, CODE.words[::-1]), PairingCode(7, CODE.words[:2])],
@@ -100,6 +101,7 @@ def test_a_wrong_code_ends_both_sides_before_the_bundle(wrong: PairingCode) -> N
     assert ended(both.home)
 
 
+@pytest.mark.slow
 def test_no_side_speaks_out_of_turn() -> None:
     """So home never seals the bundle before the device has confirmed."""
     for done in range(6):
@@ -151,6 +153,7 @@ def test_a_relay_that_swaps_in_its_own_half_of_spake_is_caught() -> None:
         assert len(both.messages) == 3
 
 
+@pytest.mark.slow
 def test_two_pairings_at_once_cannot_be_crossed() -> None:
     """The same code twice, which never happens: the messages of one do not fit into the other."""
     for crossed in range(6):
@@ -166,6 +169,7 @@ def test_two_pairings_at_once_cannot_be_crossed() -> None:
             one.run(cross)
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_is_found_before_it_does_harm() -> None:
     lengths = [51, 51, 34, 34, len(BUNDLE) + 18, len(ANSWER) + 18]
     for number in range(6):
@@ -185,6 +189,7 @@ def test_every_flipped_bit_is_found_before_it_does_harm() -> None:
             assert len(both.said) < 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(6))
 def test_every_truncation_and_every_addition_is_refused(number: int) -> None:
     good = Both(random=seeded)
@@ -203,6 +208,7 @@ def test_every_truncation_and_every_addition_is_refused(number: int) -> None:
         assert both.reader(number).has_ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(6))
 def test_any_other_message_of_the_same_pairing_is_refused(number: int) -> None:
     """Reordered, replayed or reflected: whatever has passed so far, in place of the message that is due."""
@@ -217,6 +223,7 @@ def test_any_other_message_of_the_same_pairing_is_refused(number: int) -> None:
         assert caught.value.code == "order"
 
 
+@pytest.mark.slow
 def test_a_message_that_comes_twice_ends_the_pairing() -> None:
     for number in range(6):
         both = Both()
@@ -304,6 +311,7 @@ def test_another_version_is_named() -> None:
     assert "upgrade" in (caught.value.hint or "")
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.binary(max_size=80))
 def test_no_bytes_do_more_than_end_the_pairing(data: bytes) -> None:
@@ -315,6 +323,7 @@ def test_no_bytes_do_more_than_end_the_pairing(data: bytes) -> None:
         assert side.has_ended
 
 
+@pytest.mark.slow
 def test_giving_up_ends_both() -> None:
     for done in (1, 3, 5):
         both = Both()

@@ -23,11 +23,13 @@ BUNDLES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(BUNDLES)
 def test_a_bundle_comes_back_from_its_bytes(one: Bundle) -> None:
     assert decode_bundle(encode_bundle(one)) == one
 
 
+@pytest.mark.slow
 @given(BUNDLES, st.data())
 def test_a_bundle_that_is_cut_or_longer_is_refused(one: Bundle, data: st.DataObject) -> None:
     whole = encode_bundle(one)
@@ -36,6 +38,7 @@ def test_a_bundle_that_is_cut_or_longer_is_refused(one: Bundle, data: st.DataObj
             decode_bundle(changed)
 
 
+@pytest.mark.slow
 @given(BUNDLES, st.data())
 def test_a_bundle_has_one_form_only(one: Bundle, data: st.DataObject) -> None:
     whole = bytearray(encode_bundle(one))

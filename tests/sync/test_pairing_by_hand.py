@@ -24,6 +24,7 @@ from tests.support.pairing_boxes import ROOT, URL, Pairs
 from tests.support.pairing_state import device_state, invited, is_joined, nothing_left
 
 
+@pytest.mark.slow
 def test_an_offline_string_makes_the_device_once_and_again(pairs: Pairs) -> None:
     with pairs.home.open() as machine, pairs.client() as client:
         paired = pair_home.pair_offline(machine, client, name="barn")
@@ -43,6 +44,7 @@ def test_an_offline_string_makes_the_device_once_and_again(pairs: Pairs) -> None
         assert pair_home.pair_offline(machine, client, name=None).peer.name == "device"
 
 
+@pytest.mark.slow
 def test_machines_that_share_the_root_find_each_other_by_name(pairs: Pairs) -> None:
     with pairs.home.open() as machine, pairs.client() as client:
         paired = pair_home.pair_shared(machine, client, "laptop")
@@ -64,6 +66,7 @@ def test_machines_that_share_the_root_find_each_other_by_name(pairs: Pairs) -> N
     assert pair_home.shared_ids(ROOT, "lapdog") != pair_home.shared_ids(ROOT, "laptop")
 
 
+@pytest.mark.slow
 def test_a_shared_root_from_the_environment_is_not_written_down(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
     with pairs.home.open() as machine, pairs.client() as client:
         paired = pair_home.pair_shared(machine, client, "laptop")
@@ -78,6 +81,7 @@ def test_a_shared_root_from_the_environment_is_not_written_down(pairs: Pairs, mo
 PEM = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
 
 
+@pytest.mark.slow
 def test_a_private_authority_goes_to_the_device_without_what_stands_around_it(pairs: Pairs) -> None:
     file = pairs.home.home / "ca.pem"
     file.write_text(f"Ünser eigenes\n{PEM}\n-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "utf-8")
@@ -101,6 +105,7 @@ def test_a_private_authority_goes_to_the_device_without_what_stands_around_it(pa
         assert machine.config.relay_ca_file is None  # the next relay has a certificate that everybody trusts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "no certificate", PEM * 400])
 def test_an_authority_that_cannot_be_handed_over_is_told_before_anything_is_made(pairs: Pairs, text: str) -> None:
     file = pairs.home.home / "ca.pem"
@@ -111,6 +116,7 @@ def test_an_authority_that_cannot_be_handed_over_is_told_before_anything_is_made
     nothing_left(pairs)
 
 
+@pytest.mark.slow
 def test_plain_http_to_another_machine_is_refused_before_anything_is_kept(pairs: Pairs) -> None:
     bundle = replace(invited(pairs), url="http://192.0.2.7:8600")
     with pairs.device.open() as machine, pytest.raises(UsageError, match="not encrypted"):
@@ -118,6 +124,7 @@ def test_plain_http_to_another_machine_is_refused_before_anything_is_kept(pairs:
     assert device_state(pairs.device)["key"] is None
 
 
+@pytest.mark.slow
 def test_what_waits_for_a_former_home_goes_to_the_new_one(pairs: Pairs) -> None:
     with pairs.device.open() as machine:
         pair_device.join_offline(machine, invited(pairs))
@@ -165,6 +172,7 @@ def test_what_is_no_invitation_is_refused(text: str) -> None:
         pair_device.read_invitation(text)
 
 
+@pytest.mark.slow
 def test_the_address_that_home_gives_counts_unless_it_means_home_itself(pairs: Pairs) -> None:
     with pairs.home.open() as machine, pairs.client() as client:
         bundle = pair_device.read_invitation(str(pair_home.pair_offline(machine, client, name=None).secret)).bundle

@@ -14,6 +14,7 @@ from crystal.sync.keys.codes import PairingCode, new_code, parse_code
 CODE = PairingCode(7, ("apple", "river", "stone"))
 
 
+@pytest.mark.slow
 @given(st.integers(1, 2**31 - 1), st.binary(min_size=5, max_size=5))
 def test_a_code_is_read_as_it_is_shown(nameplate: int, random: bytes) -> None:
     code = new_code(nameplate, lambda count: random[:count])

@@ -23,6 +23,7 @@ from tests.support.pairing_boxes import ROOT, URL, Pairs
 from tests.support.pairing_state import device_state, is_joined
 
 
+@pytest.mark.slow
 def test_both_sides_show_the_same_words_and_have_the_same_link(pairs: Pairs) -> None:
     paired, joined = pairs.run()
     assert paired.words == joined.words
@@ -33,12 +34,14 @@ def test_both_sides_show_the_same_words_and_have_the_same_link(pairs: Pairs) -> 
     assert pairs.open_mailboxes() == 0
 
 
+@pytest.mark.slow
 def test_the_token_may_do_what_a_device_does_and_nothing_else(pairs: Pairs) -> None:
     paired, _ = pairs.run()
     up, down = paired.peer.up_prefix.hex(), paired.peer.down_prefix.hex()
     assert pairs.valid_tokens() == [(f"write:{up}", f"read:{down}", f"ack:{down}", "objects:read")]
 
 
+@pytest.mark.slow
 def test_the_relay_learns_no_name(pairs: Pairs) -> None:
     pairs.run()
     pairs.site.stop()
@@ -48,6 +51,7 @@ def test_the_relay_learns_no_name(pairs: Pairs) -> None:
     pairs.site.start()
 
 
+@pytest.mark.slow
 def test_a_home_without_a_key_makes_its_root(pairs: Pairs) -> None:
     (pairs.home.home / ".ldm" / "memory" / "relay.key").unlink()
     pairs.run()
@@ -56,6 +60,7 @@ def test_a_home_without_a_key_makes_its_root(pairs: Pairs) -> None:
         assert read_key(relay_links.key_places(machine)).key.kind == "root"
 
 
+@pytest.mark.slow
 def test_a_home_whose_root_is_gone_makes_no_other(pairs: Pairs) -> None:
     pairs.run()
     (pairs.home.home / ".ldm" / "memory" / "relay.key").unlink()
@@ -67,11 +72,13 @@ def test_a_home_whose_root_is_gone_makes_no_other(pairs: Pairs) -> None:
         pair_home.pair(machine, client, show=pytest.fail, tell=pytest.fail)
 
 
+@pytest.mark.slow
 def test_a_name_that_home_chose_is_the_devices(pairs: Pairs) -> None:
     paired, _ = pairs.run(name="kitchen")
     assert paired.peer.name == "kitchen"
 
 
+@pytest.mark.slow
 def test_names_and_agents_that_are_taken_get_a_number(pairs: Pairs) -> None:
     pairs.device.set("device", "mini")
     pairs.device.set("agent_id", "cc-mini")
@@ -84,6 +91,7 @@ def test_names_and_agents_that_are_taken_get_a_number(pairs: Pairs) -> None:
     assert (second.peer.name, second.peer.agent) == ("mini-3", "cc-mini-mini-3")
 
 
+@pytest.mark.slow
 def test_a_name_of_full_length_still_gets_its_number(pairs: Pairs) -> None:
     pairs.device.set("device", "ü" * 32)
     pairs.run()
@@ -91,6 +99,7 @@ def test_a_name_of_full_length_still_gets_its_number(pairs: Pairs) -> None:
     assert paired.peer.name == "ü" * 31 + "-2"
 
 
+@pytest.mark.slow
 def test_what_is_remembered_here_is_sent_and_arrives(pairs: Pairs) -> None:
     write_sample(pairs.device.home, datetime.now(timezone.utc))
     with pairs.device.open() as machine:
@@ -111,6 +120,7 @@ def test_what_is_remembered_here_is_sent_and_arrives(pairs: Pairs) -> None:
         assert machine.store.rows("SELECT uuid FROM turns ORDER BY uuid") == here
 
 
+@pytest.mark.slow
 def test_joining_twice_takes_the_place_of_a_pairing_over_which_home_was_never_heard(pairs: Pairs) -> None:
     pairs.run()
     _, again = pairs.run(claim=b"d" * 32)
@@ -120,6 +130,7 @@ def test_joining_twice_takes_the_place_of_a_pairing_over_which_home_was_never_he
         assert len(all_peers(machine.store, "home")) == 1
 
 
+@pytest.mark.slow
 def test_a_pairing_that_is_in_use_is_not_replaced_unless_asked(pairs: Pairs) -> None:
     pairs.run()
     with pairs.device.open() as machine:
@@ -134,6 +145,7 @@ def test_a_pairing_that_is_in_use_is_not_replaced_unless_asked(pairs: Pairs) -> 
     assert any("relay.key.bak" in words for words in joined.notes)
 
 
+@pytest.mark.slow
 def test_a_home_with_devices_joins_nobody(pairs: Pairs) -> None:
     pairs.run()
     with pairs.home.open() as machine, pytest.raises(UsageError, match="home of others") as told:

@@ -61,6 +61,7 @@ def test_case_and_line_breaks_do_not_matter(width: int) -> None:
         assert parse_offline(shown) == one
 
 
+@pytest.mark.slow
 def test_every_wrong_character_is_refused() -> None:
     text = format_offline(bundle())
     for at, letter in itertools.product(range(len(text)), ALPHABET + "0189-.:é"):
@@ -69,6 +70,7 @@ def test_every_wrong_character_is_refused() -> None:
                 parse_offline(text[:at] + letter + text[at + 1 :])
 
 
+@pytest.mark.slow
 def test_every_swap_of_neighbours_is_refused() -> None:
     for _ in range(10):
         text = format_offline(bundle())
@@ -128,6 +130,7 @@ def test_the_longest_bundle_fits() -> None:
     assert parse_offline(text) == one
 
 
+@pytest.mark.slow
 @given(st.text(max_size=300))
 def test_no_text_does_more_than_be_refused(text: str) -> None:
     for tried in (text, OFFLINE_PREFIX + text):

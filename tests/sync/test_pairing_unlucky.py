@@ -22,6 +22,7 @@ from tests.support.pairing_boxes import ROOT, URL, Pairs
 from tests.support.pairing_state import device_state, is_joined, nothing_left
 
 
+@pytest.mark.slow
 def test_a_wrong_code_ends_it_on_both_sides_at_once(pairs: Pairs) -> None:
     failed, refused = pairs.run(
         type_code=lambda code: code.rpartition("-")[0] + ("-zoo" if "zoo" not in code else "-able")
@@ -32,6 +33,7 @@ def test_a_wrong_code_ends_it_on_both_sides_at_once(pairs: Pairs) -> None:
     nothing_left(pairs)
 
 
+@pytest.mark.slow
 def test_a_code_is_good_for_one_attempt(pairs: Pairs) -> None:
     codes: list[str] = []
 
@@ -45,6 +47,7 @@ def test_a_code_is_good_for_one_attempt(pairs: Pairs) -> None:
     nothing_left(pairs)
 
 
+@pytest.mark.slow
 def test_a_second_machine_with_the_code_is_refused(pairs: Pairs) -> None:
     def claimed_by_another(code: str) -> str:
         with pairs.joining(b"x" * 32) as client:
@@ -66,6 +69,7 @@ ORDER = [("a", "hello"), ("b", "hello"), ("a", "confirm"), ("b", "confirm"), ("a
 PLACES = [("a", "hello"), ("a", "confirm"), ("a", "bundle"), ("b", "hello"), ("b", "confirm"), ("b", "answer")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("side", "phase"), PLACES)
 def test_a_relay_that_changes_a_message_is_found_out(pairs: Pairs, side: str, phase: str) -> None:
     reader = pairs.device_way if side == "a" else pairs.home_way
@@ -86,6 +90,7 @@ def test_a_relay_that_changes_a_message_is_found_out(pairs: Pairs, side: str, ph
     nothing_left(pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("side", "phase"), PLACES)
 def test_a_relay_that_swaps_in_a_message_of_its_own_pairing_is_found_out(pairs: Pairs, side: str, phase: str) -> None:
     """It plays both sides with a code of its own, and gives one message of that pairing instead of the real one."""
@@ -114,6 +119,7 @@ def test_a_relay_that_swaps_in_a_message_of_its_own_pairing_is_found_out(pairs: 
     nothing_left(pairs)
 
 
+@pytest.mark.slow
 def test_a_mailbox_that_is_gone_ends_it(pairs: Pairs) -> None:
     def expire(code: str) -> str:
         pairs.site.now += 11 * 60_000
@@ -131,6 +137,7 @@ def test_a_mailbox_that_is_gone_ends_it(pairs: Pairs) -> None:
     nothing_left(pairs)
 
 
+@pytest.mark.slow
 def test_a_relay_that_is_down_is_told_as_such(pairs: Pairs) -> None:
     def down(request: httpx.Request) -> None:
         raise httpx.ConnectError("refused", request=request)
@@ -143,6 +150,7 @@ def test_a_relay_that_is_down_is_told_as_such(pairs: Pairs) -> None:
     nothing_left(pairs)
 
 
+@pytest.mark.slow
 def test_short_outages_on_the_way_do_no_harm(pairs: Pairs) -> None:
     seen: set[tuple[str, str]] = set()
 
@@ -158,6 +166,7 @@ def test_short_outages_on_the_way_do_no_harm(pairs: Pairs) -> None:
     assert is_joined(pairs)
 
 
+@pytest.mark.slow
 def test_answers_that_are_lost_on_the_way_do_no_harm(pairs: Pairs) -> None:
     seen: set[str] = set()
 
@@ -174,6 +183,7 @@ def test_answers_that_are_lost_on_the_way_do_no_harm(pairs: Pairs) -> None:
     assert is_joined(pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["hello", "confirm", "answer"])
 def test_ctrl_c_on_the_device_lets_home_know_at_once(pairs: Pairs, phase: str) -> None:
     def interrupt(request: httpx.Request) -> None:
@@ -190,6 +200,7 @@ def test_ctrl_c_on_the_device_lets_home_know_at_once(pairs: Pairs, phase: str) -
     nothing_left(pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["hello", "confirm", "answer"])
 def test_ctrl_c_at_home_leaves_nothing_and_ends_the_device(pairs: Pairs, phase: str) -> None:
     def interrupt(request: httpx.Request, response: httpx.Response) -> httpx.Response:
@@ -206,6 +217,7 @@ def test_ctrl_c_at_home_leaves_nothing_and_ends_the_device(pairs: Pairs, phase: 
     nothing_left(pairs)
 
 
+@pytest.mark.slow
 def test_a_token_that_could_not_be_taken_back_is_taken_back_later(
     pairs: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

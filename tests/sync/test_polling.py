@@ -41,6 +41,7 @@ def down_streams(desk: Computer) -> dict[str, list[tuple[int, int]]]:
         }
 
 
+@pytest.mark.slow
 def test_a_device_that_is_away_finds_one_document_of_each_kind(desk, tmp_path):
     lap = Computer(tmp_path / "lap")
     pair_by_hand(desk, lap, "lap")
@@ -55,6 +56,7 @@ def test_a_device_that_is_away_finds_one_document_of_each_kind(desk, tmp_path):
     assert "said at the desk, 3" in lap.ok("search", "desk 3")
 
 
+@pytest.mark.slow
 def test_a_device_that_cannot_be_told_does_not_keep_the_others_from_hearing(desk, tmp_path, monkeypatch):
     lap, phone = Computer(tmp_path / "lap"), Computer(tmp_path / "phone")
     pair_by_hand(desk, lap, "lap")
@@ -77,6 +79,7 @@ def test_a_device_that_cannot_be_told_does_not_keep_the_others_from_hearing(desk
     assert down_streams(desk)["lap"]
 
 
+@pytest.mark.slow
 def test_a_mirror_that_cannot_be_published_is_named_and_costs_no_receipt(desk, tmp_path, monkeypatch):
     lap = Computer(tmp_path / "lap")
     pair_by_hand(desk, lap, "lap")

@@ -145,6 +145,7 @@ def test_whatever_two_readers_could_understand_differently_is_refused(url):
         assert len(refused.value.message) < 300
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40) | st.from_regex(r"https?://[ -~]{0,30}", fullmatch=True))
 @example("http://localhost/\\")
 @example("https://a/" + "b" * 30)

@@ -246,6 +246,7 @@ def test_pages_are_in_order_and_as_long_as_asked_for():
             answers.parse_blobs(json.dumps(page(blob(size=size))).encode(), 0, 10)
 
 
+@pytest.mark.slow
 def test_objects_that_never_end_end():
     """A relay that lists full pages forever is asked a bounded number of times."""
     counted = iter(range(1, 1 << 30))
@@ -275,6 +276,7 @@ def test_a_stored_blob_must_be_the_one_that_was_sent():
         refused(says(answer(body, status=b"201 Created")), "put", RelayProtocolError)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.sampled_from(sorted(PARSERS)), st.randoms(use_true_random=False), st.data())
 def test_no_document_brings_anything_but_a_value_or_a_refusal(name, chance: random.Random, data):

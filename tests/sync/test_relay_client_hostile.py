@@ -252,6 +252,7 @@ def test_dripping_ends_with_the_time_of_the_whole_exchange(place):
     assert 0.5 < time.monotonic() - began < 4
 
 
+@pytest.mark.slow
 def test_who_does_not_take_what_is_sent_is_left():
     def stuck(connection, relay):
         relay.over.wait(30)
@@ -266,6 +267,7 @@ def test_who_does_not_take_what_is_sent_is_left():
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.slow
 def test_an_answer_that_comes_slowly_but_steadily_gets_its_time():
     body = json.dumps({"streams": [], "change": 1}).encode()
 

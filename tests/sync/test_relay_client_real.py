@@ -80,6 +80,7 @@ def test_an_unknown_stream_is_zeros(owner):
     owner.ack(stream, 7)
 
 
+@pytest.mark.slow
 def test_the_largest_blob_goes_and_comes(owner):
     stream = new_stream()
     blob = make_blob(stream, 1, 8_388_756)
@@ -88,6 +89,7 @@ def test_the_largest_blob_goes_and_comes(owner):
     owner.ack(stream, 1)
 
 
+@pytest.mark.slow
 def test_news_are_waited_for(relay, owner):  # noqa: F811
     stream = new_stream()
     token = owner.make_token("device", [f"write:{stream[:8].hex()}", f"read:{stream[:8].hex()}"]).token
@@ -191,6 +193,7 @@ def test_another_path_is_no_relay(relay):  # noqa: F811
         lost.streams()
 
 
+@pytest.mark.slow
 def test_limits_come_as_what_they_are(limited):  # noqa: F811
     with client_of(limited) as home:
         stream = new_stream()
@@ -207,6 +210,7 @@ def test_limits_come_as_what_they_are(limited):  # noqa: F811
         assert 1 <= busy.value.retry_after <= 60
 
 
+@pytest.mark.slow
 def test_what_expired_is_told(aging):  # noqa: F811
     stream = new_stream()
     with client_of(aging) as home:
@@ -216,6 +220,7 @@ def test_what_expired_is_told(aging):  # noqa: F811
         assert home.blobs(stream, 0).expired_upto == 1
 
 
+@pytest.mark.slow
 def test_a_relay_that_is_killed_in_the_middle_of_a_wait_is_unavailable(aging):  # noqa: F811
     with client_of(aging, timeouts=Timeouts(read=5)) as home:
         change = home.streams().change

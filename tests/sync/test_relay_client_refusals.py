@@ -151,6 +151,7 @@ def test_a_pause_is_read_in_both_forms_and_never_longer_than_an_hour(said, date,
     assert retry_after(headers) == seconds
 
 
+@pytest.mark.slow
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_no_pause_is_anything_but_seconds_within_an_hour(said, date):
     assert 0 <= retry_after({"retry-after": said, "date": date}) <= 3600

@@ -115,6 +115,7 @@ def test_a_plain_server_behind_https_is_told_from_an_untrusted_one(ca_file):
         assert b"token" not in b"".join(relay.asked)
 
 
+@pytest.mark.slow
 def test_a_handshake_that_never_ends_ends(ca_file):
     def stuck(connection, relay):
         relay.over.wait(20)

@@ -37,6 +37,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 # -- ordinary days ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_devices_say_is_at_home_row_for_row(world: World) -> None:
     one, two = world.device("laptop"), world.device("tower")
     one.say("a", line("first"), line("second", role="assistant"))
@@ -48,6 +49,7 @@ def test_what_devices_say_is_at_home_row_for_row(world: World) -> None:
     assert {row[11] for row in said(world.home.store)} == {"laptop", "tower"}
 
 
+@pytest.mark.slow
 def test_the_archive_at_home_is_the_devices_archive_byte_for_byte(world: World) -> None:
     device = world.device("laptop")
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
@@ -62,6 +64,7 @@ def test_the_archive_at_home_is_the_devices_archive_byte_for_byte(world: World) 
     ).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_line_of_many_parts_arrives_as_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crystal.sync.envelope.blob.PART_BYTES", 3000)
     device = world.device("laptop")
@@ -81,6 +84,7 @@ def test_a_line_of_a_hundred_megabytes_arrives(world: World) -> None:
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_a_receipt_lets_go_of_exactly_what_home_has(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("one"))
@@ -101,6 +105,7 @@ def test_a_receipt_lets_go_of_exactly_what_home_has(world: World) -> None:
     assert device.store.value("SELECT count(*) FROM outbox") == 0
 
 
+@pytest.mark.slow
 def test_a_device_without_a_memory_of_its_own_sends_all_the_same(world: World) -> None:
     device = world.device("laptop", local_memory=False)
     device.say("a", line("one"), line("two"))
@@ -110,6 +115,7 @@ def test_a_device_without_a_memory_of_its_own_sends_all_the_same(world: World) -
     assert waiting(device) == 0
 
 
+@pytest.mark.slow
 def test_an_ended_session_ends_at_home_and_only_its_devices_can_end_it(world: World) -> None:
     from crystal.sync.sink import tell_ended
 
@@ -127,6 +133,7 @@ def test_an_ended_session_ends_at_home_and_only_its_devices_can_end_it(world: Wo
     assert world.home.store.value("SELECT ended_at FROM sessions") is None
 
 
+@pytest.mark.slow
 def test_private_segments_leave_no_word_and_no_hole(world: World) -> None:
     device = world.device("laptop")
     device.machine.private_sessions = ("hush*",)
@@ -142,6 +149,7 @@ def test_private_segments_leave_no_word_and_no_hole(world: World) -> None:
 # -- the past, and orders ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_past_comes_behind_the_present_and_fills_its_hole(world: World) -> None:
     device = world.device("laptop")
     path = device.machine.transcript("a")
@@ -158,6 +166,7 @@ def test_the_past_comes_behind_the_present_and_fills_its_hole(world: World) -> N
     assert archived(world.home.machine, "laptop") == archived(device.machine, "laptop")
 
 
+@pytest.mark.slow
 def test_live_and_past_may_come_in_any_order(world: World) -> None:
     device = world.device("laptop")
     path = device.machine.transcript("a")
@@ -182,6 +191,7 @@ def test_live_and_past_may_come_in_any_order(world: World) -> None:
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_a_replaced_file_is_a_generation_of_its_own(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("one"), line("two"))
@@ -193,6 +203,7 @@ def test_a_replaced_file_is_a_generation_of_its_own(world: World) -> None:
     assert archived(world.home.machine, "laptop") == archived(device.machine, "laptop")
 
 
+@pytest.mark.slow
 def test_everything_sent_again_from_the_archive_is_what_was_sent_live(world: World) -> None:
     device = world.device("laptop")
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
@@ -218,6 +229,7 @@ def test_everything_sent_again_from_the_archive_is_what_was_sent_live(world: Wor
     assert archived(world.home.machine, "laptop") == archived(device.machine, "laptop")
 
 
+@pytest.mark.slow
 def test_the_past_waits_in_small_numbers_and_says_private_lines_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_crash_at_any_statement_loses_and_doubles_nothing(
         crash_at += step
 
 
+@pytest.mark.slow
 def test_committed_but_not_acknowledged_is_not_taken_twice(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("one"))
@@ -102,6 +103,7 @@ def test_committed_but_not_acknowledged_is_not_taken_twice(world: World) -> None
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_home_stops_nothing_for_good(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from crystal.errors import StoreFullError
 
@@ -122,6 +124,7 @@ def test_a_full_disk_at_home_stops_nothing_for_good(world: World, monkeypatch: p
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_a_full_disk_on_the_device_moves_no_watermark(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from crystal.errors import StoreFullError
 
@@ -141,6 +144,7 @@ def test_a_full_disk_on_the_device_moves_no_watermark(world: World, monkeypatch:
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_two_pollers_at_once_are_harmless(world: World) -> None:
     import threading
 

@@ -56,6 +56,7 @@ def damage_bodies(how: object) -> object:
     return after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["flip", "cut", "swap", "replay"])
 def test_a_damaged_blob_is_set_aside_named_and_comes_right(world: World, kind: str) -> None:
     device, other = world.device("laptop"), world.device("tower")
@@ -88,6 +89,7 @@ def test_a_damaged_blob_is_set_aside_named_and_comes_right(world: World, kind: s
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_a_blob_that_rots_at_the_relay_is_sent_again(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("one"))
@@ -99,6 +101,7 @@ def test_a_blob_that_rots_at_the_relay_is_sent_again(world: World) -> None:
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_a_withheld_tail_is_known_at_both_ends(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("one"))
@@ -131,6 +134,7 @@ def test_a_withheld_tail_is_known_at_both_ends(world: World) -> None:
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_a_relay_that_contradicts_everywhere_is_not_fed_for_ever(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("one"))
@@ -150,6 +154,7 @@ def test_a_relay_that_contradicts_everywhere_is_not_fed_for_ever(world: World) -
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_a_segment_is_taken_again_without_a_trace(world: World) -> None:
     """The same lines over another stream: nothing is added, nothing is refused."""
     device = world.device("laptop")
@@ -162,6 +167,7 @@ def test_a_segment_is_taken_again_without_a_trace(world: World) -> None:
     assert {row.generation for row in checks.ledger_rows(world.home.store, state.id)} == {0}
 
 
+@pytest.mark.slow
 def test_cuts_may_fall_on_blank_lines(world: World, tmp_path: Path) -> None:
     device = world.device("laptop")
     device.say("a", line("one"), b"\n")
@@ -178,6 +184,7 @@ def test_cuts_may_fall_on_blank_lines(world: World, tmp_path: Path) -> None:
     assert archived(world.home.machine, "laptop") == archived(device.machine, "laptop")
 
 
+@pytest.mark.slow
 def test_the_turn_of_a_long_past_does_not_hold_up_live_words(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poller, "PAST_TURN", 3)
     device, other = world.device("laptop"), world.device("tower")
@@ -203,6 +210,7 @@ def test_the_turn_of_a_long_past_does_not_hold_up_live_words(world: World, monke
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_nothing_is_acknowledged_before_it_is_durable(world: World) -> None:
     device = world.device("laptop")
     for number in range(5):
@@ -223,6 +231,7 @@ def test_nothing_is_acknowledged_before_it_is_durable(world: World) -> None:
     assert device.store.value("PRAGMA synchronous") == 2
 
 
+@pytest.mark.slow
 def test_a_stream_that_failed_is_tried_again_though_nothing_changes(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("one"))
@@ -241,6 +250,7 @@ def test_a_stream_that_failed_is_tried_again_though_nothing_changes(world: World
     assert texts(world.home.store) == ["one"]
 
 
+@pytest.mark.slow
 def test_a_removed_device_leaves_what_it_said(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("one"))
@@ -252,6 +262,7 @@ def test_a_removed_device_leaves_what_it_said(world: World) -> None:
     assert relay_peers.all_peers(world.home.store) == []
 
 
+@pytest.mark.slow
 def test_a_device_from_before_a_rotation_uses_the_keys_that_it_has(world: World, tmp_path: Path) -> None:
     device = world.device("laptop")
     device.say("a", line("one"))
@@ -266,6 +277,7 @@ def test_a_device_from_before_a_rotation_uses_the_keys_that_it_has(world: World,
     assert device.peer().generation == 2
 
 
+@pytest.mark.slow
 def test_a_home_from_before_a_rotation_knows_its_own_keys(world: World, tmp_path: Path) -> None:
     device = world.device("laptop")
     device.say("a", line("one"))
@@ -281,6 +293,7 @@ def test_a_home_from_before_a_rotation_knows_its_own_keys(world: World, tmp_path
     assert relay_peers.find_peer(world.home.store, "laptop").accepted_from == 2
 
 
+@pytest.mark.slow
 def test_a_device_whose_lines_only_home_keeps_gives_them_to_the_next_home(world: World) -> None:
     """What a device sent without keeping it comes back with its lines when it is home itself."""
     device = world.device("laptop", local_memory=False)
@@ -311,6 +324,7 @@ def test_a_device_whose_lines_only_home_keeps_gives_them_to_the_next_home(world:
     device.machine.assert_sound()
 
 
+@pytest.mark.slow
 def test_a_clock_that_goes_back_delays_no_check_of_the_relay(world: World) -> None:
     device = world.device("laptop")
     device.machine.now += 3650 * DAY
@@ -325,6 +339,7 @@ def test_a_clock_that_goes_back_delays_no_check_of_the_relay(world: World) -> No
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_what_a_copy_says_where_another_was_private_is_kept(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("shared"))
@@ -341,6 +356,7 @@ def test_what_a_copy_says_where_another_was_private_is_kept(world: World) -> Non
     assert texts(world.home.store) == ["later", "of the second, open", "shared"]
 
 
+@pytest.mark.slow
 def test_what_is_private_here_stays_so_when_a_restored_device_sends_it_openly(world: World, tmp_path: Path) -> None:
     device = world.device("laptop")
     device.say("a", line("shared"))

@@ -32,6 +32,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
+@pytest.mark.slow
 def test_home_and_every_device_learn_what_one_forgets_and_say_so(world: World) -> None:
     one, two = world.device("laptop"), world.device("tower")
     one.forget(tombstone(1, "u-1"), tombstone(2, kind="memory", memories=["mem-0123456789ab"]))
@@ -46,6 +47,7 @@ def test_home_and_every_device_learn_what_one_forgets_and_say_so(world: World) -
         assert relay_forgotten.behind(world.home.store, peer.told) is None
 
 
+@pytest.mark.slow
 def test_what_is_sealed_before_and_after_a_forgetting_comes_to_home_without_it(world: World) -> None:
     one = world.device("laptop")
     one.say("a", line("before", ident="u-1"), line("secret plum", ident="u-2"), line("after", ident="u-3"))
@@ -55,6 +57,7 @@ def test_what_is_sealed_before_and_after_a_forgetting_comes_to_home_without_it(w
     assert texts(world.home.store) == ["after", "before"]
 
 
+@pytest.mark.slow
 def test_an_old_blob_that_comes_after_the_tombstone_brings_nothing_back(world: World) -> None:
     one, two = world.device("laptop"), world.device("tower")
     one.say("a", line("before", ident="u-1"), line("secret plum", ident="u-2"))
@@ -66,6 +69,7 @@ def test_an_old_blob_that_comes_after_the_tombstone_brings_nothing_back(world: W
     assert b"plum" not in b"".join(archive_of(world))
 
 
+@pytest.mark.slow
 def test_a_tombstone_that_nobody_could_seal_waits(world: World) -> None:
     one = world.device("laptop")
     with one.store.transaction():
@@ -80,6 +84,7 @@ def test_a_tombstone_that_nobody_could_seal_waits(world: World) -> None:
     assert confirmed(one)
 
 
+@pytest.mark.slow
 def test_a_crash_between_any_two_statements_loses_and_doubles_nothing(world: World) -> None:
     one = world.device("laptop")
     for step in range(1, 60):
@@ -110,6 +115,7 @@ def test_a_crash_between_any_two_statements_loses_and_doubles_nothing(world: Wor
     assert uids(world.home.store) == uids(one.store) == {tombstone(1).uid}
 
 
+@pytest.mark.slow
 def test_a_revoked_device_makes_nobody_forget(world: World) -> None:
     one, two = world.device("laptop"), world.device("tower")
     two.say("b", line("kept", ident="u-9"))
@@ -121,6 +127,7 @@ def test_a_revoked_device_makes_nobody_forget(world: World) -> None:
     assert texts(world.home.store) == ["kept"]
 
 
+@pytest.mark.slow
 def test_a_revoked_device_is_told_of_nothing(world: World) -> None:
     one, two = world.device("laptop"), world.device("tower")
     world.settle(2)
@@ -131,6 +138,7 @@ def test_a_revoked_device_is_told_of_nothing(world: World) -> None:
     assert uids(one.store) == set()
 
 
+@pytest.mark.slow
 def test_a_device_cannot_take_away_what_will_be_said(world: World) -> None:
     one = world.device("laptop")
     one.forget(tombstone(1, kind="before", until_at=NOW + 900 * DAY))
@@ -141,6 +149,7 @@ def test_a_device_cannot_take_away_what_will_be_said(world: World) -> None:
     assert found[1].until_at <= now
 
 
+@pytest.mark.slow
 def test_a_message_that_makes_no_sense_stops_its_stream_alone(world: World) -> None:
     one, two = world.device("laptop"), world.device("tower")
     words = {"v": 1, "kind": "forget", "tombstones": [{"uid": "no"}]}
@@ -152,6 +161,7 @@ def test_a_message_that_makes_no_sense_stops_its_stream_alone(world: World) -> N
     assert "damaged" in {stream.state for stream in inbox.all_streams(world.home.store)}
 
 
+@pytest.mark.slow
 def test_what_home_forgets_reaches_a_device_that_was_away_for_months(world: World) -> None:
     one = world.device("laptop")
     world.settle(1)
@@ -165,6 +175,7 @@ def test_what_home_forgets_reaches_a_device_that_was_away_for_months(world: Worl
     assert confirmed(one)
 
 
+@pytest.mark.slow
 def test_very_many_travel_in_bounded_documents(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forgotten, "MAX_TOLD", 60_000)
     one = world.device("laptop")
@@ -183,6 +194,7 @@ def test_very_many_travel_in_bounded_documents(world: World, monkeypatch: pytest
     assert one.store.value("SELECT count(*) FROM private_lines") == 10_000
 
 
+@pytest.mark.slow
 def test_one_of_very_many_lines_is_confirmed_when_all_its_parts_are_back(world: World) -> None:
     one, two = world.device("laptop"), world.device("tower")
     lines = [f"u-{number}" for number in range(3_500)]
@@ -196,6 +208,7 @@ def test_one_of_very_many_lines_is_confirmed_when_all_its_parts_are_back(world: 
     assert len(uids(world.home.store)) == count == 4, "nothing goes round and round"
 
 
+@pytest.mark.slow
 def test_a_document_that_does_not_follow_is_left_and_asked_for_again(world: World) -> None:
     one = world.device("laptop")
     world.settle(1)

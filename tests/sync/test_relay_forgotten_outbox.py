@@ -27,6 +27,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
+@pytest.mark.slow
 def test_what_waits_is_sealed_again_without_the_lines(world: World) -> None:
     one = world.device("laptop")
     one.say("a", line("before", ident="u-1"), line("secret plum", ident="u-2"), line("after", ident="u-3"))
@@ -44,6 +45,7 @@ def test_what_waits_is_sealed_again_without_the_lines(world: World) -> None:
     assert world.home.missing() == {}
 
 
+@pytest.mark.slow
 def test_a_message_of_many_parts_is_sealed_again_as_a_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crystal.sync.envelope.blob.PART_BYTES", 3_000)
     one = world.device("laptop")
@@ -55,6 +57,7 @@ def test_a_message_of_many_parts_is_sealed_again_as_a_whole(world: World, monkey
     assert {row[0] for row in said(world.home.store)} == {"u-1", "u-3"}
 
 
+@pytest.mark.slow
 def test_what_is_confirmed_goes_from_the_outbox(world: World) -> None:
     one = world.device("laptop")
     one.say("a", line("plum", ident="u-2"))
@@ -71,6 +74,7 @@ def test_what_is_confirmed_goes_from_the_outbox(world: World) -> None:
     assert uids(world.home.store) >= {tombstone(1).uid}
 
 
+@pytest.mark.slow
 def test_home_that_has_taken_the_old_blobs_takes_the_new_ones_for_the_same(world: World) -> None:
     one = world.device("laptop")
     one.say("a", line("before", ident="u-1"), line("plum", ident="u-2"), line("after", ident="u-3"))
@@ -84,6 +88,7 @@ def test_home_that_has_taken_the_old_blobs_takes_the_new_ones_for_the_same(world
     assert world.home.store.value("SELECT count(*) FROM relay_files") == 0, "no version of the file beside the other"
 
 
+@pytest.mark.slow
 def test_blobs_with_the_words_do_not_stay_at_the_relay(world: World) -> None:
     one = world.device("laptop")
     one.say("a", line("plum", ident="u-2"))
@@ -96,6 +101,7 @@ def test_blobs_with_the_words_do_not_stay_at_the_relay(world: World) -> None:
     assert info.count == 0
 
 
+@pytest.mark.slow
 def test_a_crash_while_the_outbox_is_cleaned_leaves_all_or_nothing(world: World) -> None:
     one = world.device("laptop")
     one.say("a", line("before", ident="u-1"), line("plum", ident="u-2"))
@@ -132,6 +138,7 @@ def assert_settled_but(world: World, *gone: str) -> None:
     assert not {row[0] for row in said(world.home.store)} & set(gone)
 
 
+@pytest.mark.slow
 def test_what_was_sealed_again_with_new_keys_is_cleaned(world: World) -> None:
     one = world.device("laptop")
     one.say("a", line("plum", ident="u-2"))
@@ -143,6 +150,7 @@ def test_what_was_sealed_again_with_new_keys_is_cleaned(world: World) -> None:
     assert b"plum" not in sealed_words(one)
 
 
+@pytest.mark.slow
 def test_a_memory_that_waits_is_sealed_again_as_nothing(world: World) -> None:
     one = world.device("laptop")
     words = {"v": 1, "kind": "memory", "memory": {"id": "mem-0123456789ab", "text": "plum"}}
@@ -171,6 +179,7 @@ def test_without_the_key_the_outbox_is_cleaned_when_it_is_back(world: World) -> 
     assert b"pear" in sealed_words(one)
 
 
+@pytest.mark.slow
 def test_a_line_that_only_names_a_forgotten_one_stays(world: World) -> None:
     for local_memory in (True, False):
         one = world.device(f"laptop-{local_memory}", local_memory=local_memory)
@@ -185,6 +194,7 @@ def test_a_line_that_only_names_a_forgotten_one_stays(world: World) -> None:
     assert texts(world.home.store) == ["pear False", "pear True"]
 
 
+@pytest.mark.slow
 def test_the_past_is_sent_without_what_was_forgotten(world: World) -> None:
     one = world.device("laptop")
     capture = one.machine.capture()
@@ -199,6 +209,7 @@ def test_the_past_is_sent_without_what_was_forgotten(world: World) -> None:
     assert b"plum" not in b"".join(archive_of(world))
 
 
+@pytest.mark.slow
 def test_parts_in_the_clear_go_when_something_is_forgotten_and_come_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

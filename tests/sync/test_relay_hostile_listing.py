@@ -161,6 +161,7 @@ def poll_empty(world: World) -> None:
     world.home.store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
+@pytest.mark.slow
 def test_junk_in_every_stream_of_every_device_stays_within_the_budget(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +215,7 @@ def test_the_budget_holds_for_a_device_and_in_total_and_proved_blobs_go_first(wo
     assert [one.seq for one in quarantined(world.home.store)] == [10, 11]
 
 
+@pytest.mark.slow
 def test_a_stolen_token_cannot_keep_the_device_from_being_heard(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """At an honest relay: junk in hundreds of streams of the device's own prefix, before it ever spoke."""
     monkeypatch.setattr(triage, "MAX_UNPROVEN_TRIES", 20)
@@ -233,6 +235,7 @@ def test_a_stolen_token_cannot_keep_the_device_from_being_heard(world: World, mo
     assert len(inbox.all_streams(world.home.store)) <= 16 + 2
 
 
+@pytest.mark.slow
 def test_what_no_key_opens_now_is_taken_when_the_key_is_back(world: World) -> None:
     """A known device whose key cannot be read for a while: nothing is acknowledged, and nothing is lost."""
     laptop = world.device("laptop")
@@ -254,6 +257,7 @@ def test_what_no_key_opens_now_is_taken_when_the_key_is_back(world: World) -> No
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_what_is_over_the_budget_waits_at_the_relay_and_is_taken_when_it_opens(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +284,7 @@ def test_what_is_over_the_budget_waits_at_the_relay_and_is_taken_when_it_opens(
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_a_relay_that_answers_slowly_cannot_hold_a_poll_for_ever(world: World) -> None:
     peer = world.device("laptop").peer()
     junk = Junk(streams_of(peer.up_prefix, 300), {peer.up_prefix: key_id_of(peer)})
@@ -295,6 +300,7 @@ def test_a_relay_that_answers_slowly_cannot_hold_a_poll_for_ever(world: World) -
     assert untried.streams > 290
 
 
+@pytest.mark.slow
 def test_junk_from_a_relay_fills_no_device_either(world: World) -> None:
     laptop = world.device("laptop")
     before = len(inbox.all_streams(laptop.store))
@@ -307,6 +313,7 @@ def test_junk_from_a_relay_fills_no_device_either(world: World) -> None:
     assert amount_kept(laptop.store).blobs == 0
 
 
+@pytest.mark.slow
 def test_documents_that_a_relay_has_others_of_leave_no_rows(world: World) -> None:
     """A relay that answers 409 to everything makes home begin a stream each time; the old ones go."""
     from crystal.store.sync import outbox

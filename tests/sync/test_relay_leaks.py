@@ -197,6 +197,7 @@ def test_the_search_for_leaks_would_find_one() -> None:
         assert any(spelling in place for spelling in spellings(canary) for place in places), written
 
 
+@pytest.mark.slow
 def test_the_relay_sees_few_sizes_and_all_of_them_padded(world: World) -> None:
     everything_said(world)
     sizes = set()
@@ -209,6 +210,7 @@ def test_the_relay_sees_few_sizes_and_all_of_them_padded(world: World) -> None:
     assert {size - overhead for size in sizes} == {padded_length(size - overhead - 20) for size in sizes}
 
 
+@pytest.mark.slow
 def test_the_device_keeps_nothing_readable_in_its_outbox_and_no_key_in_any_store(world: World) -> None:
     everything_said(world)
     device = world.devices[0]
@@ -232,6 +234,7 @@ def test_the_device_keeps_nothing_readable_in_its_outbox_and_no_key_in_any_store
     assert relay_peers.find_peer(world.home.store, "zebra-laptop").accepted_from == 2
 
 
+@pytest.mark.slow
 def test_no_error_of_the_core_shows_a_key_or_a_word(world: World) -> None:
     device = world.device("zebra-laptop")
     device.say("s", line(TEXTS[0]))

@@ -261,6 +261,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crystal.sync.envelope.blob.PART_BYTES", 900)
 
 
+@pytest.mark.slow
 def test_home_is_the_union_of_its_devices_whatever_happens() -> None:
     run(1, 20)
 

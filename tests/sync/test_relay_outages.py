@@ -39,6 +39,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 # -- outages ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_outage_costs_nothing_but_time(world: World) -> None:
     device = world.device("laptop")
     asked: list[int] = []
@@ -72,6 +73,7 @@ def test_an_outage_costs_nothing_but_time(world: World) -> None:
     assert problems.find_problem(device.store, delivery.ROOM) is None
 
 
+@pytest.mark.slow
 def test_a_relay_that_names_a_time_is_asked_then(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("one"))
@@ -85,6 +87,7 @@ def test_a_relay_that_names_a_time_is_asked_then(world: World) -> None:
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_a_wait_written_by_a_wrong_clock_ends(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("one"))
@@ -96,6 +99,7 @@ def test_a_wait_written_by_a_wrong_clock_ends(world: World) -> None:
     assert device.deliver(insist=False).sent == 1
 
 
+@pytest.mark.slow
 def test_a_full_relay_does_not_keep_a_device_from_hearing_home(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("one"))
@@ -119,6 +123,7 @@ def test_a_full_relay_does_not_keep_a_device_from_hearing_home(world: World) -> 
     assert_settled(world)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before the poll", "after the poll", "after the receipt"])
 def test_a_relay_that_loses_everything_loses_nothing(world: World, when: str) -> None:
     device = world.device("laptop")
@@ -135,6 +140,7 @@ def test_a_relay_that_loses_everything_loses_nothing(world: World, when: str) ->
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_a_blob_that_expired_unread_is_sent_again(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("one"))
@@ -150,6 +156,7 @@ def test_a_blob_that_expired_unread_is_sent_again(world: World) -> None:
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_a_home_token_in_wrong_hands_deletes_nothing_for_good(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("one"))
@@ -166,6 +173,7 @@ def test_a_home_token_in_wrong_hands_deletes_nothing_for_good(world: World) -> N
 # -- backups ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_wiped", [False, True])
 def test_a_home_from_a_backup_gets_what_it_lost(world: World, tmp_path: Path, is_wiped: bool) -> None:
     device = world.device("laptop")
@@ -185,6 +193,7 @@ def test_a_home_from_a_backup_gets_what_it_lost(world: World, tmp_path: Path, is
     assert device.store.value("SELECT count(*) FROM relay_out WHERE lane = 'past'") == 0, "the outbox still had it"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_wiped", [False, True])
 def test_what_the_outbox_has_no_more_comes_from_the_archive_once(world: World, tmp_path: Path, is_wiped: bool) -> None:
     device = world.device("laptop")
@@ -213,6 +222,7 @@ def test_what_the_outbox_has_no_more_comes_from_the_archive_once(world: World, t
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_a_home_from_a_backup_whose_clock_went_back_is_heard(world: World, tmp_path: Path) -> None:
     device = world.device("laptop")
     device.say("a", line("one"))
@@ -228,6 +238,7 @@ def test_a_home_from_a_backup_whose_clock_went_back_is_heard(world: World, tmp_p
     assert_settled(world)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_wiped", [False, True])
 def test_a_device_from_a_backup_goes_on_in_another_stream(world: World, tmp_path: Path, is_wiped: bool) -> None:
     device = world.device("laptop")
@@ -246,6 +257,7 @@ def test_a_device_from_a_backup_goes_on_in_another_stream(world: World, tmp_path
     assert archived(world.home.machine, "laptop") == archived(device.machine, "laptop")
 
 
+@pytest.mark.slow
 def test_two_copies_of_a_device_in_one_file_lose_and_double_nothing(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("shared"))
@@ -269,6 +281,7 @@ def test_two_copies_of_a_device_in_one_file_lose_and_double_nothing(world: World
     assert stuck == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 1])
 def test_two_copies_over_a_relay_that_forgot_lose_nothing(world: World, first: int) -> None:
     device = world.device("laptop")

@@ -30,6 +30,7 @@ def broken(_: bytes) -> tuple[bytes, dict[str, int]]:
     raise RuntimeError("the redactor of canarywords")
 
 
+@pytest.mark.slow
 def test_what_the_redactor_fails_on_is_not_sealed_not_stored_and_named(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("before"))
@@ -61,6 +62,7 @@ def test_what_the_redactor_fails_on_is_not_sealed_not_stored_and_named(world: Wo
     assert not any("ghp_a1B2" in text for text in texts(world.home.store))
 
 
+@pytest.mark.slow
 def test_a_redactor_that_fails_in_the_middle_seals_nothing_of_the_stretch(world: World) -> None:
     device = world.device("laptop")
     whole = device.capture().cleaner
@@ -83,6 +85,7 @@ def test_a_redactor_that_fails_in_the_middle_seals_nothing_of_the_stretch(world:
     assert_settled(world)
 
 
+@pytest.mark.slow
 def test_a_device_without_a_memory_waits_in_the_same_way(world: World) -> None:
     device = world.device("laptop", local_memory=False)
     device.machine.transcript("a").write_bytes(line("words"))

@@ -30,6 +30,7 @@ def kept(pairs: Pairs) -> int:
         return amount_kept(machine.store).blobs
 
 
+@pytest.mark.slow
 def test_a_purge_shows_what_it_deletes_and_asks(pairs: Pairs, on: On) -> None:
     joined(pairs)
     assert on(pairs.home, "relay", "purge").out == "no refused blobs are kept\n"
@@ -47,6 +48,7 @@ def test_a_purge_shows_what_it_deletes_and_asks(pairs: Pairs, on: On) -> None:
     check_json("crystal relay status", on(pairs.home, "relay", "status", "--json"))
 
 
+@pytest.mark.slow
 def test_what_was_deleted_gives_its_space_back(pairs: Pairs, on: On) -> None:
     joined(pairs)
     set_aside(pairs, 200)
@@ -60,6 +62,7 @@ def test_what_was_deleted_gives_its_space_back(pairs: Pairs, on: On) -> None:
         assert path.stat().st_size < before - 200 * 50_000
 
 
+@pytest.mark.slow
 def test_revoking_asks_and_deletes_what_is_kept(pairs: Pairs, on: On) -> None:
     joined(pairs)
     set_aside(pairs, 2)
@@ -72,6 +75,7 @@ def test_revoking_asks_and_deletes_what_is_kept(pairs: Pairs, on: On) -> None:
     assert "REVOKED" in on(pairs.home, "devices").out
 
 
+@pytest.mark.slow
 def test_parts_of_a_message_go_with_a_revoked_device(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note")
@@ -84,12 +88,14 @@ def test_parts_of_a_message_go_with_a_revoked_device(pairs: Pairs, on: On) -> No
         assert machine.store.value("SELECT count(*) FROM relay_fragments") == 0
 
 
+@pytest.mark.slow
 def test_the_paper_key_is_not_printed_into_a_pipe_by_accident(pairs: Pairs, on: On) -> None:
     refused = on(pairs.home, "relay", "key", "--paper")
     assert (refused.code, refused.out, "--yes" in refused.err) == (2, "", True)
     assert on(pairs.home, "relay", "key", "--paper", "--yes").code == 0
 
 
+@pytest.mark.slow
 def test_a_revocation_reaches_the_list_of_devices_at_once(pairs: Pairs, on: On) -> None:
     """Home may be lost before its next poll; who becomes home from the paper key must know of it."""
     joined(pairs)
@@ -103,6 +109,7 @@ def test_a_revocation_reaches_the_list_of_devices_at_once(pairs: Pairs, on: On) 
         assert here.link.revoked_at == one.link.revoked_at
 
 
+@pytest.mark.slow
 def test_streams_are_told_apart(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note", "note", "note")
@@ -138,6 +145,7 @@ def test_short_ids_are_as_long_as_they_must_be() -> None:
     assert len(set(same.values())) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("left", "words"), [(1, "1 message is still on laptop; it comes"), (3, "3 messages are still on laptop; they come")]
 )
@@ -152,6 +160,7 @@ def test_what_is_still_on_a_device_is_said_so(pairs: Pairs, on: On, left: int, w
     assert f"laptop: {words} when it syncs" in " ".join(on(pairs.home, "relay", "status").out.split())
 
 
+@pytest.mark.slow
 def test_status_names_what_is_over_the_limit(pairs: Pairs, on: On) -> None:
     joined(pairs)
     pairs.home.set("relay.quarantine_device_blobs", 1)

@@ -39,6 +39,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_revoked_device_is_refused_and_named_and_nobody_else_notices(world: World) -> None:
     device, other = world.device("laptop"), world.device("tower")
     device.say("a", line("before"))
@@ -60,6 +61,7 @@ def test_a_revoked_device_is_refused_and_named_and_nobody_else_notices(world: Wo
     assert waiting(device) == 1
 
 
+@pytest.mark.slow
 def test_after_a_rotation_the_old_keys_open_nothing(world: World) -> None:
     device, other = world.device("laptop"), world.device("tower")
     device.say("a", line("one"))
@@ -126,6 +128,7 @@ def test_a_crash_anywhere_in_a_rotation_loses_nothing(tmp_path: Path, step: int)
     assert crash_at > 20
 
 
+@pytest.mark.slow
 def test_a_wrong_key_blocks_that_device_only_and_loses_nothing(world: World) -> None:
     device, other = world.device("laptop"), world.device("tower")
     right = device.secrets[1]
@@ -144,6 +147,7 @@ def test_a_wrong_key_blocks_that_device_only_and_loses_nothing(world: World) -> 
     assert waiting(device) == 1
 
 
+@pytest.mark.slow
 def test_a_key_that_is_gone_is_named_and_what_is_said_is_kept_and_sent_when_it_is_back(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("sealed"))
@@ -162,6 +166,7 @@ def test_a_key_that_is_gone_is_named_and_what_is_said_is_kept_and_sent_when_it_i
     assert problems.list_problems(device.store) == []
 
 
+@pytest.mark.slow
 def test_a_key_that_is_gone_is_named_and_nothing_moves_where_nothing_is_kept_here(world: World) -> None:
     from crystal.errors import NotConfiguredError
 

@@ -53,6 +53,7 @@ def test_a_machine_that_joins_brings_its_past(desk, tmp_path):
     assert desk.crystal("verify").code == 0
 
 
+@pytest.mark.slow
 def test_home_moves_to_a_device_with_all_that_it_remembers(desk, tmp_path):
     lap, phone = Computer(tmp_path / "lap"), Computer(tmp_path / "phone")
     pair_by_hand(desk, lap, "lap")
@@ -91,6 +92,7 @@ def test_home_moves_to_a_device_with_all_that_it_remembers(desk, tmp_path):
         assert computer.crystal("verify").code == 0
 
 
+@pytest.mark.slow
 def test_demote_asks_for_an_heir_and_promote_for_a_handing_over(desk, tmp_path):
     lap = Computer(tmp_path / "lap")
     pair_by_hand(desk, lap, "lap")
@@ -103,6 +105,7 @@ def test_demote_asks_for_an_heir_and_promote_for_a_handing_over(desk, tmp_path):
     assert desk.crystal("promote", "--yes").code == 2
 
 
+@pytest.mark.slow
 def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
     lap, phone = Computer(tmp_path / "lap"), Computer(tmp_path / "phone")
     pair_by_hand(desk, lap, "lap")
@@ -174,11 +177,13 @@ def test_a_device_without_a_memory_of_its_own_can_become_home(desk, tmp_path):
     assert lap.crystal("verify").code == 0
 
 
+@pytest.mark.slow
 def test_a_home_without_devices_becomes_standalone(desk):
     assert "standalone" in desk.ok("demote", "--yes")
     assert desk.json("status")["relay"] is None
 
 
+@pytest.mark.slow
 def test_init_refuses_what_does_not_go_together(desk, tmp_path):
     other = Computer(tmp_path / "other")
     assert other.crystal("init", "--yes", "--relay", "https://relay.example").code == 2
@@ -192,6 +197,7 @@ def test_init_refuses_what_does_not_go_together(desk, tmp_path):
     assert not (other.home / ".ldm" / "memory" / "relay.key").exists()
 
 
+@pytest.mark.slow
 def test_init_as_home_refuses_a_token_that_the_relay_does_not_know(tmp_path, relay):
     other = Computer(tmp_path / "other")
     bad = relay.token("gone", "home")[:-9] + "00000000"
@@ -218,6 +224,7 @@ def test_what_was_private_on_one_machine_stays_out_on_the_others(desk, tmp_path)
     assert desk.texts() == ["said at the desk", "said on the lap"]
 
 
+@pytest.mark.slow
 def test_a_relay_that_refuses_is_told_from_one_that_is_silent(desk, tmp_path):
     lap = Computer(tmp_path / "lap")
     pair_by_hand(desk, lap, "lap")

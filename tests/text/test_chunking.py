@@ -25,6 +25,7 @@ def size(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
+@pytest.mark.slow
 @given(texts, st.integers(1, 30), st.data())
 def test_chunks_are_exact_slices_that_cover_the_text_in_order(text: str, tokens: int, data: st.DataObject) -> None:
     overlap = data.draw(st.integers(0, tokens - 1))
@@ -38,6 +39,7 @@ def test_chunks_are_exact_slices_that_cover_the_text_in_order(text: str, tokens:
         assert size(text[following.start : end]) <= overlap * 4
 
 
+@pytest.mark.slow
 @given(texts, st.integers(4, 30))
 def test_no_cut_is_inside_a_character_as_a_reader_sees_it(text: str, tokens: int) -> None:
     for chunk in split(text, tokens=tokens, overlap=tokens // 4):
@@ -45,6 +47,7 @@ def test_no_cut_is_inside_a_character_as_a_reader_sees_it(text: str, tokens: int
         assert is_boundary(text, chunk.start + len(chunk.text))
 
 
+@pytest.mark.slow
 @given(texts, st.integers(1, 30))
 def test_a_chunk_is_longer_than_asked_for_only_by_white_space_or_one_character(text: str, tokens: int) -> None:
     for chunk in split(text, tokens=tokens, overlap=0):
@@ -123,6 +126,7 @@ def test_a_fence_that_is_never_closed_is_text() -> None:
     assert merge(split(text)) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -199,6 +203,7 @@ def test_boundaries_are_where_a_reader_sees_one_character_end(text: str, boundar
     assert [place for place in range(1, len(text)) if is_boundary(text, place)] == boundaries
 
 
+@pytest.mark.slow
 @given(texts, st.data())
 def test_looking_for_a_boundary_finds_the_nearest(text: str, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(text)))

@@ -122,6 +122,7 @@ def forged_tags(draw: st.DrawFn) -> str:
 BEFORE = st.text(st.characters(exclude_characters="\x1b\x9b"), max_size=20)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(BEFORE, forged_tags(), st.text(max_size=20))
 def test_no_random_spelling_of_the_tag_passes(before: str, tag: str, after: str) -> None:
@@ -148,6 +149,7 @@ def test_characters_that_hide_or_turn_text_are_left_out() -> None:
     assert quote(f"a{hidden}b\tc\n") == "ab\tc\n"
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_quoting_twice_changes_nothing_and_a_line_is_a_line(text: str) -> None:
     assert quote(quote(text)) == quote(text)
@@ -165,6 +167,7 @@ def test_what_is_no_tag_stays_as_it_is(text: str) -> None:
     assert quote(text) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece", ["<", "&amp;", "&", "%3C", "\\", "<crystal", "<-", "Ωмег < a ", "U+", "<crystal-memory>"]
 )

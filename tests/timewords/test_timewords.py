@@ -207,6 +207,7 @@ TEXTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(TEXTS, st.integers(-(2**53), 2**53))
 def test_any_string_at_any_moment_gives_spans_in_order_and_raises_nothing(text, now):

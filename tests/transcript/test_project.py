@@ -179,6 +179,7 @@ def test_the_remote_is_read_from_gits_config(tmp_path: Path, config: str, remote
     assert find_project(str(root)).remote == remote
 
 
+@pytest.mark.slow
 @given(config=st.binary(max_size=80).map(lambda tail: b'[remote "origin"]\nurl = ' + tail))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_config_gives_a_storable_remote_or_none(tmp_path: Path, config: bytes) -> None:

@@ -131,6 +131,7 @@ def strings_in(value: object) -> Iterable[str]:
         yield from strings_in(inner)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=8), json_values, max_size=5))
 def test_every_string_of_a_tool_call_can_be_found_in_its_text(arguments: dict[str, object]) -> None:
     [turn] = turns(line_of("assistant", [{"type": "tool_use", "id": "t1", "name": "T", "input": arguments}]))

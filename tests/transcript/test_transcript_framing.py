@@ -30,6 +30,7 @@ class Dribble(io.BytesIO):
         return data
 
 
+@pytest.mark.slow
 @given(file_bytes, st.lists(st.integers(0, 60), max_size=5), st.integers(1, 40))
 def test_reading_a_growing_file_in_any_pieces_gives_every_complete_line_once(
     whole: bytes, sizes: list[int], limit: int
@@ -45,6 +46,7 @@ def test_reading_a_growing_file_in_any_pieces_gives_every_complete_line_once(
     assert read == whole[: whole.rfind(b"\n") + 1]
 
 
+@pytest.mark.slow
 @given(file_bytes, st.integers(0, 60), st.integers(1, 40))
 def test_a_file_that_gives_few_bytes_a_read_reads_the_same(whole: bytes, start: int, limit: int) -> None:
     expected = read_segment(io.BytesIO(whole), start, limit=limit)
@@ -75,6 +77,7 @@ def test_only_the_newline_byte_ends_a_line() -> None:
     ]
 
 
+@pytest.mark.slow
 @given(file_bytes)
 def test_split_lines_loses_no_byte(raw: bytes) -> None:
     lines = list(split_lines(RawSegment(7, raw)))
@@ -82,6 +85,7 @@ def test_split_lines_loses_no_byte(raw: bytes) -> None:
     assert all(raw[offset - 7 : offset - 7 + len(line)] == line for offset, line in lines)
 
 
+@pytest.mark.slow
 @given(file_bytes, st.integers(0, 80))
 def test_the_last_newline_is_found_from_behind(data: bytes, size: int) -> None:
     assert last_newline(io.BytesIO(data), size) == data[:size].rfind(b"\n") + 1

@@ -42,6 +42,7 @@ odd_lines = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(odd_lines, max_size=3), st.booleans())
 def test_any_json_with_the_right_keys_gives_storable_turns_or_none(lines: list[dict[str, Any]], subagent: bool) -> None:
     first = turns(*lines, subagent=subagent)

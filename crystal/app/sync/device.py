@@ -75,7 +75,7 @@ def deliver_relay(
         should_stop: Asked between blobs.
 
     Raises:
-        NotConfigured: The machine has no home, no relay or no key.
+        NotConfiguredError: The machine has no home, no relay or no key.
     """
     peer = home_peer(machine.store)
     if peer is None:

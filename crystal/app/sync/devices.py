@@ -208,7 +208,7 @@ def rename(machine: Machine, old: str, new: str) -> Peer:
     """Rename a device, also in everything captured on it.
 
     Raises:
-        UsageProblem: There is no such device, or the name is taken or cannot be one.
+        UsageError: There is no such device, or the name is taken or cannot be one.
     """
     checked_name(new)
     if new == machine.config.device:
@@ -238,7 +238,7 @@ def revoke(
         The device, and why the relay could not be told: then every poll tries again. None when it was.
 
     Raises:
-        UsageProblem: There is no such device.
+        UsageError: There is no such device.
     """
     peer = find_device(machine, name)
     with machine.store.transaction():
@@ -285,7 +285,7 @@ def give_token(machine: Machine, client: RelayClient, peer: Peer) -> str:
     """Make a device's token at the relay, in the place of its former one, which is worthless from then on.
 
     Raises:
-        RelayUnavailable, RelayDenied: The relay cannot be asked.
+        RelayUnavailableError, RelayDeniedError: The relay cannot be asked.
     """
     made = make_token(client, peer.up_prefix, peer.down_prefix)
     if peer.token_id is not None:
@@ -310,7 +310,7 @@ def rotate(machine: Machine, name: str) -> Peer:
     """Give a device new keys with the next state document; the old ones count until it uses the new ones.
 
     Raises:
-        UsageProblem: There is no such device, it was revoked, or a rotation is under way.
+        UsageError: There is no such device, it was revoked, or a rotation is under way.
     """
     peer = find_device(machine, name)
     if peer.revoked_at is not None:
@@ -330,7 +330,7 @@ def find_device(machine: Machine, name: str) -> Peer:
     """Find a device of this home.
 
     Raises:
-        UsageProblem: There is none of that name.
+        UsageError: There is none of that name.
     """
     peer = find_peer(machine.store, name)
     if peer.side != "device":

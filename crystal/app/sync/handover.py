@@ -72,9 +72,9 @@ def hand_over(machine: Machine, heir: Peer, client: RelayClient) -> tuple[str, .
     """Send the new home everything, then become its device; return notes for the user.
 
     Raises:
-        UsageProblem: Another device was told to be home before.
-        NotConfigured: The key or the token is kept where crystal does not write.
-        RelayUnavailable: The relay cannot be asked.
+        UsageError: Another device was told to be home before.
+        NotConfiguredError: The key or the token is kept where crystal does not write.
+        RelayUnavailableError: The relay cannot be asked.
     """
     store, places, plan = machine.store, key_places(machine), read_plan(machine.store)
     check_writable(places)

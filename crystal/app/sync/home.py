@@ -73,8 +73,8 @@ def poll_relay(
         should_stop: Asked between blobs.
 
     Raises:
-        NotConfigured: The machine has no relay or no root key.
-        RelayUnavailable, RelayDenied: The relay cannot be asked.
+        NotConfiguredError: The machine has no relay or no root key.
+        RelayUnavailableError, RelayDeniedError: The relay cannot be asked.
     """
     if read_note(machine.store, DEMOTING) is not None:
         raise NotConfiguredError("another machine was chosen as home", hint="run again: crystal demote --to NAME")

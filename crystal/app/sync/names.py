@@ -23,7 +23,7 @@ def checked_name(name: str) -> str:
     """Return a machine's name that a person chose, checked.
 
     Raises:
-        UsageProblem: It cannot be one.
+        UsageError: It cannot be one.
     """
     if not name or clean_name(name) != name or name.startswith(("-", UNFINISHED)):
         hint = f"a name is one printable line of at most {MAX_NAME_BYTES} bytes that does not begin with -"

@@ -81,7 +81,7 @@ def read_invitation(text: str) -> Invited:
     The relay's address may stand in a line of its own after the code.
 
     Raises:
-        UsageProblem: It is none of them.
+        UsageError: It is none of them.
     """
     first, _, rest = text.strip().partition("\n")
     if "://" in rest and ":" not in first:
@@ -114,10 +114,10 @@ def join(
     """Join over the relay's mailbox; ``client`` has a claim of its own, at ``url``. One attempt.
 
     Raises:
-        PairingFailed: Wrong code, a message that was changed, a home that gave up. What was captured here is kept.
-        MailboxTaken: Somebody else was first with this number.
-        NotAtRelay: There is no pairing with this number.
-        UsageProblem, NotConfigured: This machine cannot join; see ``check_free``.
+        PairingError: Wrong code, a message that was changed, a home that gave up. What was captured here is kept.
+        MailboxTakenError: Somebody else was first with this number.
+        NotAtRelayError: There is no pairing with this number.
+        UsageError, NotConfiguredError: This machine cannot join; see ``check_free``.
     """
     check_free(machine, over=over)
     client.claim_mailbox(code.nameplate)
@@ -145,7 +145,7 @@ def join_offline(machine: Machine, bundle: Bundle, *, over: bool = False) -> Joi
     """Join with a bundle that was carried by hand. Doing it twice changes nothing.
 
     Raises:
-        UsageProblem, NotConfigured: This machine cannot join; see ``check_free``.
+        UsageError, NotConfiguredError: This machine cannot join; see ``check_free``.
     """
     check_free(machine, over=over, same=bundle.key)
     bundle = _as_seen_from_here(machine, bundle, bundle.url)
@@ -167,7 +167,7 @@ def join_shared(
         over: Put them in the place of others; those stay beside them.
 
     Raises:
-        UsageProblem, NotConfigured: This machine cannot join, or one of the two is missing.
+        UsageError, NotConfiguredError: This machine cannot join, or one of the two is missing.
     """
     parse_address(url, allow_insecure=machine.config.relay_insecure_http)
     places = key_places(machine)
@@ -188,8 +188,8 @@ def check_free(machine: Machine, *, over: bool, same: RelayKey | None = None) ->
     """Refuse before anything is asked or spent what would fail at the end.
 
     Raises:
-        UsageProblem: This machine is the home of others, or has a key that is in use and ``over`` is not given.
-        NotConfigured: The key is read from a place that crystal does not write.
+        UsageError: This machine is the home of others, or has a key that is in use and ``over`` is not given.
+        NotConfiguredError: The key is read from a place that crystal does not write.
     """
     _refuse_home(machine)
     places = key_places(machine)
@@ -228,7 +228,7 @@ def _as_seen_from_here(machine: Machine, bundle: Bundle, url: str) -> Bundle:
     Home's address overrides the one typed here: it came sealed, and the token goes to this address.
 
     Raises:
-        UsageProblem: The address is one that a token must not be sent to.
+        UsageError: The address is one that a token must not be sent to.
     """
     theirs = parse_address(bundle.url, allow_insecure=machine.config.relay_insecure_http)
     ours = parse_address(url, allow_insecure=machine.config.relay_insecure_http)
@@ -247,7 +247,7 @@ def _wait_for_home(machine: Machine, mailbox: PairingMailbox, role: str) -> bool
     """Wait until home says that it has the answer; False when it is not heard, which may be the relay's fault.
 
     Raises:
-        PairingFailed: Home ended the pairing after all; this machine is as it was before.
+        PairingError: Home ended the pairing after all; this machine is as it was before.
     """
     try:
         mailbox.receive("done", DONE_SECONDS)

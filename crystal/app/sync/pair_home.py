@@ -99,9 +99,9 @@ def pair(
         random: Fresh random bytes.
 
     Raises:
-        PairingFailed: Wrong code, a message that was changed, a device that gave up. Nothing is left behind.
-        RelayUnavailable, RelayDenied: The relay cannot be asked.
-        UsageProblem, NotConfigured: This machine is no home, or something of it cannot be used.
+        PairingError: Wrong code, a message that was changed, a device that gave up. Nothing is left behind.
+        RelayUnavailableError, RelayDeniedError: The relay cannot be asked.
+        UsageError, NotConfiguredError: This machine is no home, or something of it cannot be used.
     """
     offer = prepare(machine)
     if name is not None:
@@ -146,8 +146,8 @@ def pair_offline(machine: Machine, client: RelayClient, *, name: str | None, ran
     """Make a device and the string that makes another machine this device. Whoever has the string is the device.
 
     Raises:
-        RelayUnavailable, RelayDenied: The relay cannot be asked: it makes the device's token.
-        UsageProblem, NotConfigured: This machine is no home, or the name cannot be used.
+        RelayUnavailableError, RelayDeniedError: The relay cannot be asked: it makes the device's token.
+        UsageError, NotConfiguredError: This machine is no home, or the name cannot be used.
     """
     offer = prepare(machine)
     asked = checked_name(name) if name is not None else "device"
@@ -164,8 +164,8 @@ def pair_again(machine: Machine, client: RelayClient, name: str) -> Paired:
     """Give a device a new token, where the relay has lost the old one: the same keys and streams, in one string.
 
     Raises:
-        RelayUnavailable, RelayDenied: The relay cannot be asked: it makes the device's token.
-        UsageProblem, NotConfigured: This machine is no home, or has no such device, or it was revoked.
+        RelayUnavailableError, RelayDeniedError: The relay cannot be asked: it makes the device's token.
+        UsageError, NotConfiguredError: This machine is no home, or has no such device, or it was revoked.
     """
     offer = prepare(machine)
     peer = relay_peers.find_peer(machine.store, name)
@@ -180,8 +180,8 @@ def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
     """Admit a device that holds the root itself; return the token that it also needs. Each call makes another token.
 
     Raises:
-        RelayUnavailable, RelayDenied: The relay cannot be asked: it makes the device's token.
-        UsageProblem, NotConfigured: This machine is no home, or the name cannot be used.
+        RelayUnavailableError, RelayDeniedError: The relay cannot be asked: it makes the device's token.
+        UsageError, NotConfiguredError: This machine is no home, or the name cannot be used.
     """
     offer = prepare(machine)
     device_id, up, down = shared_ids(offer.root, checked_name(name))
@@ -207,8 +207,8 @@ def prepare(machine: Machine) -> PairingOffer:
     """Return what pairing needs before any request is made; create the root if this home has none yet.
 
     Raises:
-        NotConfigured: This machine is no home, or has no relay.
-        UsageProblem: The certificate file cannot be sent.
+        NotConfiguredError: This machine is no home, or has no relay.
+        UsageError: The certificate file cannot be sent.
     """
     role = machine.config.role
     if role != "home":

@@ -44,8 +44,8 @@ class PairingMailbox:
         """Send this side's next message of the pairing.
 
         Raises:
-            PairingFailed: The mailbox is gone, or another message stands there.
-            RelayUnavailable, RelayDenied: As their names say.
+            PairingError: The mailbox is gone, or another message stands there.
+            RelayUnavailableError, RelayDeniedError: As their names say.
         """
         self._put(self.pairing.send(plain))
 
@@ -53,9 +53,9 @@ class PairingMailbox:
         """Wait for the other side's next message, as long as the mailbox lives; return what it says.
 
         Raises:
-            PairingFailed: The message is not authentic, or the mailbox is gone: the other side gave up, or its time is
+            PairingError: The message is not authentic, or the mailbox is gone: the other side gave up, or its time is
                 over.
-            RelayUnavailable, RelayDenied: As their names say.
+            RelayUnavailableError, RelayDeniedError: As their names say.
         """
         return self.pairing.take(self.receive(self.pairing.phase, MAILBOX_SECONDS))
 

@@ -67,7 +67,7 @@ def plan_purge(machine: Machine, name: str | None) -> Purge:
     """Find what a purge would delete.
 
     Raises:
-        UsageProblem: No machine has that name.
+        UsageError: No machine has that name.
     """
     store = machine.store
     peer = None if name is None else find_peer(store, name)

@@ -77,9 +77,9 @@ def become_home(machine: Machine, *, url: str | None, token: str | None) -> Role
         token: A token with the scope ``home``; None keeps the one that is kept.
 
     Raises:
-        UsageProblem: This machine is a device of another.
-        NotConfigured: No relay or no token is given or kept.
-        RelayDenied: The relay refuses the token. Nothing was changed.
+        UsageError: This machine is a device of another.
+        NotConfiguredError: No relay or no token is given or kept.
+        RelayDeniedError: The relay refuses the token. Nothing was changed.
     """
     if home_peer(machine.store) is not None:
         raise UsageError("this machine is a device of another home", hint="run: crystal promote")
@@ -151,8 +151,8 @@ def demote(machine: Machine, to: str | None, *, force: bool = False, client: Rel
         client: The relay; opened from the settings when not given.
 
     Raises:
-        UsageProblem: ``to`` is missing, or is no device; or blobs wait that home does not have yet.
-        RelayUnavailable: The relay cannot be asked. Nothing has changed; run it again.
+        UsageError: ``to`` is missing, or is no device; or blobs wait that home does not have yet.
+        RelayUnavailableError: The relay cannot be asked. Nothing has changed; run it again.
     """
     own_home = home_peer(machine.store)
     if own_home is not None and machine.config.role == "home":  # a handing over was cut off before its last line
@@ -235,8 +235,8 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
     """Make a device the home, after ``crystal demote --to`` was run on the old one. Can be run again after a crash.
 
     Raises:
-        UsageProblem: The old home has not handed over to this machine.
-        RelayUnavailable: The relay cannot be asked.
+        UsageError: The old home has not handed over to this machine.
+        RelayUnavailableError: The relay cannot be asked.
     """
     store, keys = machine.store, relay_keys(machine)
     peer = relay_peers.home_peer(store)
@@ -338,7 +338,7 @@ def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token:
     The devices that the lost home knew are read from the relay; each sends again what it has archived.
 
     Raises:
-        RelayUnavailable, RelayDenied: The relay cannot be asked, or refuses the token.
+        RelayUnavailableError, RelayDeniedError: The relay cannot be asked, or refuses the token.
     """
     if is_promoting(machine.store):
         finish_promotion(machine)

@@ -24,7 +24,7 @@ def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tupl
     """Find the stream in which a number stands in the way.
 
     Raises:
-        UsageProblem: There is none, or more than one and ``stream`` does not say which.
+        UsageError: There is none, or more than one and ``stream`` does not say which.
     """
     peer = find_device(machine, name)
     if peer.revoked_at is not None:
@@ -56,7 +56,7 @@ def skip(machine: Machine, known: InStream) -> int:
     Nothing is deleted, what was kept of it stays.
 
     Raises:
-        WatermarkMoved: A poll has taken it meanwhile.
+        WatermarkMovedError: A poll has taken it meanwhile.
     """
     seq = known.last_seq + 1
     tag = _proved_tag(machine, known, seq)

@@ -87,9 +87,9 @@ def build_model(source: ModelSource, made: Path, options: InstallOptions, now: i
     """Copy a model into the empty folder ``made``, round its weights and try it.
 
     Raises:
-        UsageProblem: The folder has no model that crystal can run.
-        NotConfigured: A package is missing.
-        Damaged: A file cannot be understood.
+        UsageError: The folder has no model that crystal can run.
+        NotConfiguredError: A package is missing.
+        DamagedError: A file cannot be understood.
     """
     try:
         graph = _find_graph(source.folder, is_int8=options.is_int8)

@@ -16,7 +16,7 @@ def import_package(module: str) -> Any:
     """Import a module of one of ``PACKAGES``.
 
     Raises:
-        NotConfigured: It is not installed.
+        NotConfiguredError: It is not installed.
     """
     try:
         return importlib.import_module(module)

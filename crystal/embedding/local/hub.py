@@ -47,11 +47,11 @@ def fetch_model(
         graph_sha256: The hash that the graph must have.
 
     Raises:
-        NotConfigured: The package ``huggingface_hub`` is missing.
-        UsageProblem: There is no such repository, or it has no graph or tokenizer.
-        Denied: The repository wants a login.
-        Unavailable: The hub cannot be reached.
-        Damaged: A file is not the one that is listed or known.
+        NotConfiguredError: The package ``huggingface_hub`` is missing.
+        UsageError: There is no such repository, or it has no graph or tokenizer.
+        DeniedError: The repository wants a login.
+        UnavailableError: The hub cannot be reached.
+        DamagedError: A file is not the one that is listed or known.
     """
     hub = import_package("huggingface_hub")
     token = None if hub_url == OFFICIAL_HUB else False  # a stored login is sent to no other server

@@ -55,7 +55,7 @@ def remove_model(home: Path, name: str) -> None:
     """Delete an installed model.
 
     Raises:
-        NotConfigured: It is not installed.
+        NotConfiguredError: It is not installed.
     """
     folder = home / checked_name(name)
     if not folder.is_dir():

@@ -102,7 +102,7 @@ def checked_name(name: str) -> str:
     """Return a name that can be that of a model's folder.
 
     Raises:
-        UsageProblem: It cannot.
+        UsageError: It cannot.
     """
     if not _NAME.fullmatch(name) or name.endswith(".") or name in (*EMBEDDING_PROVIDERS, NO_PROVIDER):
         raise UsageError(f"{name!r} cannot be the name of a model", hint=f"a name is {NAME_RULE}")
@@ -128,8 +128,8 @@ def read_manifest(home: Path, name: str) -> ModelManifest:
     """Read the manifest of a model, by its name or its full name.
 
     Raises:
-        NotConfigured: It is not installed, or it is another one now than the full name says.
-        Damaged: Its manifest cannot be understood.
+        NotConfiguredError: It is not installed, or it is another one now than the full name says.
+        DamagedError: Its manifest cannot be understood.
     """
     bare, _, digest = name.partition("@")
     path = home / checked_name(bare) / FILE
@@ -183,7 +183,7 @@ def check_files(folder: Path, found: ModelManifest) -> None:
     """Compare a model's files with what was installed.
 
     Raises:
-        Damaged: One is missing or has changed.
+        DamagedError: One is missing or has changed.
     """
     for name, held in found.files.items():
         path = folder / name

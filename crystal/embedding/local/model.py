@@ -52,8 +52,8 @@ def read_tokenizer(path: Path) -> Any:
     """Load a ``tokenizer.json``. Special tokens that a text spells out are plain text to it.
 
     Raises:
-        NotConfigured: The package ``tokenizers`` is missing.
-        Damaged: The file cannot be understood.
+        NotConfiguredError: The package ``tokenizers`` is missing.
+        DamagedError: The file cannot be understood.
     """
     tokenizers = import_package("tokenizers")
     try:

@@ -31,7 +31,7 @@ def rewrite(store: Store, transcript_row: int, gone: Lines, ldm_home: Path, now:
     Runs inside a transaction; schedules the old file for deletion.
 
     Raises:
-        StoreFull, Unavailable: Nothing has changed.
+        StoreFullError, Unavailable: Nothing has changed.
     """
     rows = forgotten_rows.kept_rows_of(store, transcript_row)
     if not any(row.id in gone for row in rows):

@@ -32,7 +32,7 @@ def delete_file(path: Path) -> None:
     """Delete a file if it exists.
 
     Raises:
-        UsageProblem, Unavailable: The system refuses.
+        UsageError, Unavailable: The system refuses.
     """
     try:
         path.unlink()
@@ -64,7 +64,7 @@ def delete_leftovers(ldm_home: Path, data_dir: Path, made_at: int, now: int) -> 
     """Delete these files; only the way back to an older version is lost.
 
     Raises:
-        UsageProblem, Unavailable: The system refuses.
+        UsageError, Unavailable: The system refuses.
     """
     for path in sorted(leftovers(ldm_home, data_dir, made_at, now)):
         delete_file(path)
@@ -75,7 +75,7 @@ def delete_temporaries(folders: Iterable[Path], now: int) -> None:
     """Delete temporary files of killed processes, which were never renamed.
 
     Raises:
-        Unavailable: A file is so young that a process may still be writing it, or the system refuses.
+        UnavailableError: A file is so young that a process may still be writing it, or the system refuses.
     """
     for folder in dict.fromkeys(folders):
         for path in folder.rglob(TEMPORARY_FILES):
@@ -103,7 +103,7 @@ def purge_index(store: Store, now: int) -> None:
     """Remove what was deleted from the store from all files of the derived index.
 
     Raises:
-        Unavailable: The index cannot be written now or is not ready yet.
+        UnavailableError: The index cannot be written now or is not ready yet.
     """
     if index_log.read_state(store) is None:
         return
@@ -138,7 +138,7 @@ def clean_daily(folder: Path, session_id: str) -> None:
     """Remove a session's lines from an agent's daily logs. A log without other lines is deleted.
 
     Raises:
-        Unavailable: The system refuses.
+        UnavailableError: The system refuses.
     """
     stem = file_stem(session_id).encode()
     for path in sorted((folder / "daily").glob("*.md")):

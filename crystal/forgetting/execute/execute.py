@@ -32,7 +32,7 @@ def carry_out(context: ForgetContext, plan: ForgetPlan, now: int) -> Forgotten:
     """Forget what a plan lists: block it first, then delete it. ``finish`` does what cannot be done now.
 
     Raises:
-        StoreBusy, StoreFull, Unavailable: Raised before the tombstones are written; nothing has changed.
+        StoreBusyError, StoreFullError, Unavailable: Raised before the tombstones are written; nothing has changed.
     """
     plan = complete(context, plan)
     tombstones = tombstones_of(plan, context.device, now)
@@ -59,7 +59,7 @@ def finish(context: ForgetContext, now: int) -> int:
     """Execute open tombstones. Return how many are still open. Idempotent, cheap if there are none.
 
     Raises:
-        StoreBusy, StoreFull, Unavailable: The rest is done by the next run.
+        StoreBusyError, StoreFullError, Unavailable: The rest is done by the next run.
     """
     reconcile_tombstones(context.store, context.ldm_home, now)
     if not is_work_left(context.store):

@@ -133,7 +133,7 @@ def rewrite(store: Store) -> None:
     """Rewrite a database: SQLite deletes securely, but leaves copies between the cells when it moves them.
 
     Raises:
-        StoreBusy, Unavailable: Another process reads it, or the disk has no space for the copy.
+        StoreBusyError, Unavailable: Another process reads it, or the disk has no space for the copy.
     """
     if not space.empty_log(store, LOG_MS):
         raise UnavailableError(f"{store.path.name}: another process is reading it")

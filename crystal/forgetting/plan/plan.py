@@ -46,7 +46,7 @@ def plan(context: ForgetContext, wish: ForgetRequest) -> ForgetPlan:
     """List what a request selects, with all duplicates. Changes nothing.
 
     Raises:
-        UsageProblem: A target is unknown, or the request is empty.
+        UsageError: A target is unknown, or the request is empty.
     """
     if wish.is_empty or (wish.query is not None and Terms.of(wish.query).is_empty):
         raise UsageError(

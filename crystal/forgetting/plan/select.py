@@ -80,7 +80,7 @@ def find_target(store: Store, target: str, which: Memory) -> Selection | None:
     """Return the line or the memory that a target names in one memory, or None.
 
     Raises:
-        UsageProblem: It is a prefix of several memories' ids.
+        UsageError: It is a prefix of several memories' ids.
     """
     wanted = target.strip()
     if wanted.startswith("mem-"):
@@ -131,7 +131,7 @@ def sessions_meant(stores: Collection[Store], wanted: str) -> tuple[str, ...]:
     """Return the session with an id or id prefix.
 
     Raises:
-        UsageProblem: It matches none, or several.
+        UsageError: It matches none, or several.
     """
     wanted = wanted.strip().removesuffix(".jsonl")
     names = {name for store in stores for _, name in session_matches(store, wanted, SHOWN)}
@@ -149,7 +149,7 @@ def folders_meant(stores: Collection[Store], wanted: str) -> tuple[str, ...]:
     """Return the folders of a project, given by its name or by a folder.
 
     Raises:
-        UsageProblem: No project has this name.
+        UsageError: No project has this name.
     """
     if is_folder(wanted):
         return (wanted,)

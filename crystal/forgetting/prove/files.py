@@ -110,7 +110,7 @@ def decompressed(path: Path, head: bytes) -> Iterator[bytes]:
     """Yield the content of a compressed file, some megabytes at a time.
 
     Raises:
-        Unreadable: The rest cannot be decompressed. Everything before was yielded.
+        UnreadableFileError: The rest cannot be decompressed. Everything before was yielded.
     """
     try:
         with gzip.open(path) if head.startswith(GZIP_MAGIC) else zstd.open(path) as file:

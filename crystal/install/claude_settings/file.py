@@ -89,9 +89,9 @@ def plan_install(settings: Path, command: str, *, timeouts: Mapping[str, int] = 
     """Plan to give each event one entry that runs ``command``. If all are present, the plan changes nothing.
 
     Raises:
-        UsageProblem: The file is not valid JSON for the client, or ``hooks`` has a wrong type; with line, column and
+        UsageError: The file is not valid JSON for the client, or ``hooks`` has a wrong type; with line, column and
             next step.
-        Unavailable: The system refuses to read it.
+        UnavailableError: The system refuses to read it.
     """
     target, before = read_whole(settings)
     mark, text = decoded(settings, before or b"", MEND)
@@ -111,8 +111,8 @@ def plan_uninstall(settings: Path) -> SettingsPlan:
     """Plan to remove all our entries, of any version.
 
     Raises:
-        UsageProblem: The file is not JSON, and mentions us.
-        Unavailable: The system refuses to read it.
+        UsageError: The file is not JSON, and mentions us.
+        UnavailableError: The system refuses to read it.
     """
     target, before = read_whole(settings)
     if before is None or b"crystal" not in before:
@@ -139,7 +139,7 @@ def apply(plan: SettingsPlan) -> None:
     """Apply a planned change. After a crash the file holds the old or the new bytes, and the backup is there.
 
     Raises:
-        Unavailable: The file was changed since the plan was made, or the system refuses. It is left unchanged.
+        UnavailableError: The file was changed since the plan was made, or the system refuses. It is left unchanged.
     """
     if not plan.changed:
         return

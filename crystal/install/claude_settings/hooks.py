@@ -35,7 +35,7 @@ def installed(text: str, command: str, timeouts: Mapping[str, int] = TIMEOUTS) -
     """Give each event exactly one entry that runs ``command``; an older one of ours is updated in place.
 
     Raises:
-        NotJson: ``text`` is not strict JSON, not an object, or ``hooks`` or one of the events has the wrong type.
+        JsonSyntaxError: ``text`` is not strict JSON or no object, or ``hooks`` or an event has the wrong type.
     """
     text = text if text.strip(" \t\r\n") else EMPTY
     text = _without_strays(text, timeouts)
@@ -67,7 +67,7 @@ def removed(text: str, before: str | None = None) -> str:
         before: The document before our first entry, if known. An event with an empty list there keeps it.
 
     Raises:
-        NotJson: ``text`` is not strict JSON.
+        JsonSyntaxError: ``text`` is not strict JSON.
     """
     known = _parsed_or_none(before)
     while True:
@@ -127,7 +127,7 @@ def checked(text: str, events: Mapping[str, int]) -> Node:
     """Parse a settings document and check that our entries can be added.
 
     Raises:
-        NotJson: See ``installed``.
+        JsonSyntaxError: See ``installed``.
     """
     root = jsontext.parse(text)
     if not isinstance(root.value, dict):

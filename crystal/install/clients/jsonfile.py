@@ -24,8 +24,8 @@ def with_server(text: str, servers: str, entry: ServerCommand, *, typed: bool = 
     """Return the document with exactly one entry of ours; an existing one is updated in place.
 
     Raises:
-        NotJson: ``text`` is not JSON, or the document or its servers are not an object.
-        Taken: Another server has our name.
+        JsonSyntaxError: ``text`` is not JSON, or the document or its servers are not an object.
+        NameTakenError: Another server has our name.
     """
     text = text if text.strip(" \t\r\n") else EMPTY
     while (edit := _next_edit(_plain(text, comments=comments), servers, entry, typed=typed)) is not None:
@@ -62,7 +62,7 @@ def without_server(text: str, servers: str, *, group_too: bool, comments: bool =
         comments: True if the document may have comments.
 
     Raises:
-        NotJson: See ``with_server``.
+        JsonSyntaxError: See ``with_server``.
     """
     plain = _plain(text, comments=comments)
     root, group = _checked(plain, servers)
@@ -81,7 +81,7 @@ def document_of(text: str, *, comments: bool = False) -> Any:
     """Return the parsed document; an empty text is an empty object. Do not change it.
 
     Raises:
-        NotJson: ``text`` is not JSON.
+        JsonSyntaxError: ``text`` is not JSON.
     """
     plain = _plain(text, comments=comments)
     return jsontext.parse(plain).value if plain.strip(" \t\r\n") else {}

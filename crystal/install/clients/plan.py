@@ -87,8 +87,8 @@ def plan_add(
         program: The client's own command, if it is to be used.
 
     Raises:
-        UsageProblem: The file cannot be parsed, or another server has our name.
-        Unavailable: The system refuses to read it.
+        UsageError: The file cannot be parsed, or another server has our name.
+        UnavailableError: The system refuses to read it.
     """
     target, before = read_whole(client.file)
     mark, text = decoded(client.file, before or b"", _mend(client))
@@ -111,8 +111,8 @@ def plan_remove(client: Client, record: Mapping[str, Made], program: str | None 
     """Plan to remove our entry, also from the file of an earlier run if the client's folder has moved.
 
     Raises:
-        UsageProblem: A file names our server and cannot be parsed.
-        Unavailable: The system refuses to read it.
+        UsageError: A file names our server and cannot be parsed.
+        UnavailableError: The system refuses to read it.
     """
     made = record.get(client.name)
     paths = [client.file, *([Path(made.path)] if made and made.path != str(client.file) else [])]
@@ -126,7 +126,7 @@ def apply(plan: ClientPlan, ldm_home: Path, env: Mapping[str, str]) -> None:
     """Apply a planned change, and update the record.
 
     Raises:
-        Unavailable: The file was changed since the plan was made, or the system refuses. It is left unchanged.
+        UnavailableError: The file was changed since the plan was made, or the system refuses. It is left unchanged.
     """
     record = read_record(ldm_home)
     known = dict(record)

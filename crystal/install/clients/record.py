@@ -44,7 +44,7 @@ def read_record(ldm_home: Path) -> dict[str, Made]:
     """Return the changes by client name. A malformed record counts as empty.
 
     Raises:
-        Unavailable: The system refuses to read it.
+        UnavailableError: The system refuses to read it.
     """
     try:
         known = json.loads(record_path(ldm_home).read_bytes())["clients"]
@@ -61,7 +61,7 @@ def write_record(ldm_home: Path, record: Mapping[str, Made]) -> None:
     """Replace the record; an empty one deletes the file.
 
     Raises:
-        Unavailable: The system refuses.
+        UnavailableError: The system refuses.
     """
     path = record_path(ldm_home)
     if not record:

@@ -30,9 +30,9 @@ def with_server(text: str, servers: str, entry: ServerCommand) -> str:
     """Return the document with exactly one entry of ours; an existing one is updated in place.
 
     Raises:
-        NotToml: ``text`` is not TOML, or its servers are not a table.
-        Taken: Another server has our name.
-        Damaged: It cannot be added without rewriting the file.
+        TomlSyntaxError: ``text`` is not TOML, or its servers are not a table.
+        NameTakenError: Another server has our name.
+        DamagedError: It cannot be added without rewriting the file.
     """
     old = _group(document_of(text), servers).get(SERVER)
     if old is None:
@@ -48,7 +48,7 @@ def without_server(text: str, servers: str) -> str:
     """Return the document without our entry, the tables below it, and the blank line above.
 
     Raises:
-        NotToml, Damaged: See ``with_server``.
+        TomlSyntaxError, Damaged: See ``with_server``.
     """
     entry: Any = _group(document_of(text), servers).get(SERVER)
     if not is_ours(entry):
@@ -65,7 +65,7 @@ def document_of(text: str) -> dict[str, Any]:
     """Return the parsed document.
 
     Raises:
-        NotToml: ``text`` is not TOML.
+        TomlSyntaxError: ``text`` is not TOML.
     """
     try:
         return parse(text, Path())

@@ -77,7 +77,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     """Run ``work`` in a thread, but wait no longer than ``seconds``; after that it runs on and its result is ignored.
 
     Raises:
-        ModelUnavailable: It is not done in time.
+        ModelUnavailableError: It is not done in time.
         CrystalError: What the work raises.
     """
     done: list[T] = []

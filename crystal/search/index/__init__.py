@@ -35,7 +35,7 @@ def bring_up_to_date(
         True when something is left for the next call.
 
     Raises:
-        StoreBusy, StoreFull, OSError: The index is as it was, or further; nothing else is touched.
+        StoreBusyError, StoreFullError, OSError: The index is as it was, or further; nothing else is touched.
     """
     folder = folder_of(store.path)
     if not index_log.has_news(store) and _changed_file(store, folder) is None:

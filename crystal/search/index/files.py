@@ -146,7 +146,7 @@ def open_file(path: Path, written: WrittenFile) -> IndexFileContents:
     """Map a file.
 
     Raises:
-        IndexDamaged: It is missing, or not the one that was written.
+        IndexDamagedError: It is missing, or not the one that was written.
     """
     is_same(path, written)
     mapped, directory = _directory(path, written)
@@ -166,7 +166,7 @@ def is_same(path: Path, written: WrittenFile) -> None:
     """Look at a file from outside.
 
     Raises:
-        IndexDamaged: It is missing, or was changed since.
+        IndexDamagedError: It is missing, or was changed since.
     """
     try:
         found = path.stat()
@@ -182,7 +182,7 @@ def check_file(path: Path, written: WrittenFile) -> None:
     """Read a whole file, and compare it with its checksums; its time does not matter.
 
     Raises:
-        IndexDamaged: It is not as it was written.
+        IndexDamagedError: It is not as it was written.
     """
     mapped, directory = _directory(path, written)
     with memoryview(mapped) as view:

@@ -107,7 +107,7 @@ def open_part(folder: Path, file: PartFile) -> IndexPart:
     """Return the part in a file; a process opens each once.
 
     Raises:
-        IndexDamaged: The file is missing, or not the one that was written.
+        IndexDamagedError: The file is missing, or not the one that was written.
     """
     part: IndexPart = _open(folder, file, IndexPart)
     return part

@@ -54,7 +54,7 @@ def refresh(
         True when something is left for the next call.
 
     Raises:
-        StoreBusy, StoreFull, OSError: The index is as it was, or further; try again later.
+        StoreBusyError, StoreFullError, OSError: The index is as it was, or further; try again later.
     """
     deadline = time.monotonic() + budget_seconds
     damaged = 0

@@ -66,7 +66,7 @@ class IndexStep:
         """Do what is most urgent; False when there is nothing to do, or another process does it.
 
         Raises:
-            IndexDamaged: A file that is to be merged is not as it was written.
+            IndexDamagedError: A file that is to be merged is not as it was written.
         """
         with self._store.reading():
             state = index_log.read_state(self._store)

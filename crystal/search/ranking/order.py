@@ -82,7 +82,7 @@ def rank(
     """Order the answers of one or two memories; give also what the reader should know of the words.
 
     Raises:
-        IndexDamaged: Rank without the files of the index.
+        IndexDamagedError: Rank without the files of the index.
     """
     asked, weights = wanted.asked, weights_of(model)
     store, indexes = places[0].source.store, [field.index for field in fields]

@@ -110,7 +110,7 @@ def claim_tail(store: Store, segment: Segment, now: int) -> int:
         The transcript's row id.
 
     Raises:
-        WatermarkMoved: The watermark is not where the segment was read from.
+        WatermarkMovedError: The watermark is not where the segment was read from.
     """
     known = state_of(store, segment.origin.device, segment.before.transcript)
     if known is None:
@@ -135,7 +135,7 @@ def claim_skipped(store: Store, segment: Segment, now: int) -> int:
     """Take a segment's bytes out of a range skipped under before-crystal; the watermark stays. Inside a transaction.
 
     Raises:
-        WatermarkMoved: No skipped range starts where the segment does, or the file was replaced meanwhile.
+        WatermarkMovedError: No skipped range starts where the segment does, or the file was replaced meanwhile.
     """
     known = state_of(store, segment.origin.device, segment.before.transcript)
     start, stop = segment.pieces[0].start, segment.pieces[-1].end
@@ -167,7 +167,7 @@ def claim_sent(store: Store, segment: Segment, now: int) -> int:
     not come before it counts as skipped until it comes. The bytes must not be covered yet.
 
     Raises:
-        WatermarkMoved: Another process took some of these bytes.
+        WatermarkMovedError: Another process took some of these bytes.
     """
     start, stop, generation = segment.pieces[0].start, segment.pieces[-1].end, segment.after.generation
     known = state_of(store, segment.origin.device, segment.before.transcript)

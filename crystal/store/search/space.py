@@ -149,7 +149,7 @@ def give_back(store: Store, *, should_stop: Callable[[], bool] = lambda: False) 
     call; so does one without enough disk space for what it must write first. Readers and writers continue meanwhile.
 
     Raises:
-        StoreBusy, StoreFull: Nothing is lost; try again later.
+        StoreBusyError, StoreFullError: Nothing is lost; try again later.
     """
     before, has_deletions = _pages(store), _has_deletions(store)
     if read_note(store, SPARSE) is not None and not should_stop() and rewrite(store):

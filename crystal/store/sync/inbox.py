@@ -167,7 +167,7 @@ def advance(store: Store, known: InStream, seq: int, tag: bytes) -> None:
     """Move the cursor past what was taken. Inside the transaction that used it.
 
     Raises:
-        WatermarkMoved: Another poller was there first.
+        WatermarkMovedError: Another poller was there first.
     """
     store.execute(
         f"UPDATE relay_in SET last_seq = ?1, last_tag = ?2, head = max(head, ?1), {_CLEARED}"
@@ -259,7 +259,7 @@ def skip_over(store: Store, known: InStream, seq: int, tag: bytes, now: int) -> 
         now: The time, ms.
 
     Raises:
-        WatermarkMoved: A poller took it.
+        WatermarkMovedError: A poller took it.
     """
     add_skip(store, known.stream, seq, known.code, now)
     advance(store, known, seq, tag)

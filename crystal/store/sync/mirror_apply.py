@@ -59,7 +59,7 @@ def apply(store: Store, content: Content, since: Applied) -> bool:
     """Apply one object and note its place, in one transaction. False if another process was faster.
 
     Raises:
-        StoreFull, StoreBusy: Nothing happened; try again later.
+        StoreFullError, StoreBusyError: Nothing happened; try again later.
     """
     with store.transaction():
         if applied(store).position != since.position:

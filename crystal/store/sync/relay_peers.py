@@ -102,8 +102,8 @@ def find_peer(store: Store, name: str) -> Peer:
     """Return a device by its name, or by the beginning of its id in hexadecimal (at least 4 digits).
 
     Raises:
-        NotFound: There is none.
-        UsageProblem: There is more than one.
+        NotFoundError: There is none.
+        UsageError: There is more than one.
     """
     peers = all_peers(store)
     found = [peer for peer in peers if peer.name == name]
@@ -144,7 +144,7 @@ def add_peer(store: Store, link: NewLink, now: int) -> int:
     """Add a new link and return its row. Inside a transaction.
 
     Raises:
-        UsageProblem: Another machine has that name.
+        UsageError: Another machine has that name.
     """
     if store.value("SELECT 1 FROM relay_peers WHERE name = ?", (link.name,)):
         raise UsageError(f"another device is called {link.name!r}", hint="choose another name")
@@ -334,7 +334,7 @@ def rename_peer(store: Store, peer: Peer, name: str) -> None:
     """Rename a device, also in everything captured on it. Inside a transaction.
 
     Raises:
-        UsageProblem: The name is taken.
+        UsageError: The name is taken.
     """
     taken = store.value("SELECT 1 FROM relay_peers WHERE name = ? AND id <> ?", (name, peer.id))
     if taken or store.value("SELECT 1 FROM capture_state WHERE device = ?", (name,)):

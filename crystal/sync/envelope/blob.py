@@ -167,7 +167,7 @@ def open_blob(
         prev: The tag of the previous blob; None if the blobs of a stream replace each other and gaps are allowed.
 
     Raises:
-        Refused: Its class says what can be done, its ``code`` why. No content was released.
+        EnvelopeError: Its class says what can be done, its ``code`` why. No content was released.
     """
     check_frame(blob)
     link = _keys_for(key_id_of(blob), keys)
@@ -188,7 +188,7 @@ def tag_of(blob: bytes) -> bytes:
     """Return a blob's own tag: its last 32 bytes.
 
     Raises:
-        Malformed: It has fewer than 32 bytes.
+        MalformedError: It has fewer than 32 bytes.
     """
     if len(blob) < TAG_BYTES:
         raise MalformedError("length", f"a blob of {len(blob)} bytes has no tag")

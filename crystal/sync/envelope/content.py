@@ -70,8 +70,9 @@ def unpack(plaintext: bytes) -> tuple[PayloadKind, int, bytes]:
     """Return kind, time and payload of an authentic plaintext of at least 1,024 bytes. Strict, in bounded memory.
 
     Raises:
-        UnknownVersion: ``kind``, ``codec``.
-        Malformed: ``reserved``, ``created``, ``raw-length``, ``body-length``, ``padded-length``, ``padding``, ``zstd``.
+        UnknownVersionError: ``kind``, ``codec``.
+        MalformedError: ``reserved``, ``created``, ``raw-length``, ``body-length``, ``padded-length``, ``padding``,
+            ``zstd``.
     """
     kind, codec, reserved, created_at, raw_len, body_len = _LAYOUT.unpack_from(plaintext)
     if kind not in PayloadKind._value2member_map_:

@@ -68,7 +68,7 @@ def read_header(blob: bytes) -> Header:
     """Return a blob's header, read without a key and not authenticated.
 
     Raises:
-        Malformed, UnknownVersion: The codes are those of ``open_blob``; the content is not checked.
+        Malformed, UnknownVersionError: The codes are those of ``open_blob``; the content is not checked.
     """
     check_frame(blob)
     return check_fields(blob)
@@ -121,8 +121,8 @@ def check_fields(blob: bytes) -> Header:
     """Decode strictly the header of a blob whose frame was checked.
 
     Raises:
-        Malformed: ``seq-range``, ``first-prev``.
-        UnknownVersion: ``flags``, ``unknown-channel``.
+        MalformedError: ``seq-range``, ``first-prev``.
+        UnknownVersionError: ``flags``, ``unknown-channel``.
     """
     _, _, _, channel, flags, key_id, stream, seq, prev, salt, ct_len = _LAYOUT.unpack_from(blob)
     if flags & ~_MORE:

@@ -33,7 +33,7 @@ def unarmor(prefix: str, text: str, *, name: str, max_chars: int) -> bytes:
         max_chars: Longer text is refused before it is decoded.
 
     Raises:
-        UsageProblem: Wrong prefix, invalid character, truncated, or the checksum does not match.
+        UsageError: Wrong prefix, invalid character, truncated, or the checksum does not match.
     """
     hint = "copy it again, whole, from where it was shown"
     word = "".join(text.split())

@@ -98,7 +98,7 @@ def encode_bundle(bundle: Bundle) -> bytes:
     """Encode a bundle as bytes, about 180 without a certificate.
 
     Raises:
-        UsageProblem: It is too large; only a long certificate can make it so.
+        UsageError: It is too large; only a long certificate can make it so.
     """
     ids = (bundle.device_id, bundle.generation, bundle.device_secret, bundle.up_prefix, bundle.down_prefix)
     texts = _join(bundle.url, bundle.token, bundle.home_name, bundle.device_name, bundle.ca or "")
@@ -113,7 +113,7 @@ def decode_bundle(data: bytes) -> Bundle:
     """Decode the output of ``encode_bundle``.
 
     Raises:
-        UsageProblem: It is not a bundle, or of another version.
+        UsageError: It is not a bundle, or of another version.
     """
     _must(0 < len(data) <= MAX_BUNDLE_BYTES, f"it is {len(data)} bytes long")
     if data[0] != BUNDLE_VERSION:
@@ -140,7 +140,7 @@ def parse_offline(text: str) -> Bundle:
     """Decode the word, in any case, with line breaks and spaces anywhere.
 
     Raises:
-        UsageProblem: It is damaged. One wrong character and two swapped neighbours are always detected.
+        UsageError: It is damaged. One wrong character and two swapped neighbours are always detected.
     """
     return decode_bundle(unarmor(OFFLINE_PREFIX, text, name="the pairing string", max_chars=MAX_OFFLINE_CHARS))
 
@@ -154,7 +154,7 @@ def decode_answer(data: bytes) -> BundleReceipt:
     """Decode the output of ``encode_answer``.
 
     Raises:
-        UsageProblem: It is not an answer.
+        UsageError: It is not an answer.
     """
     try:
         name, agent = _split(data[DIGEST_BYTES:])

@@ -50,7 +50,7 @@ def parse_code(text: str) -> PairingCode:
     """Parse a code as a person types it: any case, spaces for hyphens, words cut after four letters or more.
 
     Raises:
-        UsageProblem: It is not a code. The message names an unknown word and similar ones.
+        UsageError: It is not a code. The message names an unknown word and similar ones.
     """
     if len(text) > _MAX_CHARS:
         raise UsageError(f"the code is {len(text)} characters long", hint=_SHAPE)

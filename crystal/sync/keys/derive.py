@@ -29,7 +29,7 @@ def new_root(random: Random) -> bytes:
     """Make a root: 32 random bytes.
 
     Raises:
-        UsageProblem: The source of randomness is broken.
+        UsageError: The source of randomness is broken.
     """
     return checked_secret(random(SECRET_BYTES), name="the new root")
 
@@ -74,7 +74,7 @@ def checked_secret(secret: bytes, *, name: str) -> bytes:
     A constant, or a pattern from an example, has few different bytes; 32 random ones have fewer than 8 once in 10^37.
 
     Raises:
-        UsageProblem: It cannot be a key. The message never shows it.
+        UsageError: It cannot be a key. The message never shows it.
     """
     hint = "make one with: openssl rand -hex 32"
     if len(secret) != SECRET_BYTES:

@@ -35,7 +35,7 @@ def read_own_file(path: Path) -> bytes | None:
         Its bytes, or None if ``path`` does not exist.
 
     Raises:
-        NotConfigured: The file is not safe or not readable.
+        NotConfiguredError: The file is not safe or not readable.
     """
     try:
         handle = os.open(path, _READ_FLAGS | _NO_FOLLOW)
@@ -54,7 +54,7 @@ def read_given_file(path: Path, *, managed: bool) -> bytes:
         managed: Whether systemd or a container engine put it there, see ``is_managed``.
 
     Raises:
-        NotConfigured: It is absent, not safe or not readable.
+        NotConfiguredError: It is absent, not safe or not readable.
     """
     try:
         handle = os.open(path, _READ_FLAGS)
@@ -116,8 +116,8 @@ def write_own_file(path: Path, data: bytes, *, replace: bool) -> Path | None:
         The path of the old secret, or None.
 
     Raises:
-        UsageProblem: Another secret is there and ``replace`` is not given, or ``path`` is not a regular file.
-        Unavailable: The system refuses. The old file is untouched.
+        UsageError: Another secret is there and ``replace`` is not given, or ``path`` is not a regular file.
+        UnavailableError: The system refuses. The old file is untouched.
     """
     make_private_dir(path.parent)
     try:

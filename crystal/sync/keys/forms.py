@@ -58,7 +58,7 @@ class RelayKey:
         """Return the secret between home and a device: derived, or the key itself if it is that device's own.
 
         Raises:
-            NotConfigured: This is the key of another device, or of another generation.
+            NotConfiguredError: This is the key of another device, or of another generation.
         """
         if self.kind == "root":
             return device_secret(self.secret, device_id, generation)
@@ -103,7 +103,7 @@ def parse_key(text: str, *, name: str = "the key") -> RelayKey:
         name: Its name in messages.
 
     Raises:
-        UsageProblem: It is not a key. The message says why and shows nothing of it.
+        UsageError: It is not a key. The message says why and shows nothing of it.
     """
     word = text.removeprefix("\ufeff").strip()
     if not word:
@@ -122,7 +122,7 @@ def parse_key_file(data: bytes, *, name: str = "the key") -> RelayKey:
     Text may be UTF-16 with a byte order mark, as some Windows shells write it.
 
     Raises:
-        UsageProblem: It is not a key.
+        UsageError: It is not a key.
     """
     if len(data) > MAX_KEY_BYTES:
         raise UsageError(f"{name} is larger than {MAX_KEY_BYTES} bytes, no key is so big", hint=_FORMS)

@@ -93,7 +93,7 @@ class Pairing:
         """The name of the next message in the mailbox.
 
         Raises:
-            PairingFailed: There is none: the pairing is complete, or has ended.
+            PairingError: There is none: the pairing is complete, or has ended.
         """
         if not 0 <= self._passed < len(PHASES):
             raise PairingError("order", "this pairing has ended" if self.has_ended else "the pairing is complete")
@@ -104,7 +104,7 @@ class Pairing:
         """The 4 verification words, the same on both sides if and only if both saw the same messages.
 
         Raises:
-            PairingFailed: The pairing is not complete.
+            PairingError: The pairing is not complete.
         """
         if not self._words:
             raise PairingError("order", "the pairing is not complete, so there is nothing to compare")
@@ -119,7 +119,7 @@ class Pairing:
         """Make the next message, which must be this side's; ``plain`` is what a bundle or an answer says.
 
         Raises:
-            PairingFailed: It is the other side's turn, or the pairing has ended.
+            PairingError: It is the other side's turn, or the pairing has ended.
         """
         with self._step(is_ours=True) as number:
             start = bytes([PAIRING_VERSION, number])
@@ -137,7 +137,7 @@ class Pairing:
         """Check the next message, which must be the other side's; return what a bundle or an answer says.
 
         Raises:
-            PairingFailed: The message is not the one that is due, or not authentic; or the pairing has ended.
+            PairingError: The message is not the one that is due, or not authentic; or the pairing has ended.
         """
         with self._step(is_ours=False) as number:
             body = _body(message, number)

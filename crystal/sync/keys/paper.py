@@ -33,7 +33,7 @@ def from_words(text: str | Sequence[str]) -> bytes:
     their first four letters or more.
 
     Raises:
-        UsageProblem: A word is not in the list (the message names it and similar ones), the number of words is wrong,
+        UsageError: A word is not in the list (the message names it and similar ones), the number of words is wrong,
             or the checksum fails: a word was misread, or two were swapped.
     """
     joined = text if isinstance(text, str) else " ".join(text)

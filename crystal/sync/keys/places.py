@@ -73,8 +73,8 @@ class KeyPlaces:
         home: The user's home folder, for ``~`` in a variable.
         env: The environment.
         chosen: The setting ``relay.key_place``; None if it is not set.
-        command: Runs the user's command for ``relay`` or ``relay-token`` and returns its output; raises NotConfigured
-            if it fails. None if no command is set.
+        command: Runs the user's command for ``relay`` or ``relay-token`` and returns its output; raises
+            NotConfiguredError if it fails. None if no command is set.
     """
 
     data_dir: Path
@@ -113,8 +113,8 @@ def read_key(places: KeyPlaces) -> FoundKey:
     """Return the relay's key from the selected place.
 
     Raises:
-        KeyMissing: The place is empty.
-        NotConfigured: The place fails, is open to others, or holds no key.
+        KeyMissingError: The place is empty.
+        NotConfiguredError: The place fails, is open to others, or holds no key.
     """
     data, source = _read(places, _KEY)
     try:
@@ -128,8 +128,8 @@ def read_token(places: KeyPlaces) -> RelayToken:
     """Return the relay token from the selected place.
 
     Raises:
-        KeyMissing: The place is empty.
-        NotConfigured: The place fails, is open to others, or holds no token.
+        KeyMissingError: The place is empty.
+        NotConfiguredError: The place fails, is open to others, or holds no token.
     """
     data, source = _read(places, _TOKEN_NAMES)
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
@@ -143,9 +143,9 @@ def write_key(places: KeyPlaces, key: RelayKey, *, replace: bool = False) -> Sto
     """Store a key in the selected place. Storing the same key changes nothing.
 
     Raises:
-        UsageProblem: Another is there and ``replace`` is not given, or the key is weak.
-        NotConfigured: The place is read-only for crystal, or it fails.
-        Unavailable: The system refuses to write. The old secret is untouched.
+        UsageError: Another is there and ``replace`` is not given, or the key is weak.
+        NotConfiguredError: The place is read-only for crystal, or it fails.
+        UnavailableError: The system refuses to write. The old secret is untouched.
     """
     checked_secret(key.secret, name="the key")
     return _write(places, _KEY, format_key(key), replace=replace)
@@ -155,9 +155,9 @@ def write_token(places: KeyPlaces, token: RelayToken, *, replace: bool = False) 
     """Store a token in the selected place. Storing the same token changes nothing.
 
     Raises:
-        UsageProblem: Another is there and ``replace`` is not given.
-        NotConfigured: The place is read-only for crystal, or it fails.
-        Unavailable: The system refuses to write. The old secret is untouched.
+        UsageError: Another is there and ``replace`` is not given.
+        NotConfiguredError: The place is read-only for crystal, or it fails.
+        UnavailableError: The system refuses to write. The old secret is untouched.
     """
     return _write(places, _TOKEN_NAMES, token.reveal(), replace=replace)
 
@@ -166,7 +166,7 @@ def check_writable(places: KeyPlaces, hint: str | None = None, *, but_key: bool 
     """Raise now, before anything is sent or spent, what would fail at the end; ``but_key`` leaves out the key.
 
     Raises:
-        NotConfigured: Key or token is read from a place that crystal does not write.
+        NotConfiguredError: Key or token is read from a place that crystal does not write.
     """
     for names in (_TOKEN_NAMES,) if but_key else (_KEY, _TOKEN_NAMES):
         if _place(places, names) not in ("file", "keyring"):

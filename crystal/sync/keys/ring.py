@@ -17,7 +17,7 @@ def read_entry(user: str) -> str | None:
     """Return the password of ``crystal``/``user``, or None if there is none.
 
     Raises:
-        NotConfigured: The package is missing, there is no keyring, or it fails.
+        NotConfiguredError: The package is missing, there is no keyring, or it fails.
     """
     ring = _keyring()
     try:
@@ -34,8 +34,8 @@ def write_entry(user: str, secret: str, *, replace: bool) -> str | None:
         The user name of the old password, or None.
 
     Raises:
-        UsageProblem: Another is there and ``replace`` is not given.
-        NotConfigured: The package is missing, there is no keyring, or it fails or does not keep the password.
+        UsageError: Another is there and ``replace`` is not given.
+        NotConfiguredError: The package is missing, there is no keyring, or it fails or does not keep the password.
     """
     old = read_entry(user)
     if old == secret:

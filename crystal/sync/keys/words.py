@@ -51,7 +51,7 @@ def known_words(typed: Sequence[str], *, name: str) -> tuple[str, ...]:
     """Find each typed word in the list; four letters or more are enough.
 
     Raises:
-        UsageProblem: A word is not in the list. The message names it and similar ones, unless it is too long to be a
+        UsageError: A word is not in the list. The message names it and similar ones, unless it is too long to be a
             word: then it may be another secret.
     """
     return tuple(_known(word, number, name) for number, word in enumerate(typed, 1))

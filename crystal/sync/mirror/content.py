@@ -42,7 +42,7 @@ def unpack(data: bytes) -> Content:
     """Decode bytes into rows.
 
     Raises:
-        ContentUnreadable: They are malformed, or from a newer version.
+        MirrorContentError: They are malformed, or from a newer version.
     """
     try:
         fields = orjson.loads(data)

@@ -71,8 +71,8 @@ class Mirror(MirrorFiles):
         """Store a manifest from home if it is newer than the stored one. Idempotent.
 
         Raises:
-            MirrorRollback: It is older. That is recorded, and reported by ``status``.
-            ManifestUnreadable: It is malformed, or from a newer version.
+            MirrorRollbackError: It is older. That is recorded, and reported by ``status``.
+            MirrorManifestError: It is malformed, or from a newer version.
         """
         told = parse_manifest(manifest)
         make_private_dir(self.path.parent)
@@ -123,9 +123,9 @@ class Mirror(MirrorFiles):
             What was done. A missing or damaged object ends the run and is reported; the next run tries again.
 
         Raises:
-            RelayUnavailable: The relay does not answer. Applied objects stay.
-            MirrorDamaged: The result is not what home published. The next run builds it from scratch.
-            StoreFull, StoreBusy: Nothing was lost.
+            RelayUnavailableError: The relay does not answer. Applied objects stay.
+            MirrorDamagedError: The result is not what home published. The next run builds it from scratch.
+            StoreFullError, StoreBusyError: Nothing was lost.
         """
         with try_lock(self.lock) as alone:
             wanted = read_wanted(self.memo)

@@ -213,7 +213,7 @@ class Run:
         """Verify a new mirror before it is used.
 
         Raises:
-            MirrorDamaged: The file is damaged. It is built from scratch.
+            MirrorDamagedError: The file is damaged. It is built from scratch.
         """
         fault = checks.quick_fault(store)
         if fault is None:

@@ -100,7 +100,7 @@ def parse_manifest(body: Mapping[str, Any]) -> MirrorManifest:
     """Parse a manifest.
 
     Raises:
-        ManifestUnreadable: It is malformed, or from a newer version.
+        MirrorManifestError: It is malformed, or from a newer version.
     """
     try:
         if body.get("format") != FORMAT:
