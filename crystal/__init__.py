@@ -1,6 +1,6 @@
 """crystal: the memory of your coding agent.
 
-``from crystal import Crystal`` is the Python door; see docs/reference/python.md. Importing this package loads nothing
+``from crystal import Crystal`` is its Python API; see docs/reference/python.md. Importing this package loads nothing
 else: the hook and the command line start through it.
 """
 

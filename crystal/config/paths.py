@@ -1,6 +1,6 @@
 """Where things live: the ``~/.ldm`` tree, the settings file and Claude Code's own folders.
 
-The room turns an environment and a home folder into absolute paths, makes folders and files that only the user can
+This module turns an environment and a home folder into absolute paths, makes folders and files that only the user can
 read, and keeps the machine's register of agents. It never looks at ``os.environ`` itself.
 """
 

@@ -1,4 +1,4 @@
-"""The values that rooms hand to each other: frozen, without behaviour beyond ids.
+"""The values that packages pass to each other: frozen, without behaviour beyond ids.
 
 Times are integers, milliseconds since the Unix epoch, UTC, unless a name says otherwise. Offsets are bytes from
 the start of a transcript file and always sit after a newline.

@@ -22,7 +22,7 @@ class Remembered:
         project: Where it holds, by name; None: everywhere.
         cwd: That project's folder; where only a name was given, the name.
         status: Whether it is found.
-        source: By which door it came: ``cli``, ``mcp``, ``prompt``, ``python``, or a caller's own name.
+        source: How it came in: ``cli``, ``mcp``, ``prompt``, ``python``, or a caller's own name.
         agent: crystal's agent id of the machine where it was asked for.
         device: That machine's name.
         session_id: The session in which it was asked for.

@@ -1,6 +1,6 @@
 """Secrets, private spans and crystal's own words out, of every string of every line, before anything is written.
 
-This room works on bytes and knows nothing of turns, stores or settings. What it promises:
+This package works on bytes and knows nothing of turns, stores or settings. What it promises:
 
 * a line in which nothing is found comes back untouched, byte for byte;
 * otherwise only the found stretches change, each to ``[redacted:kind:hash8]``, ``[private]`` or ``[recalled]``: the

@@ -15,8 +15,6 @@ from crystal.evaluate.trial import Size, TrialObserver, try_model
 from crystal.store import Store
 from crystal.store.search import vectors
 from crystal.store.search.trials import sample_turns
-from tests.embedding.test_embedding_pending import Killed, kill_at
-from tests.embedding.test_embedding_pending import run as embed
 from tests.project.test_docs_reference import documented, keys_of, pattern_of
 from tests.support.capture_machine import NOW, line
 from tests.support.command import crystal
@@ -384,34 +382,3 @@ def test_a_memory_that_is_too_small_for_a_trial_says_so(home, tiny):
     crystal("models", "install", str(tiny))
     done = crystal("models", "use", "tiny", "--eval")
     assert (done.code, "crystal backfill" in done.err) == (3, True)
-
-
-# ------------------------------------------------------------------------------------------------------- change-over
-
-
-@pytest.mark.slow
-def test_at_whatever_statement_a_change_over_is_killed_one_whole_model_serves(tmp_path):
-    from tests.support.embedding_store import add_chunk, open_store, stored, vectors_by_chunk
-
-    statement, served, is_done = 0, set(), False
-    while not is_done:
-        folder = tmp_path / str(statement)
-        folder.mkdir()
-        with open_store(folder) as store:
-            for n in range(3):
-                add_chunk(store, str(n))
-            embed(store, Dice("old"))
-            kill_at(store, statement)
-            try:
-                embed(store, Dice("new"), batch=2)
-                is_done = True
-            except Killed:
-                pass
-        with open_store(folder) as store:
-            serving = vectors.serving_generation(store)
-            kept = vectors_by_chunk(store, serving.id)
-            wanted = {n + 1: stored(Dice(serving.model).embed_query(str(n))) for n in range(3)}
-            assert kept == wanted
-            served.add(serving.model)
-        statement += 1
-    assert served == {"old", "new"}

@@ -248,3 +248,19 @@ def test_the_past_waits_in_small_numbers_and_says_private_lines_once(
     world.settle(10)
     assert past.read_place(device.store) is None
     assert_settled(world)
+
+
+@pytest.mark.slow
+def test_long_and_odd_names_of_an_honest_device_arrive(world: World) -> None:
+    """What an honest device can capture, home can read."""
+    good = world.device("good")
+    folder = good.machine.root / "p" / ("s" * 250) / "subagents"
+    folder.mkdir(parents=True)
+    odd = folder / ("agent-" + "x" * 230 + ".jsonl")
+    odd.write_bytes(line("long names"))
+    strange = Path(str(good.machine.root / "p").encode().decode() + "/od\udcff\udcfed.jsonl")
+    strange.write_bytes(line("odd names"))
+    good.sweep()
+    world.settle(2)
+    assert_settled(world)
+    assert texts(world.home.store) == ["long names", "odd names"]

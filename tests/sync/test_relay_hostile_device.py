@@ -17,7 +17,7 @@ from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import Channel
 from crystal.sync.sending import open_another, put_message
 from tests.support.capture_machine import line
-from tests.support.relay_fate import archived, assert_settled, faults, texts
+from tests.support.relay_fate import archived, faults, texts
 from tests.support.relay_world import Device, World, said
 
 
@@ -389,19 +389,3 @@ def test_a_home_that_handed_over_speaks_for_all_and_others_do_not(world: World) 
     )
     world.home.poll()
     assert quarantined(world.home.store) == []
-
-
-@pytest.mark.slow
-def test_long_and_odd_names_of_an_honest_device_arrive(world: World) -> None:
-    """What an honest device can capture, home can read."""
-    good = world.device("good")
-    folder = good.machine.root / "p" / ("s" * 250) / "subagents"
-    folder.mkdir(parents=True)
-    odd = folder / ("agent-" + "x" * 230 + ".jsonl")
-    odd.write_bytes(line("long names"))
-    strange = Path(str(good.machine.root / "p").encode().decode() + "/od\udcff\udcfed.jsonl")
-    strange.write_bytes(line("odd names"))
-    good.sweep()
-    world.settle(2)
-    assert_settled(world)
-    assert texts(world.home.store) == ["long names", "odd names"]
