@@ -62,7 +62,11 @@ def _cleaners(machine: Machine, plan: Sequence[Past], most: int) -> Executor | N
     count = min(most, processors - 1)
     if count < 1 or sum(past.todo for past in plan) <= MIN_BYTES:
         return None
-    return start_cleaners(count, machine.redaction_key(), secrets=machine.config.redact_enabled)
+    key = machine.redaction_key()
+    try:
+        return start_cleaners(count, key, secrets=machine.config.redact_enabled)
+    except (OSError, ImportError, NotImplementedError):  # a system without semaphores: the import cleans by itself
+        return None
 
 
 def _import(capture: Capture, past: Past, progress: Callable[[int], None], _: Path, tally: Tally) -> None:

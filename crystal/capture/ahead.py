@@ -85,6 +85,8 @@ class Ahead:
         except (BrokenExecutor, CancelledError):  # the processes have ended
             self._cleaners = None
             return None
+        except Exception:  # noqa: BLE001 - the caller cleans these bytes, and meets the error too if they cause it
+            return None
 
     def _begin_next(self) -> None:
         while self._cleaners is not None and sum(len(raw) for _, raw, _ in self._busy) < MAX_AHEAD:

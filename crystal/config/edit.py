@@ -122,8 +122,20 @@ def set_in(text: str, tables: tuple[str, ...], name: str, value: Any) -> str | N
 
 def _add_last(table: Any, name: str, item: Any) -> None:
     """Add a key below the others of its table; comments after these belong to the next table."""
-    from tomlkit.items import Table  # noqa: PLC0415 - as above
+    import tomlkit  # noqa: PLC0415 - as above
+    from tomlkit.items import AoT, Comment, Table, Whitespace  # noqa: PLC0415
 
+    if not isinstance(table, Table) and hasattr(table, "body"):
+        at = next((n for n, (_, one) in enumerate(table.body) if isinstance(one, AoT | Table)), None)
+        if at is not None:  # before the first table, and before the comments that belong to it
+            while at and isinstance(table.body[at - 1][1], Comment):
+                at -= 1
+            if at > 1 and isinstance(table.body[at - 1][1], Whitespace) and table.body[at - 2][0] is not None:
+                at -= 1  # below the last key; the blank line stays before the table
+            else:
+                item.trivia.trail *= 2
+            table._insert_at(at, tomlkit.key(name), item)  # noqa: SLF001 - the library has no public way
+            return
     body: list[Any] = table.value.body if isinstance(table, Table) else []
     tail: list[Any] = []
     while body and body[-1][0] is None:

@@ -17,6 +17,7 @@ from crystal.store.search.candidates import (
     all_of,
     any_of,
     contains_text,
+    count_texts,
     has_any,
     keyword_candidates,
     literal_candidates,
@@ -112,12 +113,20 @@ def propose_chunks(
     found = set(exact_chunks(store, asked, scope, limit))
     for expression in _expressions(asked, wordings):
         if expression and len(found) < limit:
-            found.update(ident for ident, _ in keyword_candidates(store, expression, scope, limit))
+            found.update(_by_words(store, expression, scope, limit))
     found.update(ident for ident, _ in substring_candidates(store, unspaced_pairs(asked.text), scope, limit))
     if vector.data:
         near = vectors.nearest(store, vector.generation, vector.data, limit, scope.sql, scope.values)
         found.update(ident for ident, _ in near)
     return sorted(found)
+
+
+def _by_words(store: Store, expression: str, scope: SearchScope, limit: int) -> list[int]:
+    """Return the best matches; eight times as many where most of them are copies of a few texts."""
+    best = [ident for ident, _ in keyword_candidates(store, expression, scope, limit)]
+    if len(best) == limit and count_texts(store, best) < limit // 4:
+        best = [ident for ident, _ in keyword_candidates(store, expression, scope, 8 * limit)]
+    return best
 
 
 def _expressions(asked: Query, wordings: Sequence[str]) -> list[str]:

@@ -146,11 +146,11 @@ class Store:
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         with translated(path):
-            db = _connect(path)
+            db = connect(path)
             try:
                 if migrate.upgrade(db, path):
                     db.close()
-                    db = _connect(path)
+                    db = connect(path)
                 _switch_to_wal(db)
                 recorder = None if record is None else Recorder(db, record)
                 if recorder is not None:
@@ -314,7 +314,7 @@ def _connect_for_reading(path: Path) -> apsw.Connection:
     """
     db: apsw.Connection | None = None
     with contextlib.suppress(*_UNWRITABLE):
-        db = _connect(path)
+        db = connect(path)
         migrate.version_of(db)
         return db
     if db is not None:
@@ -330,14 +330,15 @@ def _connect_for_reading(path: Path) -> apsw.Connection:
             copy = Path(folder) / path.name
             shutil.copyfile(path, copy)
             shutil.copyfile(log, copy.with_name(log.name))
-            db = _connect(copy)
+            db = connect(copy)
             migrate.version_of(db)  # opens the copies: they are unlinked now, and freed when the connection is closed
             return db
     except OSError as error:
         raise refused(error, path) from error
 
 
-def _connect(path: Path) -> apsw.Connection:
+def connect(path: Path) -> apsw.Connection:
+    """Open a database with the functions and extensions that the schema needs."""
     return _prepared(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE))
 
 

@@ -18,7 +18,7 @@ _PARTS = ("chunks", "rowids", "vector_chunks00")
 _COLUMNS = {
     "chunks": "chunk_id, size, validity, rowids",
     "rowids": "rowid, id, chunk_id, chunk_offset",
-    "vector_chunks00": "rowid, vectors",
+    "vector_chunks00": "_rowid_, rowid, vectors",
 }
 
 
@@ -37,7 +37,8 @@ def _rewrite_vectors(db: apsw.Connection, table: str, dimension: int) -> None:
 
     convert: Any = of_block
     db.create_scalar_function("rounded_block", convert, 1)
-    values = {"vector_chunks00": "rowid, rounded_block(vectors)"}
+    # sqlite-vec opens a block by its real row number, which its column ``rowid`` hides.
+    values = {"vector_chunks00": "_rowid_ AS place, rowid, rounded_block(vectors)"}
     for part in _PARTS:
         db.execute(f"CREATE TABLE moving_{part} AS SELECT {values.get(part, _COLUMNS[part])} FROM {table}_{part}")
     db.execute(f"DROP TABLE {table}")

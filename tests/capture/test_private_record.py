@@ -12,6 +12,7 @@ from crystal.errors import CrystalError
 from crystal.store import Store
 from crystal.store.capture import privacy
 from crystal.store.private_record import PrivateRecord, read_record
+from crystal.store.search import space
 
 
 @pytest.fixture
@@ -113,3 +114,10 @@ def test_a_database_of_an_older_crystal_writes_all_that_it_knows(record: Path) -
         pass
     found = written(record)
     assert (list(found.marks), found.lines, found.complete) == ([(None, "off", 10, None)], {"a"}, True)
+
+
+def test_it_goes_on_after_the_database_was_rewritten(record: Path) -> None:
+    with opened(record) as store:
+        assert space.rewrite(store)
+        add_lines(store, "u1")
+    assert written(record).lines == {"u1"}

@@ -90,8 +90,8 @@ def test_changing_one_value_changes_nothing_around_it(key: str, value: object, o
         ("[search]\nlimit = 1 # x", "search.limit", 3, "[search]\nlimit = 3 # x"),
         ("[search]\r\nlimit = 1 # x\r\n", "search.limit", 3, "[search]\r\nlimit = 3 # x\r\n"),
         ("[search]\r\n", "search.limit", 3, "[search]\r\nlimit = 3\r\n"),
-        ("# top\n[search]\nlimit = 1\n", "agent_id", "a", '# top\nagent_id = "a"\n\n[search]\nlimit = 1\n'),
-        ("# top\n\n# s\n[search]\n", "agent_id", "a", '# top\n\n# s\nagent_id = "a"\n\n[search]\n'),
+        ("# top\n[search]\nlimit = 1\n", "agent_id", "a", 'agent_id = "a"\n\n# top\n[search]\nlimit = 1\n'),
+        ("# top\n\n# s\n[search]\n", "agent_id", "a", '# top\n\nagent_id = "a"\n\n# s\n[search]\n'),
         ("search.limit = 1 # x\n", "search.limit", 3, "search.limit = 3 # x\n"),
         (
             "embedding.model = 'm'\n",

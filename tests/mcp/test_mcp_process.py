@@ -285,7 +285,7 @@ def test_a_store_where_nothing_may_be_written_is_read(home: Path, monkeypatch: p
         def refused(_: object) -> None:
             raise apsw.CantOpenError
 
-        monkeypatch.setattr("crystal.store.connection._connect", refused)
+        monkeypatch.setattr("crystal.store.connection.connect", refused)
     try:
         with served(crystal_offer()) as talk:
             assert "crosses at noon" in talk.tool("crystal_search", query="zebra")["content"][0]["text"]

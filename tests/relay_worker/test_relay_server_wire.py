@@ -173,7 +173,7 @@ def pems(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_a_certificate_that_cannot_be_used_is_named_before_serving(pems, cert, key, said):
     settings = serving.Settings(tls_cert=pems / cert, tls_key=pems / key)
-    with pytest.raises(serving.CannotServe) as caught:
+    with pytest.raises(serving.CannotServeError) as caught:
         serving.refuse_bad_certificate(settings)
     assert said in str(caught.value)
     assert caught.value.exit_code == 2

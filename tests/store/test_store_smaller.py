@@ -24,7 +24,7 @@ def vector_of(ident: int) -> bytes:
     return array("f", (1.0 / (1 + (ident * 7 + at) % 11) for at in range(DIMENSION))).tobytes()
 
 
-def write_old(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def write_old(path: Path, monkeypatch: pytest.MonkeyPatch, deleted: int = 0) -> None:
     """Write a store as the schema before this one has it."""
     number = next(number for number, sql in migrate.steps() if migrate.REWRITES in sql)
     older = tuple(step for step in migrate.steps() if step[0] < number)
@@ -44,6 +44,8 @@ def write_old(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 )
                 store.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (ident, text))
                 store.execute("INSERT INTO chunks_vec_1 (rowid, embedding) VALUES (?, ?)", (ident, vector_of(ident)))
+            store.execute("DELETE FROM chunks WHERE id <= ?", (deleted,))
+            store.execute("DELETE FROM chunks_vec_1 WHERE rowid <= ?", (deleted,))
             store.execute("DELETE FROM index_log")
 
 
@@ -86,6 +88,18 @@ def test_an_older_store_has_the_same_texts_words_and_neighbours(
 
 
 @pytest.mark.slow
+def test_neighbours_are_right_where_the_first_block_of_vectors_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_old(tmp_path / "crystal.db", monkeypatch, deleted=1_500)
+    with Store.open(tmp_path / "crystal.db") as store:
+        left = range(1_501, COUNT + 1)
+        kept = dict(index_source.vectors(store, 1, left))
+        assert kept == {ident: rounded([vector_of(ident)], DIMENSION)[0] for ident in left}
+        assert vectors.nearest(store, 1, vector_of(1_505), 1)[0][1] > 0.999
+
+
+@pytest.mark.slow
 def test_a_damaged_text_is_told_by_its_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "crystal.db"
     write_old(path, monkeypatch)
@@ -111,7 +125,7 @@ def test_an_upgrade_that_is_killed_at_any_statement_is_made_by_the_next_one(
 ) -> None:
     old, path = tmp_path / "old.db", tmp_path / "crystal.db"
     write_old(old, monkeypatch)
-    connect, number, done = connection._connect, 0, False
+    connect, number, done = connection.connect, 0, False
     while not done:
         number += 1
         path.write_bytes(old.read_bytes())
@@ -129,7 +143,7 @@ def test_an_upgrade_that_is_killed_at_any_statement_is_made_by_the_next_one(
             return db
 
         with monkeypatch.context() as patch:
-            patch.setattr(connection, "_connect", killed)
+            patch.setattr(connection, "connect", killed)
             try:
                 Store.open(path).close()
                 done = True

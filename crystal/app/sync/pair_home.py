@@ -127,8 +127,8 @@ def pair(
 def _take_answer(machine: Machine, peer: Peer, answer: BundleReceipt, asked: str) -> Paired:
     """Give the device its name and its agent, neither of which another one has."""
     store, config = machine.store, machine.config
-    name = free_name(store, asked, config.device)
     with store.transaction():
+        name = free_name(store, asked, config.device)
         agent = relay_peers.take_agent(store, replace(peer, name=name), answer.agent_id, config.agent_id)
         named = relay_peers.settle_peer(store, peer.id, name, agent)
     notes = []
@@ -190,8 +190,14 @@ def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
     if known and known[0].revoked_at is not None:
         raise UsageError(f"{known[0].name} was revoked", hint="give the device another name, on both machines")
     if known:
-        token = give_token(machine, client, known[0])
-        return Paired(known[0], words, ("its former token no longer works",), token)
+        peer = known[0]
+        if peer.name.startswith(UNFINISHED):  # an earlier run was cut off before it gave the name
+            with machine.store.transaction():
+                peer = relay_peers.settle_peer(
+                    machine.store, peer.id, free_name(machine.store, name, machine.config.device)
+                )
+        token = give_token(machine, client, peer)
+        return Paired(peer, words, ("its former token no longer works",), token)
     if free_name(machine.store, name, machine.config.device) != name:
         raise UsageError(f"another machine is called {name}", hint="choose another name, the same on both machines")
     with _admitted(machine, client, device_id, up, down) as peer:

@@ -123,7 +123,7 @@ def has_token(machine: Machine) -> bool:
     """Return True if the relay's token is stored here."""
     try:
         read_token(key_places(machine))
-    except KeyMissingError:
+    except NotConfiguredError:  # missing, damaged, or readable by others: it is replaced, and kept beside it
         return False
     return True
 

@@ -45,8 +45,8 @@ class Finisher:
         self._try(self._half_made_mirror)
         if context.outbox is not None:
             self._try(context.outbox.clean)
-        for work in forgotten_work.works(self._store, rows.WORDS):
-            self._try(space.merge_words, self._store, done=[work])
+        for store in self._stores:
+            self._try(_merge_words, store)
         context.progress("removing it from the search index", 0, 0)
         for store in self._stores:
             self._try(derived_files.purge_index, store, self._now)
@@ -127,6 +127,13 @@ class Finisher:
         with self._store.transaction():
             forgotten_work.end_tombstones(self._store, [work.target for work in swept], self._now)
             forgotten_work.end_works(self._store, swept)
+
+
+def _merge_words(store: Store) -> None:
+    works = forgotten_work.works(store, rows.WORDS)
+    if works:
+        space.merge_words(store)
+        forgotten_work.end_works(store, works)
 
 
 def rewrite(store: Store) -> None:

@@ -149,7 +149,7 @@ def _names(word: str) -> bool:
 def own_words() -> frozenset[str]:
     """Return the words that crystal's own files contain anyway."""
     found: set[str] = set()
-    for path in sorted((*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.sql"))):
+    for path in sorted(path for suffix in ("py", "sql", "tsv") for path in PACKAGE.rglob(f"*.{suffix}")):
         found |= {word.lower() for word in _PLAIN.findall(path.read_text("utf-8", "replace"))}
     return frozenset(found)
 

@@ -48,6 +48,8 @@ _DERIVED = (
 _DERIVED_NOTES = ("forgotten_file", "private_record", "memory_record_size")
 """Notes in ``meta`` from comparing the tables with a file: the comparison is repeated."""
 _DEFAULT_PAGE_SIZE = 4096
+_FORGET_WORK = 9
+"""Number of the migration that changed kinds of rows, not tables; it may be repeated."""
 
 
 @dataclass(slots=True)
@@ -98,6 +100,7 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
     if not found.is_whole("capture_state"):  # else transcripts that were skipped would count as new
         store.execute("DELETE FROM capture_roots")
     _copy_notes(db, store)
+    store.db.execute(dict(migrate.steps())[_FORGET_WORK])  # rows of an older schema were copied as they were
     if not is_key(store.value("SELECT value FROM meta WHERE key = 'hash_key'")):
         # No hash of the ledger can be compared: every transcript would count as replaced.
         for table in ("segments", "capture_state", "capture_roots"):

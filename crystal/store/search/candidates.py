@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -156,6 +157,13 @@ def latest_chunks(store: Store, scope: SearchScope, spans: Sequence[tuple[int, i
         (*(moment for span in spans for moment in span), *scope.values, limit),
     )
     return [ident for (ident,) in rows]
+
+
+def count_texts(store: Store, chunks: Sequence[int]) -> int:
+    """Return how many different texts some chunks have."""
+    listed = json.dumps(list(chunks))
+    sql = "SELECT count(DISTINCT text_sha256) FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
+    return int(store.value(sql, (listed,)))
 
 
 def count_copies(store: Store, text_sha256: bytes, scope: SearchScope) -> int:

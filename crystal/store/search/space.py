@@ -7,13 +7,14 @@ Measured: benchmarks/growth.py.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
 
-from crystal.store.connection import BUSY_TIMEOUT_MS, Store, translated
+from crystal.store.connection import BUSY_TIMEOUT_MS, Store, connect, translated
 from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.recompress import SPARSE
 from crystal.store.search import vectors
@@ -185,19 +186,27 @@ def rewrite(store: Store) -> bool:
     """
     page, pages, free = _pages(store)
     import shutil  # noqa: PLC0415 - every hook's worker asks ``is_due``, and nearly none goes on
-    import tempfile  # noqa: PLC0415
 
-    folders = {store.path.parent, Path(tempfile.gettempdir())}
-    if any(shutil.disk_usage(folder).free < 2 * page * (pages - free) + MIN_BYTES for folder in folders):
-        return False
-    store.execute("PRAGMA temp_store = FILE")  # the copy would be made in memory
-    try:
-        store.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
-        store.execute("VACUUM")
-    finally:
-        store.execute("PRAGMA temp_store = MEMORY")
+    copy = page * (pages - free)
+    # The copy is made in a temporary file, then written into the log.
+    for folder, size in ((store.path.parent, 2 * copy), (_temporary_folder(), copy)):
+        if shutil.disk_usage(folder).free < size + MIN_BYTES:
+            return False
+    # Another connection: to change where temporary data lies drops the temporary triggers of the private record.
+    with translated(store.path), contextlib.closing(connect(store.path)) as db:
+        db.execute("PRAGMA temp_store = FILE")  # the copy would be made in memory
+        db.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
+        db.execute("VACUUM")
     empty_log(store)
     return True
+
+
+def _temporary_folder() -> Path:
+    """Return the folder in which SQLite makes temporary files (https://sqlite.org/tempfiles.html)."""
+    named = [os.environ.get(name, "") for name in ("SQLITE_TMPDIR", "TMPDIR")]
+    folders = [Path(folder) for folder in (*named, "/var/tmp", "/usr/tmp", "/tmp") if folder]  # noqa: S108 - SQLite's list
+    usable = (folder for folder in folders if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK))
+    return next(usable, Path())
 
 
 def empty_log(store: Store, wait_ms: int = 0) -> bool:

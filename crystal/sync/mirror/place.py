@@ -13,6 +13,7 @@ from typing import Any
 
 from crystal.config.paths import make_private_dir, write_private
 from crystal.errors import DamagedError
+from crystal.sync.mirror.listing import FORMAT
 
 MAX_EPOCHS = 64
 
@@ -47,7 +48,10 @@ def read_wanted(path: Path) -> WantedManifest:
     """Return the last manifest; an empty one if there is none or the file is damaged: home sends it again."""
     try:
         fields = json.loads(path.read_bytes())
-        return WantedManifest(**{name: fields[name] for name in WantedManifest.__slots__ if name in fields})
+        wanted = WantedManifest(**{name: fields[name] for name in WantedManifest.__slots__ if name in fields})
+        if wanted.manifest is not None and wanted.manifest.get("format") != FORMAT:  # home sends another
+            wanted.manifest, wanted.bad, wanted.starts_over = None, {}, True
+        return wanted
     except FileNotFoundError:
         return WantedManifest()
     except OSError as error:
