@@ -12,7 +12,8 @@ from crystal.app.sync import pair_device, pair_mailbox
 from crystal.sync.keys.places import Choice, KeyPlaces
 from tests.support.fake_keyring import FakeKeyring
 from tests.support.pairing_boxes import Pairs, two_machines
-from tests.support.relay_world import RelaySite
+from tests.support.relay_fate import faults
+from tests.support.relay_world import RelaySite, World
 
 
 @pytest.fixture
@@ -23,6 +24,17 @@ def site(tmp_path: Path) -> Iterator[RelaySite]:
 
 
 @pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A home and its devices, which are sound in the end and lack nothing."""
+    world = World(tmp_path)
+    yield world
+    for machine in (world.home.machine, *(device.machine for device in world.devices if device.local_memory)):
+        machine.assert_sound()
+    assert faults(world) == []
+    world.close()
+
+
+@pytest.fixture
 def pairs(tmp_path: Path, site: RelaySite, monkeypatch: pytest.MonkeyPatch) -> Pairs:
     """A home that is ready to pair and a machine that keeps to itself, neither of which waits for long."""
     monkeypatch.setattr(pair_mailbox, "PATIENCE_SECONDS", 0.2)
@@ -30,6 +42,15 @@ def pairs(tmp_path: Path, site: RelaySite, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.setattr(pair_mailbox, "ASK_SECONDS", 5.0)
     monkeypatch.setattr(pair_device, "DONE_SECONDS", 5.0)
     return two_machines(tmp_path, site)
+
+
+@pytest.fixture
+def nothing_is_written(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No file comes into being, anywhere below the home folder, whatever a relay answers."""
+    monkeypatch.chdir(home)
+    before = set(home.parent.rglob("*"))
+    yield
+    assert set(home.parent.rglob("*")) == before
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,31 +14,12 @@ from crystal.sync.keys import files
 from crystal.sync.keys.forms import RelayKey, format_key
 from crystal.sync.keys.places import (
     KeyMissingError,
-    RelayToken,
     read_key,
     read_token,
     write_key,
     write_token,
 )
-
-ONE = RelayKey("root", bytes(range(32)))
-TWO = RelayKey("device", bytes(range(100, 132)), bytes(range(16)), 4)
-THREE = RelayKey("root", bytes(range(200, 232)))
-TOKEN = RelayToken("crt_0123_" + "a" * 43 + "_89ab")
-OTHER = RelayToken("crt_4567_" + "b" * 43 + "_cdef")
-posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes and owners of this kind")
-as_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
-
-
-def mode_of(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
-
-
-def put(path: Path, text: str, mode: int = 0o600) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(mode)
-    return path
+from tests.support.key_files import ONE, THREE, TOKEN, TWO, as_root, mode_of, posix, put
 
 
 @pytest.mark.parametrize("key", [ONE, TWO], ids=["root", "device"])

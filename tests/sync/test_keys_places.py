@@ -17,7 +17,7 @@ import pytest
 from crystal.credentials.api_keys import KeyCommand, run_key_command
 from crystal.errors import CrystalError, NotConfiguredError, UsageError
 from crystal.sync.keys.files import is_managed, problem_of_given_file, problem_of_managed_file, problem_of_own_file
-from crystal.sync.keys.forms import RelayKey, format_key
+from crystal.sync.keys.forms import format_key
 from crystal.sync.keys.places import (
     KeyMissingError,
     RelayToken,
@@ -29,25 +29,7 @@ from crystal.sync.keys.places import (
     write_token,
 )
 from tests.support.fake_keyring import FakeKeyring
-
-ONE = RelayKey("root", bytes(range(32)))
-TWO = RelayKey("device", bytes(range(100, 132)), bytes(range(16)), 4)
-THREE = RelayKey("root", bytes(range(200, 232)))
-TOKEN = RelayToken("crt_0123_" + "a" * 43 + "_89ab")
-OTHER = RelayToken("crt_4567_" + "b" * 43 + "_cdef")
-posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes and owners of this kind")
-as_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
-
-
-def mode_of(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
-
-
-def put(path: Path, text: str, mode: int = 0o600) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(mode)
-    return path
+from tests.support.key_files import ONE, OTHER, THREE, TOKEN, TWO, posix, put
 
 
 def test_variables_win_over_the_setting_and_the_setting_over_the_command(at) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import socket
 import ssl
 from contextlib import nullcontext
@@ -19,36 +18,7 @@ from crystal.sync import errors
 from crystal.sync.client import RelayClient
 from crystal.sync.exchange import failure
 from crystal.sync.refusal import retry_after
-from tests.support.over_httpx import OverHttpx
-
-URL = "http://127.0.0.1:1"
-TOKEN = "crt_0123456789abcdef_secretsecretsecretsecretsecretsecretsecret_00000000"
-STREAM = bytes(range(16))
-BLOB = b"CRB1" + bytes(range(200))
-
-
-class Fake(httpx.BaseTransport):
-    """Gives one answer to everything, and keeps what it was asked."""
-
-    def __init__(self, status=200, body=b"", kind="application/json", **headers):
-        self.asked: list[httpx.Request] = []
-        self.closed = False
-        names = {"Crystal-Relay-Version": "1", "Content-Type": kind, **headers}
-        self.answer = (status, names, body if isinstance(body, bytes) else json.dumps(body).encode())
-
-    def handle_request(self, request):
-        request.read()
-        self.asked.append(request)
-        status, headers, body = self.answer
-        return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
-
-    def close(self):
-        self.closed = True
-
-
-def client(transport, token=TOKEN, **more):
-    return RelayClient(URL, token, transport=OverHttpx(transport), **more)
-
+from tests.support.one_answer import BLOB, STREAM, TOKEN, URL, Fake, client
 
 # --------------------------------------------------------------------------------------------------- refusals
 

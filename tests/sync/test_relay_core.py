@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -17,22 +16,10 @@ from tests.support.relay_fate import (
     archived,
     assert_settled,
     backfill,
-    faults,
     texts,
     waiting,
 )
 from tests.support.relay_world import World, said
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    for machine in (world.home.machine, *(device.machine for device in world.devices if device.local_memory)):
-        machine.assert_sound()
-    assert faults(world) == []
-    world.close()
-
 
 # -- ordinary days ----------------------------------------------------------------------------------------------------
 

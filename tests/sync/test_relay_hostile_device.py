@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -17,17 +16,8 @@ from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import Channel
 from crystal.sync.sending import open_another, put_message
 from tests.support.capture_machine import line
-from tests.support.relay_fate import archived, faults, texts
+from tests.support.relay_fate import archived, texts
 from tests.support.relay_world import Device, World, said
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    world.home.machine.assert_sound()
-    assert faults(world) == []
-    world.close()
 
 
 def head(text: bytes = b'{"type":"user"}\n', **changes: Any) -> bytes:

@@ -9,7 +9,6 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,20 +28,11 @@ from crystal.sync.poller import Poller
 from crystal.sync.taking import MessageHandler
 from tests.support.capture_machine import line
 from tests.support.hostile_relay import Hostile, answer, hostile
-from tests.support.relay_fate import assert_settled, faults, texts
+from tests.support.relay_fate import assert_settled, texts
 from tests.support.relay_server import sealed
 from tests.support.relay_world import ROOT, World
 
 SMALL = Budget(Amount(20, 400_000), Amount(10, 200_000))
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    world.home.machine.assert_sound()
-    assert faults(world) == []
-    world.close()
 
 
 @dataclass

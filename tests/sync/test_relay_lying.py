@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -17,7 +16,7 @@ from tests.support.capture_machine import line
 from tests.support.command import Done
 from tests.support.pairing_boxes import ROOT, Pairs
 from tests.support.relay_commands import check_json, deliver, joined, on, pairs, poll, say, site, waiting
-from tests.support.relay_fate import assert_settled, faults, texts
+from tests.support.relay_fate import assert_settled, texts
 from tests.support.relay_world import Weather, World
 
 __all__ = ["on", "pairs", "site"]
@@ -52,15 +51,6 @@ def lie(way: Weather, meant: str) -> Callable[[], None]:
     honest = way.inner
     way.inner = lambda: Liar(honest, meant)
     return lambda: setattr(way, "inner", honest)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    world.home.machine.assert_sound()
-    assert faults(world) == []
-    world.close()
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -18,23 +17,11 @@ from tests.support.relay_fate import (
     assert_settled,
     backup,
     clone,
-    faults,
     restore,
     texts,
     waiting,
 )
 from tests.support.relay_world import World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    for machine in (world.home.machine, *(device.machine for device in world.devices if device.local_memory)):
-        machine.assert_sound()
-    assert faults(world) == []
-    world.close()
-
 
 # -- outages ----------------------------------------------------------------------------------------------------------
 

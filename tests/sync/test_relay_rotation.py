@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from tests.support.relay_fate import (
     assert_settled,
     clone,
     everything,
-    faults,
     reopen,
     revoke,
     rotate,
@@ -24,17 +22,6 @@ from tests.support.relay_fate import (
     waiting,
 )
 from tests.support.relay_world import World, said
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    for machine in (world.home.machine, *(device.machine for device in world.devices if device.local_memory)):
-        machine.assert_sound()
-    assert faults(world) == []
-    world.close()
-
 
 # -- keys -------------------------------------------------------------------------------------------------------------
 
