@@ -15,11 +15,12 @@ from crystal.app import memory_changes, memory_queries, relay_links
 from crystal.app.context import Machine
 from crystal.app.mirror import open_mirror
 from crystal.app.search import prepare_search
-from crystal.app.sync import pair_device, pair_home
+from crystal.app.sync import devices, pair_device, pair_home
 from crystal.app.sync.device import deliver_relay, send_past
 from crystal.app.sync.handover import take_mirror
 from crystal.app.sync.home import poll_relay
 from crystal.config.edit import set_value
+from crystal.memories.reconcile import find_faults, reconcile
 from crystal.memories.record import read_record
 from crystal.memories.serialize import InvalidMemoryError, memory_from_dict, memory_to_dict
 from crystal.model.recall import Remembered
@@ -295,3 +296,17 @@ def test_no_device_says_that_another_one_remembered(stead: Homestead) -> None:
     kept = stead.on("mini", lambda machine: memories.memory_of(machine.store, one.id))
     assert kept is not None
     assert kept.device == "laptop"
+
+
+def test_a_renamed_device_is_renamed_in_the_record_of_memories(stead: Homestead) -> None:
+    stead.remember("laptop", "we deploy on Fridays")
+    stead.settle()
+
+    def rename_and_compare(machine: Machine) -> tuple[list[str], str | None]:
+        devices.rename(machine, "laptop", "desk")
+        record, agents = machine.memory_record(), machine.places.ldm_home / "agents"
+        reconcile(machine.store, record)
+        faults = [one.message for one in find_faults(machine.store, agents, record)]
+        return faults, machine.store.value("SELECT device FROM memories")
+
+    assert stead.on("home", rename_and_compare) == ([], "desk")

@@ -285,6 +285,12 @@ def restore_version(store: Store, version: Version, former: Sequence[FormerMemor
     return True
 
 
+def rename_device(store: Store, old: str, name: str) -> None:
+    """Rename the device of memories, in the record too. Inside a transaction."""
+    for (uid,) in store.rows("UPDATE memories SET device = ? WHERE device = ? RETURNING uid", (name, old)):
+        _note_change(store, uid)
+
+
 def _note_change(store: Store, uid: str) -> None:
     """Queue a change for the record; if no record is kept, mark it as out of date."""
     if store.before_commit is None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from crystal.config.paths import AGENT_ID
 from crystal.errors import NotFoundError, UsageError
 from crystal.store.connection import Row, Store
+from crystal.store.memories.memories import rename_device
 from crystal.store.sync import quarantine
 
 Side = Literal["home", "device"]
@@ -347,5 +348,6 @@ def rename_rows(store: Store, old: str, name: str) -> None:
     """Give everything that a device said its new name. Inside a transaction."""
     if old == name:
         return
-    for table in ("capture_state", "sessions", "chunks", "memories", "relay_files"):
+    for table in ("capture_state", "sessions", "chunks", "relay_files"):
         store.execute(f"UPDATE {table} SET device = ? WHERE device = ?", (name, old))
+    rename_device(store, old, name)
