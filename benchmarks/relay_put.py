@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import hashlib
 import os
 import queue
 import selectors
@@ -50,35 +49,8 @@ MIB = 1 << 20
 # -- the server's side: three stores
 
 
-class Memory:
-    """A spool that keeps a large body in memory: the log appends it whole, and no store forgets it."""
-
-    def __init__(self):
-        self.body, self.kept = bytearray(), False
-
-    size = property(lambda self: len(self.body))
-    name = property(lambda self: self.body)
-    head = property(lambda self: bytes(self.body[:116]))
-    tail = property(lambda self: bytes(self.body[-32:]))
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *_):
-        pass
-
-    async def write(self, chunk):
-        self.body += chunk
-
-    async def finish(self):
-        return hashlib.sha256(self.body).digest()
-
-
 class NoStore(SqliteStore):
     """Tokens as ever; blobs go nowhere."""
-
-    def spool(self):
-        return Memory()
 
     async def put(self, *_, **__):
         return "created"
@@ -126,8 +98,7 @@ class LogStore(NoStore):
 
     async def put(self, _, new, stream, seq, _tag):
         done = asyncio.get_running_loop().create_future()
-        whole = new.file if new.body is None else new.body
-        self.log.jobs.put(([struct.pack(">16sQ32sI", stream, seq, new.digest, len(whole)), whole], done))
+        self.log.jobs.put(([struct.pack(">16sQ32sI", stream, seq, new.digest, new.size), new.body], done))
         await done
         return "created"
 

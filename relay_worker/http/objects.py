@@ -6,6 +6,7 @@ from relay_worker.errors import RequestRefusedError
 from relay_worker.http.body import received
 from relay_worker.http.call import ID, RESEND, Call, number
 from relay_worker.http.reply import NO_CONTENT, Reply, json_reply, stored_as, stored_reply
+from relay_worker.model import NewBody
 from relay_worker.store import objects
 
 
@@ -14,13 +15,14 @@ async def put_object(call: Call) -> Reply:
     relay = call.relay
     object_id, resend = call.path("id", ID), call.query("resend", RESEND, default=False)
     call.need("objects:write")
-    async with received(call, relay.settings.max_body) as got:
-        if got.size == 0:
+    async with received(call, relay.settings.max_body) as (body, digest):
+        if not body:
             raise RequestRefusedError("bad-request", "an object has at least one byte")
-        result = await relay.store.put(objects.put, got.handed_over(call, resend=resend), object_id)
+        new = NewBody(call.account, body, digest, resend, relay.now())
+        result = await relay.store.put(objects.put, new, object_id)
     if result != "duplicate":
-        relay.metrics.put_bytes.inc(got.size)
-    return stored_as(result, id=object_id.hex(), size=got.size)
+        relay.metrics.put_bytes.inc(len(body))
+    return stored_as(result, id=object_id.hex(), size=len(body))
 
 
 async def get_object(call: Call) -> Reply:

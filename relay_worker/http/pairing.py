@@ -62,11 +62,10 @@ async def put_mail(call: Call) -> Reply:
         raise mailboxes.gone(nameplate)
     if side != ("a" if call.token else "b"):
         raise RequestRefusedError("forbidden", "only the other side may do this")
-    async with received(call, MAX_MAIL) as got:
-        assert isinstance(got.body, bytes)
-        if got.size == 0:
+    async with received(call, MAX_MAIL) as (body, _):
+        if not body:
             raise RequestRefusedError("bad-request", "a message has at least one byte")
-        result = await relay.store.write(mailboxes.put_mail, nameplate, side, phase, got.body, relay.now())
+        result = await relay.store.write(mailboxes.put_mail, nameplate, side, phase, body, relay.now())
     relay.signals.notify(f"mailbox {nameplate}")
     return json_reply({"result": result}, 200 if result == "duplicate" else 201)
 

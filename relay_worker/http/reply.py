@@ -47,7 +47,7 @@ class Reply:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
-            self.body.close()
+            self.body.file.close()
 
 
 NO_CONTENT = Reply(204)

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import msgspec
 
-from relay_worker.crb1 import check_envelope
+from relay_worker.crb1 import TAG_BYTES, check_envelope
 from relay_worker.errors import RequestRefusedError
 from relay_worker.http.body import read_json, received
 from relay_worker.http.call import ID, RESEND, SECONDS, Call, number
 from relay_worker.http.reply import NO_CONTENT, Reply, json_reply, stored_as, stored_reply
-from relay_worker.model import MAX_NUMBER
+from relay_worker.model import MAX_NUMBER, NewBody
 from relay_worker.store import blobs
 from relay_worker.tokens import prefixes_of
 
@@ -29,13 +29,15 @@ async def put_blob(call: Call) -> Reply:
     relay = call.relay
     stream, seq, resend = call.path("stream", ID), call.path("seq", SEQ), call.query("resend", RESEND, default=False)
     call.need_stream(stream, "write")
-    async with received(call, relay.settings.max_body) as got:
-        check_envelope(got.head, got.size, stream=stream, seq=seq)
-        result = await relay.store.put(blobs.put, got.handed_over(call, resend=resend), stream, seq, got.tail)
+    async with received(call, relay.settings.max_body) as (body, digest):
+        check_envelope(body, stream=stream, seq=seq)
+        tag = bytes(body[-TAG_BYTES:])
+        new = NewBody(call.account, body, digest, resend, relay.now())
+        result = await relay.store.put(blobs.put, new, stream, seq, tag)
     if result != "duplicate":
-        relay.metrics.put_bytes.inc(got.size)
+        relay.metrics.put_bytes.inc(len(body))
         relay.signals.notify(f"account {call.account}")
-    return stored_as(result, seq=seq, tag=got.tail.hex())
+    return stored_as(result, seq=seq, tag=tag.hex())
 
 
 async def get_blob(call: Call) -> Reply:

@@ -62,7 +62,7 @@ def put(batch: Batch, new: NewBody, stream: bytes, seq: int, tag: bytes) -> Resu
         db.execute("DELETE FROM settled WHERE stream = ? AND seq = ?", (stream_id, seq))
     db.execute(
         "INSERT INTO blobs (stream, seq, size, at, tag, digest, file, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (stream_id, seq, new.size, new.now, tag, new.digest, new.file, new.body),
+        (stream_id, seq, new.size, new.now, tag, new.digest, new.file, new.inline),
     )
     change = max(change + 1, new.now * 1000)
     db.execute(

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import apsw
 
 from relay_worker.errors import CannotServeError, RequestRefusedError
-from relay_worker.store.files import sync_folder
+from relay_worker.store.files import sync_path
 
 APPLICATION_ID = 0x43525259
 """``CRRY``: marks the file as a relay's, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
@@ -85,7 +85,7 @@ def prepare(path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        sync_folder(path.parent)
+        sync_path(path.parent)
     try:
         db = connect(path)
         try:

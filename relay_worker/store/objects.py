@@ -33,7 +33,7 @@ def put(batch: Batch, new: NewBody, object_id: bytes) -> Result:
     db.execute("DELETE FROM objects WHERE id = ?", (row,))
     db.execute(
         "INSERT INTO objects (account, object, size, at, digest, file, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (account_id, object_id, new.size, new.now, new.digest, new.file, new.body),
+        (account_id, object_id, new.size, new.now, new.digest, new.file, new.inline),
     )
     db.execute("UPDATE accounts SET bytes = bytes + ? WHERE id = ?", (new.size - replaced, account_id))
     batch.drop(replaced_file)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from relay_worker.errors import CannotServeError
 from relay_worker.model import Limits, Token, Usage
 from relay_worker.store import tokens
 from relay_worker.store.connection import connect, prepare
-from relay_worker.store.files import BodyFiles, sync_folder
+from relay_worker.store.files import BodyFiles, sync_path
 
 _FILES = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FROM objects WHERE file IS NOT NULL"
 _USAGE = (
@@ -81,7 +80,7 @@ def back_up(folder: Path, target: Path) -> tuple[int, int]:
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
-    sync_folder(target.parent)
+    sync_path(target.parent)
     return counts
 
 
@@ -101,18 +100,9 @@ def _copy(source: Path, bodies: BodyFiles, part: Path) -> tuple[int, int]:
             except FileNotFoundError:
                 lost += 1
     (part / "relay.db").chmod(0o600)
-    _sync_tree(part)
+    for one in [*part.rglob("*"), part]:
+        sync_path(one)
     return copied, lost
-
-
-def _sync_tree(folder: Path) -> None:
-    for one in [*folder.rglob("*"), folder]:
-        if one.is_dir():
-            sync_folder(one)
-        else:
-            number = os.open(one, os.O_RDWR)
-            os.fsync(number)
-            os.close(number)
 
 
 def require_relay(folder: Path) -> Path:

@@ -16,6 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,12 +26,14 @@ from relay_worker.errors import RequestRefusedError
 from relay_worker.model import Limits, NewBody, Result, Token, Usage
 from relay_worker.store import blobs, mailboxes, tokens
 from relay_worker.store.connection import connect, lock, prepare, refusal_of
-from relay_worker.store.files import BodyFiles, FileSpool, StoredBody
+from relay_worker.store.files import BodyFiles, StoredBody
 from relay_worker.store.operator import prune_bodies, usage_of
-from relay_worker.store.writer import Batch, Writer
+from relay_worker.store.writer import Writer
 
 T = TypeVar("T")
 READERS = 4
+INLINE_BYTES = 128 << 10
+"""Bodies up to this size are kept in the database; larger ones in files."""
 
 
 def _unobserved(jobs: int, seconds: float) -> None:
@@ -70,6 +73,7 @@ class SqliteStore:
         self._local = threading.local()
         self._connections: list[apsw.Connection] = []
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="relay-reader")
+        self._savers = ThreadPoolExecutor(thread_name_prefix="relay-saver")
         self._writer = Writer(connect(self._path), limits, self._files, observe)
 
     async def read(self, question: Callable[..., T], *values: Any) -> T:
@@ -87,17 +91,12 @@ class SqliteStore:
         return await self._writer.run(lambda batch: job(batch, *values))
 
     async def put(self, job: Callable[..., Result], new: NewBody, *place: Any) -> Result:
-        """Commit a body. From here on the job owns its file, even if the request is cancelled."""
-
-        def keep(batch: Batch) -> Result:
-            try:
-                return job(batch, new, *place)
-            except RequestRefusedError:
-                batch.drop(new.file)
-                raise
-
+        """Commit a body, a large one after its file. If the request is cancelled before, the next start deletes it."""
+        if new.size > INLINE_BYTES:
+            name = await asyncio.get_running_loop().run_in_executor(self._savers, self._files.save, new.body)
+            new = replace(new, file=name)
         try:
-            return await self._writer.run(keep)
+            return await self._writer.run(lambda batch: job(batch, new, *place))
         except Exception:  # whatever the error: there is no row, so delete its body and raise
             if new.file:
                 self._files.remove(new.file)
@@ -109,10 +108,6 @@ class SqliteStore:
         if file is not None:
             body = await asyncio.to_thread(self._files.open_whole, file, size)
         return StoredBody(tag, digest, body)
-
-    def spool(self) -> FileSpool:
-        """Return a spool for a large body."""
-        return FileSpool(self._files)
 
     def token(self, token_id: str) -> Token | None:
         """Find a token of any account, in the calling thread: some microseconds from the page cache."""
@@ -146,6 +141,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """Finish pending work, checkpoint the WAL, close."""
+        self._savers.shutdown(wait=True)
         self._writer.close()
         self._readers.shutdown(wait=True)
         for db in self._connections:

@@ -35,8 +35,7 @@ def test_files_without_a_row_are_swept_and_the_others_stay(opened):
     opened.put(body)
     opened.store.close()
     name = "ab" + "0" * 30
-    (opened.folder / "bodies" / "ab" / name).write_bytes(b"renamed, but its row was never committed")
-    (opened.folder / "incoming" / "x.part").write_bytes(b"half")
+    (opened.folder / "bodies" / "ab" / name).write_bytes(b"its row was never committed")
     with OpenStore(opened.folder) as again:
         assert len(again.files()) == 1
         assert again.get() == body

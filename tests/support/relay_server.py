@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import os
 import struct
@@ -59,23 +58,15 @@ class OpenStore:
         self, body: bytes, seq: int = 1, *, stream: bytes = STREAM, resend: bool = False, now: int = NOW
     ) -> str:
         tag, digest = body[-32:], hashlib.sha256(body).digest()
-        if len(body) <= 131_072:
-            new = NewBody("default", len(body), digest, body, None, resend, now)
-            return await self.store.put(blobs.put, new, stream, seq, tag)
-        async with self.store.spool() as spool:
-            for at in range(0, len(body), 100_000):
-                await spool.write(body[at : at + 100_000])
-            assert await spool.finish() == digest
-            spool.kept = True
-            new = NewBody("default", len(body), digest, None, spool.name, resend, now)
-            return await self.store.put(blobs.put, new, stream, seq, spool.tail)
+        new = NewBody("default", body, digest, resend, now)
+        return await self.store.put(blobs.put, new, stream, seq, tag)
 
     def get(self, seq: int = 1, *, stream: bytes = STREAM) -> bytes:
         async def reading() -> bytes:
             body = (await self.store.fetch(blobs.find, "default", stream, seq)).body
             if isinstance(body, bytes):
                 return body
-            with contextlib.closing(body):
+            with body.file:
                 return b"".join([chunk async for chunk in body.chunks()])
 
         return self.run(reading())
@@ -94,4 +85,4 @@ class OpenStore:
         return self.run(self.store.read(blobs.streams, "default", None, changed_after))
 
     def files(self) -> list[Path]:
-        return [path for name in ("bodies", "incoming") for path in (self.folder / name).rglob("*") if path.is_file()]
+        return [path for path in (self.folder / "bodies").rglob("*") if path.is_file()]
