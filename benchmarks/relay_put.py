@@ -33,12 +33,12 @@ from operator import truediv
 from pathlib import Path
 
 from relay_worker import log, serving
-from relay_worker.app import create_app
-from relay_worker.model import Token
+from relay_worker.app import RelayApp
+from relay_worker.services import Services
 from relay_worker.settings import Settings
 from relay_worker.store.operator import add_token
 from relay_worker.store.sqlite import SqliteStore
-from relay_worker.tokens import mint
+from relay_worker.tokens import new_token
 
 SHARE, MEMORY = 0.60, 200_000_000
 CONNECTIONS = {4096: 64, 65_536: 64, 1_048_576: 16}
@@ -53,7 +53,7 @@ class NoStore(SqliteStore):
     """Tokens as ever; blobs go nowhere."""
 
     async def put(self, *_, **__):
-        return "created"
+        return True
 
 
 class Log:
@@ -100,7 +100,7 @@ class LogStore(NoStore):
         done = asyncio.get_running_loop().create_future()
         self.log.jobs.put(([struct.pack(">16sQ32sI", stream, seq, new.digest, new.size), new.body], done))
         await done
-        return "created"
+        return True
 
 
 def resolve(futures):
@@ -139,7 +139,7 @@ def serve(name, folder):
     settings = settings_of(folder)
     kind = {"none": NoStore, "log": LogStore, "relay": SqliteStore}[name]
     store = kind(folder, settings.limits, now=time.time_ns() // 1_000_000)
-    app = create_app(settings, store)
+    app = RelayApp(Services(settings, store))
     listener = serving._bind(settings.listen, "listen")
     print(listener.getsockname()[1], flush=True)
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
@@ -156,12 +156,12 @@ def serve(name, folder):
 def server(name, folder):
     """A running server: its port, its process and a token."""
     folder.mkdir(parents=True)
-    made = mint(os.urandom(8), os.urandom(32))
-    add_token(folder, Token(made.id, "default", "bench", ("home",), made.secret_hash, 1), settings_of(folder).limits)
+    made, text = new_token("default", "bench", ["home"], 1, os.urandom)
+    add_token(folder, made, settings_of(folder).limits)
     command = [sys.executable, __file__, "--serve", name, "--folder", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield int(process.stdout.readline()), process.pid, made.text
+            yield int(process.stdout.readline()), process.pid, text
         finally:
             process.send_signal(signal.SIGTERM)
 

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from relay_worker.limits import AddressCounts, Network, address_of, is_trusted
+from relay_worker.limits import Counts, Network, address_of, is_trusted
 
 MAX_ACCEPTS = 256
 """Maximum connections accepted before control returns to the event loop."""
@@ -50,7 +50,7 @@ class ConnectionLimits:
     """
 
     def __init__(self, each: int, total: int, trusted: Sequence[Network], refused: Callable[[str], None]) -> None:
-        self.counts = AddressCounts(each)
+        self.counts = Counts(each)
         self.open = 0
         self._total, self._trusted, self._refused = total, trusted, refused
 

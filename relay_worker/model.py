@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from msgspec import Struct
 
 MAX_NUMBER = 2**53 - 1
 """Highest seq: JSON carries integers exactly up to this number in every language."""
-
-Result = Literal["created", "replaced", "duplicate"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import uvicorn
 from prometheus_client import start_http_server
 
 from relay_worker import log
-from relay_worker.app import RelayApp, create_app
+from relay_worker.app import RelayApp
 from relay_worker.connections import ConnectionLimits, LimitedServer
 from relay_worker.errors import CannotServeError
 from relay_worker.limits import networks
@@ -155,7 +155,7 @@ def serve(settings: Settings) -> None:
     store = SqliteStore(settings.data_dir, settings.limits, now=wall_clock(), observe=metrics.observe_commit)
     try:
         metrics.watch(store.usage, wall_clock)
-        app = create_app(settings, store, metrics=metrics)
+        app = RelayApp(Services(settings, store, metrics=metrics))
         listener = _bind(settings.listen, "listen")
         with contextlib.closing(listener), _metrics_listener(settings, metrics) as metrics_at:
             scheme = "https" if settings.tls_cert else "http"

@@ -14,7 +14,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.http.reply import ALWAYS, problem_reply
+from relay_worker.http.reply import problem_reply
 
 MAX_HEAD = 32 << 10
 HEAD_SECONDS = 15.0
@@ -139,10 +139,7 @@ class BoundedProtocol(HttpToolsProtocol):
         reply = problem_reply(refusal)
         assert isinstance(reply.body, bytes)
         headers = [
-            *ALWAYS,
-            *reply.headers,
-            (b"x-request-id", secrets.token_hex(8).encode()),
-            (b"content-length", str(len(reply.body)).encode()),
+            *reply.head(secrets.token_hex(8)),
             (b"connection", b"close"),
         ]
         lines = [

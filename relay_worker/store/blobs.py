@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.model import BlobEntry, NewBody, Result, StreamState
+from relay_worker.model import BlobEntry, NewBody, StreamState
 from relay_worker.store.connection import PAGE_BYTES, one
 from relay_worker.store.writer import Batch
 
@@ -36,7 +36,7 @@ def check_room(batch: Batch, new: NewBody, held: int) -> None:
     batch.files.check_room(reusable)
 
 
-def put(batch: Batch, new: NewBody, stream: bytes, seq: int, tag: bytes) -> Result:
+def put(batch: Batch, new: NewBody, stream: bytes, seq: int, tag: bytes) -> bool:
     """Store a blob, see docs/spec/relay-http.md, section 3."""
     db = batch.db
     account = one(db, "SELECT id, bytes, change FROM accounts WHERE name = ?", new.account)
@@ -49,7 +49,7 @@ def put(batch: Batch, new: NewBody, stream: bytes, seq: int, tag: bytes) -> Resu
     settled = one(db, "SELECT tag, digest, expired FROM settled WHERE stream = ? AND seq = ?", stream_id, seq)
     if _is_duplicate(new, seq, tag, stored, settled):
         batch.drop(new.file)
-        return "duplicate"
+        return False
     row, replaced, *_, replaced_file = stored or (None, 0, None)
     if not stored and count >= batch.limits.max_blobs:
         raise RequestRefusedError("stream-full", f"a stream may hold {batch.limits.max_blobs} blobs", retry_after=300)
@@ -73,7 +73,7 @@ def put(batch: Batch, new: NewBody, stream: bytes, seq: int, tag: bytes) -> Resu
         "UPDATE accounts SET bytes = bytes + ?, change = ? WHERE id = ?", (new.size - replaced, change, account_id)
     )
     batch.drop(replaced_file)
-    return "replaced" if stored else "created"
+    return True
 
 
 def _is_duplicate(
@@ -184,7 +184,7 @@ def list_after(
 
 
 def streams(
-    db: apsw.Connection, account: str, prefixes: Sequence[bytes] | None, changed_after: int
+    db: apsw.Connection, account: str, prefixes: Sequence[bytes], changed_after: int
 ) -> tuple[int, list[StreamState]]:
     """Return the account's change counter, and its streams that changed since, by id."""
     with db:
@@ -193,13 +193,12 @@ def streams(
             return 0, []
         account_id, change, floor = row
         since = changed_after if floor <= changed_after <= change else 0
-        ranges = [(b"", b"\xff" * 16)] if prefixes is None else [(prefix, prefix + b"\xff" * 8) for prefix in prefixes]
         found = [
             StreamState(*state_row)
-            for first, last in ranges
+            for prefix in prefixes
             for state_row in db.execute(
                 f"{STATE} WHERE account = ? AND stream BETWEEN ? AND ? AND (change > ? OR ? = 0) ORDER BY stream",
-                (account_id, first, last, since, since),
+                (account_id, prefix, prefix.ljust(16, b"\xff"), since, since),
             )
         ]
     return change, found

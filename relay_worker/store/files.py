@@ -137,8 +137,8 @@ class BodyFile:
 
 @dataclass(frozen=True, slots=True)
 class StoredBody:
-    """Body to be sent: its tag (an object's is its digest), its SHA-256, and its bytes or its open file."""
+    """Body to be sent: its tag (an object's is its digest, mail has none), its SHA-256, its bytes or its open file."""
 
-    tag: bytes
+    tag: bytes | None
     digest: bytes
     body: bytes | BodyFile = field(repr=False)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import apsw
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.model import Mailbox, Result
+from relay_worker.model import Mailbox
 from relay_worker.store.connection import one
 from relay_worker.store.writer import Batch
 
@@ -58,20 +58,20 @@ def find(db: apsw.Connection, nameplate: int, now: int) -> Mailbox | None:
     return None if row is None else Mailbox(*row)
 
 
-def claim(batch: Batch, nameplate: int, claim_hash: bytes, now: int) -> tuple[Mailbox, Result]:
+def claim(batch: Batch, nameplate: int, claim_hash: bytes, now: int) -> tuple[Mailbox, bool]:
     """Bind the mailbox to a claim; the same claim again is a duplicate."""
     box = find(batch.db, nameplate, now)
     if box is None:
         raise gone(nameplate)
     if box.claim_hash == claim_hash:
-        return box, "duplicate"
+        return box, False
     if box.claim_hash is not None:
         raise RequestRefusedError("mailbox-claimed", "somebody else has claimed this mailbox; close it and pair again")
     batch.db.execute("UPDATE mailboxes SET claim_hash = ? WHERE nameplate = ?", (claim_hash, nameplate))
-    return box, "created"
+    return box, True
 
 
-def put_mail(batch: Batch, nameplate: int, side: str, phase: str, body: bytes, now: int) -> Result:
+def put_mail(batch: Batch, nameplate: int, side: str, phase: str, body: bytes, now: int) -> bool:
     """Write a message. It cannot be replaced."""
     db = batch.db
     if find(db, nameplate, now) is None:
@@ -80,12 +80,12 @@ def put_mail(batch: Batch, nameplate: int, side: str, phase: str, body: bytes, n
     if known is not None:
         if known[0] != body:
             raise RequestRefusedError("mail-conflict", "another message is there already")
-        return "duplicate"
+        return False
     count = db.execute("SELECT count(*) FROM mail WHERE nameplate = ? AND side = ?", (nameplate, side)).get
     if count >= batch.limits.max_mail:
         raise RequestRefusedError("mailbox-full", f"a side writes at most {batch.limits.max_mail} messages")
     db.execute("INSERT INTO mail (nameplate, side, phase, body) VALUES (?, ?, ?, ?)", (nameplate, side, phase, body))
-    return "created"
+    return True
 
 
 def get_mail(db: apsw.Connection, nameplate: int, side: str, phase: str, now: int) -> bytes | None:

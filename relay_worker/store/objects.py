@@ -7,13 +7,13 @@ from typing import Any
 import apsw
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.model import NewBody, ObjectEntry, Result
+from relay_worker.model import NewBody, ObjectEntry
 from relay_worker.store.blobs import check_room
 from relay_worker.store.connection import one
 from relay_worker.store.writer import Batch
 
 
-def put(batch: Batch, new: NewBody, object_id: bytes) -> Result:
+def put(batch: Batch, new: NewBody, object_id: bytes) -> bool:
     """Store a write-once object."""
     db = batch.db
     account = one(db, "SELECT id, bytes FROM accounts WHERE name = ?", new.account)
@@ -28,7 +28,7 @@ def put(batch: Batch, new: NewBody, object_id: bytes) -> Result:
         raise RequestRefusedError("object-conflict", "another object is stored under this id")
     if stored and not new.resend:
         batch.drop(new.file)
-        return "duplicate"
+        return False
     check_room(batch, new, held - replaced)
     db.execute("DELETE FROM objects WHERE id = ?", (row,))
     db.execute(
@@ -37,7 +37,7 @@ def put(batch: Batch, new: NewBody, object_id: bytes) -> Result:
     )
     db.execute("UPDATE accounts SET bytes = bytes + ? WHERE id = ?", (new.size - replaced, account_id))
     batch.drop(replaced_file)
-    return "replaced" if stored else "created"
+    return True
 
 
 def delete(batch: Batch, account: str, object_id: bytes) -> None:

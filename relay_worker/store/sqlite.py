@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import apsw
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.model import Limits, NewBody, Result, Token, Usage
+from relay_worker.model import Limits, NewBody, Token, Usage
 from relay_worker.store import blobs, mailboxes, tokens
 from relay_worker.store.connection import connect, lock, prepare, refusal_of
 from relay_worker.store.files import BodyFiles, StoredBody
@@ -90,7 +90,7 @@ class SqliteStore:
         """Return ``job(batch, *values)`` once it is durable."""
         return await self._writer.run(lambda batch: job(batch, *values))
 
-    async def put(self, job: Callable[..., Result], new: NewBody, *place: Any) -> Result:
+    async def put(self, job: Callable[..., bool], new: NewBody, *place: Any) -> bool:
         """Commit a body, a large one after its file. If the request is cancelled before, the next start deletes it."""
         if new.size > INLINE_BYTES:
             name = await asyncio.get_running_loop().run_in_executor(self._savers, self._files.save, new.body)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from relay_worker import app, crb1, model, tokens
+from relay_worker import crb1, model, tokens
 from relay_worker.errors import STATUS
+from relay_worker.http import routes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SPEC = (ROOT / "docs" / "spec" / "relay-http.md").read_text(encoding="utf-8")
@@ -27,9 +28,9 @@ def test_every_route_is_described_with_its_methods_and_who_may_ask():
         path: {method.upper() for method in operations if method != "parameters"}
         for path, operations in DOCUMENT["paths"].items()
     }
-    served = {path: set(methods) for path, methods, _ in app.ROUTES if not path.startswith("/openapi")}
+    served = {path: set(methods) for path, methods, _ in routes.ROUTES if not path.startswith("/openapi")}
     assert described == served
-    for path, _, schemes in app.ROUTES:
+    for path, _, schemes in routes.ROUTES:
         for method, operation in DOCUMENT["paths"].get(path, {}).items():
             if method != "parameters":
                 named = {name for one in operation.get("security", DOCUMENT["security"]) for name in one}
@@ -43,7 +44,7 @@ def test_every_code_and_its_status_is_in_the_specification():
 
 
 def test_every_route_is_in_the_specification():
-    for path, methods, _ in app.ROUTES:
+    for path, methods, _ in routes.ROUTES:
         for method in methods:
             assert re.search(rf"`{method} {re.escape(path)}", SPEC), f"{method} {path}"
 

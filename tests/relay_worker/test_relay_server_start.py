@@ -10,8 +10,9 @@ import apsw
 import httpx
 import pytest
 
-from relay_worker.app import create_app
+from relay_worker.app import RelayApp
 from relay_worker.errors import CannotServeError, RequestRefusedError
+from relay_worker.services import Services
 from relay_worker.settings import Settings
 from relay_worker.store import blobs, connection, files, operator
 from tests.support.asgi_bridge import AsgiBridge
@@ -162,7 +163,7 @@ def test_a_store_that_cannot_be_written_is_not_ready_and_is_still_read(tmp_path)
             raise RequestRefusedError("disk-full", "the relay's disk is full", retry_after=300)
 
         clock = [NOW]
-        app = create_app(Settings(), opened.store, now=lambda: clock[0])
+        app = RelayApp(Services(Settings(), opened.store, now=lambda: clock[0]))
         with AsgiBridge(app, lifespan=False) as bridge:
             http = httpx.Client(transport=bridge.transport(), base_url="http://relay")
             http.headers["Authorization"] = f"Bearer {opened.text}"

@@ -63,7 +63,7 @@ def test_resending_heals_a_rotten_body_and_leaves_one_copy(opened, size):
     rotten, whole = sealed(1, size), sealed(1, size)
     rotten = rotten[:-32] + whole[-32:]
     opened.put(rotten)
-    assert opened.put(whole, resend=True) == "replaced"
+    assert opened.put(whole, resend=True) == "created"
     assert opened.get() == whole
     assert (opened.state().count, opened.state().bytes) == (1, size)
     assert len(opened.files()) == (1 if size == LARGE else 0)
@@ -78,7 +78,7 @@ def test_a_lost_or_shortened_file_is_said_to_be_lost_and_can_be_sent_again(opene
         with pytest.raises(RequestRefusedError) as caught:
             opened.get()
         assert code_of(caught) == "body-lost"
-    assert opened.put(body, resend=True) == "replaced"
+    assert opened.put(body, resend=True) == "created"
     assert opened.get() == body
 
 

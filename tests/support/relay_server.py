@@ -10,10 +10,10 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from relay_worker.model import Limits, NewBody, Token
+from relay_worker.model import Limits, NewBody
 from relay_worker.store import blobs, tokens
 from relay_worker.store.sqlite import SqliteStore
-from relay_worker.tokens import mint
+from relay_worker.tokens import new_token
 
 NOW = 1_767_225_600_000
 DAY = 86_400_000
@@ -43,10 +43,9 @@ class OpenStore:
         self.store.close()
 
     def token(self, *scopes: str, account: str = "default") -> str:
-        made = mint(os.urandom(8), os.urandom(32))
-        token = Token(made.id, account, "test", scopes, made.secret_hash, NOW)
+        token, text = new_token(account, "test", scopes, NOW, os.urandom)
         self.run(self.store.write(lambda batch: tokens.add(batch.db, token, batch.limits)))
-        return made.text
+        return text
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run(work)
@@ -59,7 +58,7 @@ class OpenStore:
     ) -> str:
         tag, digest = body[-32:], hashlib.sha256(body).digest()
         new = NewBody("default", body, digest, resend, now)
-        return await self.store.put(blobs.put, new, stream, seq, tag)
+        return "created" if await self.store.put(blobs.put, new, stream, seq, tag) else "duplicate"
 
     def get(self, seq: int = 1, *, stream: bytes = STREAM) -> bytes:
         async def reading() -> bytes:
@@ -82,7 +81,7 @@ class OpenStore:
         self.run(self.store.write(blobs.ack, "default", STREAM, upto, NOW))
 
     def streams(self, changed_after: int = 0) -> Any:
-        return self.run(self.store.read(blobs.streams, "default", None, changed_after))
+        return self.run(self.store.read(blobs.streams, "default", (b"",), changed_after))
 
     def files(self) -> list[Path]:
         return [path for path in (self.folder / "bodies").rglob("*") if path.is_file()]

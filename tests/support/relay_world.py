@@ -38,12 +38,13 @@ from crystal.sync.receipts import mend_streams, receipts_for
 from crystal.sync.sending import Link
 from crystal.sync.sink import DeviceSink
 from crystal.sync.taking import MessageHandler
-from relay_worker.app import create_app
+from relay_worker.app import RelayApp
 from relay_worker.model import Token
+from relay_worker.services import Services
 from relay_worker.settings import Settings
 from relay_worker.store.operator import add_token
 from relay_worker.store.sqlite import SqliteStore
-from relay_worker.tokens import mint
+from relay_worker.tokens import new_token
 from tests.support.asgi_bridge import AsgiBridge
 from tests.support.capture_machine import NOW, CaptureMachine
 from tests.support.over_httpx import OverHttpx
@@ -79,7 +80,7 @@ class RelaySite:
 
     def start(self) -> None:
         self.store = SqliteStore(self.folder, self.settings.limits, now=self.now)
-        self.bridge = AsgiBridge(create_app(self.settings, self.store, now=lambda: self.now)).start()
+        self.bridge = AsgiBridge(RelayApp(Services(self.settings, self.store, now=lambda: self.now))).start()
 
     def stop(self) -> None:
         self.bridge.stop()
@@ -128,11 +129,10 @@ class RelaySite:
         self.start()
 
     def token(self, label: str, *scopes: str) -> str:
-        minted = mint(os.urandom(8), os.urandom(32))
-        token = Token(minted.id, "default", label, scopes, minted.secret_hash, self.now, None, None)
+        token, text = new_token("default", label, scopes, self.now, os.urandom)
         add_token(self.folder, token, self.settings.limits)
         self.tokens[label] = token
-        return minted.text
+        return text
 
 
 @dataclass
