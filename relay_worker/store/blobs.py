@@ -10,7 +10,7 @@ import apsw
 
 from relay_worker.errors import RequestRefusedError
 from relay_worker.model import BlobEntry, NewBody, StreamState
-from relay_worker.store.connection import PAGE_BYTES, one
+from relay_worker.store.database import PAGE_BYTES, one
 from relay_worker.store.writer import Batch
 
 STATE = "SELECT lower(hex(stream)), head, acked, count, bytes, expired_upto FROM streams"

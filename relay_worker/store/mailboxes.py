@@ -8,7 +8,7 @@ import apsw
 
 from relay_worker.errors import RequestRefusedError
 from relay_worker.model import Mailbox
-from relay_worker.store.connection import one
+from relay_worker.store.database import one
 from relay_worker.store.writer import Batch
 
 

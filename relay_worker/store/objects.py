@@ -9,7 +9,7 @@ import apsw
 from relay_worker.errors import RequestRefusedError
 from relay_worker.model import NewBody, ObjectEntry
 from relay_worker.store.blobs import check_room
-from relay_worker.store.connection import one
+from relay_worker.store.database import one
 from relay_worker.store.writer import Batch
 
 

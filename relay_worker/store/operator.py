@@ -12,7 +12,7 @@ import apsw
 from relay_worker.errors import CannotServeError
 from relay_worker.model import Limits, Token, Usage
 from relay_worker.store import tokens
-from relay_worker.store.connection import connect, prepare
+from relay_worker.store.database import connect, prepare
 from relay_worker.store.files import BodyFiles, sync_path
 
 _FILES = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FROM objects WHERE file IS NOT NULL"

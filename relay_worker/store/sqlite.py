@@ -25,7 +25,7 @@ import apsw
 from relay_worker.errors import RequestRefusedError
 from relay_worker.model import Limits, NewBody, Token, Usage
 from relay_worker.store import blobs, mailboxes, tokens
-from relay_worker.store.connection import connect, lock, prepare, refusal_of
+from relay_worker.store.database import connect, lock, prepare, refusal_of
 from relay_worker.store.files import BodyFiles, StoredBody
 from relay_worker.store.operator import prune_bodies, usage_of
 from relay_worker.store.writer import Writer
@@ -78,13 +78,10 @@ class SqliteStore:
 
     async def read(self, question: Callable[..., T], *values: Any) -> T:
         """Return ``question(db, *values)``, asked in another thread."""
-        loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._readers, lambda: question(self._db(), *values))
+            return await _run(self._readers, lambda: question(self._db(), *values))
         except apsw.Error as error:
             raise refusal_of(error) from error
-        except RuntimeError as error:  # the executor is closed
-            raise RequestRefusedError("unavailable", "the relay is stopping", retry_after=5) from error
 
     async def write(self, job: Callable[..., T], *values: Any) -> T:
         """Return ``job(batch, *values)`` once it is durable."""
@@ -93,10 +90,9 @@ class SqliteStore:
     async def put(self, job: Callable[..., bool], new: NewBody, *place: Any) -> bool:
         """Commit a body, a large one after its file. If the request is cancelled before, the next start deletes it."""
         if new.size > INLINE_BYTES:
-            name = await asyncio.get_running_loop().run_in_executor(self._savers, self._files.save, new.body)
-            new = replace(new, file=name)
+            new = replace(new, file=await _run(self._savers, self._files.save, new.body))
         try:
-            return await self._writer.run(lambda batch: job(batch, new, *place))
+            return await self.write(job, new, *place)
         except Exception:  # whatever the error: there is no row, so delete its body and raise
             if new.file:
                 self._files.remove(new.file)
@@ -106,7 +102,7 @@ class SqliteStore:
         """Return the body that a question finds. ``body-lost`` if its file is missing or truncated."""
         size, tag, digest, file, body = await self.read(question, *values)
         if file is not None:
-            body = await asyncio.to_thread(self._files.open_whole, file, size)
+            body = await _run(self._readers, self._files.open_whole, file, size)
         return StoredBody(tag, digest, body)
 
     def token(self, token_id: str) -> Token | None:
@@ -156,3 +152,10 @@ class SqliteStore:
             db = self._local.db = connect(self._path)
             self._connections.append(db)
         return db
+
+
+async def _run(pool: ThreadPoolExecutor, call: Callable[..., T], *values: Any) -> T:
+    try:
+        return await asyncio.get_running_loop().run_in_executor(pool, call, *values)
+    except RuntimeError as error:  # the pool is closed
+        raise RequestRefusedError("unavailable", "the relay is stopping", retry_after=5) from error

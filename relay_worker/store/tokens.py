@@ -9,7 +9,7 @@ import apsw
 
 from relay_worker.errors import RequestRefusedError
 from relay_worker.model import Limits, Token
-from relay_worker.store.connection import one
+from relay_worker.store.database import one
 
 _SELECT = (
     "SELECT t.id, a.name, t.label, t.scopes, t.secret_hash, t.created_at, t.last_used_at, t.revoked_at"

@@ -14,7 +14,7 @@ from relay_worker.app import RelayApp
 from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.services import Services
 from relay_worker.settings import Settings
-from relay_worker.store import blobs, connection, files, operator
+from relay_worker.store import blobs, database, files, operator
 from tests.support.asgi_bridge import AsgiBridge
 from tests.support.relay_server import DAY, NOW, STREAM, OpenStore, sealed
 
@@ -66,7 +66,7 @@ def test_what_is_not_a_relays_database_is_refused_untouched(tmp_path):
     for content in (b"hello", b"SQLite format 3\x00" + bytes(200)):
         other.write_bytes(content)
         with pytest.raises(CannotServeError, match="not a relay's"):
-            connection.prepare(other)
+            database.prepare(other)
         assert other.read_bytes() == content
 
 
@@ -83,7 +83,7 @@ def test_a_newer_schema_is_refused_untouched(opened):
 
 
 def test_migrations_are_numbered_without_gaps():
-    assert [number for number, _ in connection.migrations()] == list(range(1, len(connection.migrations()) + 1))
+    assert [number for number, _ in database.migrations()] == list(range(1, len(database.migrations()) + 1))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
@@ -178,13 +178,13 @@ def test_a_store_that_cannot_be_written_is_not_ready_and_is_still_read(tmp_path)
 
 
 def test_a_database_says_whose_it_is_before_its_log_is_written_back(tmp_path):
-    from relay_worker.store import connection
+    from relay_worker.store import database
 
     path = tmp_path / "relay.db"
-    db = connection.connect(path)  # as of a server that makes it just now, or was killed after that
+    db = database.connect(path)  # as of a server that makes it just now, or was killed after that
     try:
-        connection._upgrade(db)
-        assert path.read_bytes()[68:72] == connection.APPLICATION_ID.to_bytes(4, "big")
-        connection.prepare(path)
+        database._upgrade(db)
+        assert path.read_bytes()[68:72] == database.APPLICATION_ID.to_bytes(4, "big")
+        database.prepare(path)
     finally:
         db.close()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from relay_worker.errors import RequestRefusedError
 from relay_worker.model import Limits
-from relay_worker.store import connection, files
+from relay_worker.store import database, files
 from tests.support.relay_server import DAY, NOW, STREAM, OpenStore, sealed
 
 LARGE = 200_000
@@ -236,7 +236,7 @@ def test_a_full_disk_is_told_as_such_and_nothing_is_left(opened, monkeypatch):
             opened.put(sealed(1, LARGE))
     assert code_of(caught) == "disk-full"
     assert not opened.files()
-    assert connection.refusal_of(apsw.FullError("disk full")).code == "disk-full"
+    assert database.refusal_of(apsw.FullError("disk full")).code == "disk-full"
     assert opened.put(sealed(1, LARGE)) == "created"
 
 
