@@ -140,7 +140,7 @@ def serve(name, folder):
     kind = {"none": NoStore, "log": LogStore, "relay": SqliteStore}[name]
     store = kind(folder, settings.limits, now=time.time_ns() // 1_000_000)
     app = RelayApp(Services(settings, store))
-    listener = serving._bind(settings.listen, "listen")
+    listener = serving._bind(settings)
     print(listener.getsockname()[1], flush=True)
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         log.configure("json", nowhere)

@@ -11,7 +11,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -57,28 +56,27 @@ def refuse_bad_certificate(settings: Settings) -> None:
     """
     if settings.tls_cert is None or settings.tls_key is None:
         return
+    asked: list[int] = []
+
+    def no_pass_phrase() -> str:
+        asked.append(1)
+        return ""
+
     try:
         for file in (settings.tls_cert, settings.tls_key):
             with file.open("rb"):
                 pass
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key, _no_pass_phrase)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key, no_pass_phrase)
     except ssl.SSLError as error:
         problem = f"{settings.tls_cert} and {settings.tls_key} are not a certificate and its key ({error.reason})"
-        raise CannotServeError(problem, hint="give both as PEM, the certificate's own first", exit_code=2) from error
+        hint = "give both as PEM, the certificate's own first"
+        if asked:
+            problem = f"{settings.tls_key} needs a pass phrase"
+            hint = "give it without one, readable only for the relay"
+        raise CannotServeError(problem, hint=hint, exit_code=2) from error
     except OSError as error:
         problem = f"{error.filename} cannot be read: {error.strerror}"
         raise CannotServeError(problem, hint="check its path and permissions", exit_code=2) from error
-    except _LockedError as error:
-        problem = f"{settings.tls_key} needs a pass phrase"
-        raise CannotServeError(problem, hint="give it without one, readable only for the relay", exit_code=2) from error
-
-
-class _LockedError(Exception):
-    """The key needs a pass phrase."""
-
-
-def _no_pass_phrase() -> str:
-    raise _LockedError
 
 
 class RelayServer(uvicorn.Server):
@@ -108,10 +106,6 @@ class RelayServer(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop on the first signal; on another interrupt do not wait for requests."""
-        super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the server, and expire old data even without requests."""
@@ -156,7 +150,7 @@ def serve(settings: Settings) -> None:
     try:
         metrics.watch(store.usage, wall_clock)
         app = RelayApp(Services(settings, store, metrics=metrics))
-        listener = _bind(settings.listen, "listen")
+        listener = _bind(settings)
         with contextlib.closing(listener), _metrics_listener(settings, metrics) as metrics_at:
             scheme = "https" if settings.tls_cert else "http"
             fields = {"address": f"{scheme}://{_name(listener)}", "metrics": metrics_at, "data": str(settings.data_dir)}
@@ -212,23 +206,18 @@ def _file_limit() -> int:
     return wanted
 
 
-def _bind(listen: str, name: str) -> socket.socket:
-    host, port = host_and_port(listen, name)
+def _bind(settings: Settings) -> socket.socket:
+    host, port = host_and_port(settings.listen, "listen")
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind, protocol)
-        try:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind(address)
-            found.listen(2048)  # from here on connections queue up and are served shortly after
-            found.setblocking(False)
-        except BaseException:
-            found.close()
-            raise
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        # From here on connections queue up and are served shortly after.
+        found = socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=dual)
     except OSError as error:
         raise CannotServeError(
-            f"{name}: {listen}: {error.strerror or error}", hint=f"set CRYSTAL_RELAY_{name.upper()}"
+            f"listen: {settings.listen}: {error.strerror or error}", hint="set CRYSTAL_RELAY_LISTEN"
         ) from error
+    found.setblocking(False)
     return found
 
 
