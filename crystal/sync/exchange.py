@@ -58,6 +58,7 @@ class Exchange:
         self._address = address
         self._timeouts = timeouts if timeouts is not None else Timeouts()
         self._headers = {
+            "Host": address.shown.partition("://")[2],  # httpcore leaves out the brackets of an IPv6 address
             "Accept": "application/json, application/octet-stream",
             "Accept-Encoding": "identity",
             "Crystal-Relay-Version": PROTOCOL,

@@ -35,6 +35,21 @@ def test_every_request_says_who_asks_and_which_version_it_speaks():
     assert "cookie" not in headers
 
 
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://127.0.0.1:8600", "127.0.0.1:8600"),
+        ("https://relay.example.org:443/behind", "relay.example.org"),
+        ("http://[::1]:8600", "[::1]:8600"),
+        ("https://[2001:db8::1]", "[2001:db8::1]"),
+    ],
+)
+def test_the_host_is_named_as_in_the_address(url, host):
+    fake = Fake(200, {"status": "ready"})
+    RelayClient(url, TOKEN, transport=OverHttpx(fake)).health()
+    assert fake.asked[0].headers.get_list("host") == [host]
+
+
 def test_a_client_without_a_token_sends_none_and_one_with_a_claim_sends_that():
     fake = Fake(200, {"status": "ready"})
     client(fake, None).health()
