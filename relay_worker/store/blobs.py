@@ -10,10 +10,11 @@ import apsw
 
 from relay_worker.errors import RequestRefusedError
 from relay_worker.model import BlobEntry, NewBody, StreamState
-from relay_worker.store.database import PAGE_BYTES, one
+from relay_worker.store.database import ACCOUNT, PAGE_BYTES, one
 from relay_worker.store.writer import Batch
 
 STATE = "SELECT lower(hex(stream)), head, acked, count, bytes, expired_upto FROM streams"
+STREAM = f"(SELECT id FROM streams WHERE account = {ACCOUNT} AND stream = ?)"
 SWEEP_ROWS = 1000
 
 
@@ -102,12 +103,7 @@ def _new_stream(batch: Batch, account: int, stream: bytes) -> int:
 def ack(batch: Batch, account: str, stream: bytes, upto: int, now: int) -> None:
     """Delete the bodies up to and including ``upto``."""
     db = batch.db
-    known = one(
-        db,
-        "SELECT s.id, s.account FROM streams s JOIN accounts a ON a.id = s.account WHERE a.name = ? AND s.stream = ?",
-        account,
-        stream,
-    )
+    known = one(db, f"SELECT id, account FROM streams WHERE account = {ACCOUNT} AND stream = ?", account, stream)
     if known is None:
         return
     stream_id, account_id = known
@@ -164,7 +160,7 @@ def forget(batch: Batch, before: int) -> int:
 
 def state(db: apsw.Connection, account: str, stream: bytes) -> StreamState:
     """Return the state of a stream."""
-    row = one(db, f"{STATE} WHERE account = (SELECT id FROM accounts WHERE name = ?) AND stream = ?", account, stream)
+    row = one(db, f"{STATE} WHERE account = {ACCOUNT} AND stream = ?", account, stream)
     return StreamState(stream.hex()) if row is None else StreamState(*row)
 
 
@@ -173,12 +169,8 @@ def list_after(
 ) -> tuple[StreamState, list[BlobEntry]]:
     """Return a page of a stream, and the stream, in one snapshot."""
     with db:
-        rows = db.execute(
-            "SELECT seq, size, lower(hex(tag)) FROM blobs WHERE stream = (SELECT s.id FROM streams s JOIN accounts a"
-            " ON a.id = s.account WHERE a.name = ? AND s.stream = ?) AND seq > ? ORDER BY seq LIMIT ?",
-            (account, stream, after, limit),
-        )
-        page = [BlobEntry(*row) for row in rows]
+        sql = f"SELECT seq, size, lower(hex(tag)) FROM blobs WHERE stream = {STREAM} AND seq > ? ORDER BY seq LIMIT ?"
+        page = [BlobEntry(*row) for row in db.execute(sql, (account, stream, after, limit))]
         found = state(db, account, stream)
     return found, page
 
@@ -210,14 +202,8 @@ def find(db: apsw.Connection, account: str, stream: bytes, seq: int) -> tuple[An
     Raises:
         RequestRefusedError: ``no-blob``.
     """
-    row = one(
-        db,
-        "SELECT b.size, b.tag, b.digest, b.file, b.body FROM blobs b JOIN streams s ON s.id = b.stream"
-        " JOIN accounts a ON a.id = s.account WHERE a.name = ? AND s.stream = ? AND b.seq = ?",
-        account,
-        stream,
-        seq,
-    )
+    sql = f"SELECT size, tag, digest, file, body FROM blobs WHERE stream = {STREAM} AND seq = ?"
+    row = one(db, sql, account, stream, seq)
     if row is None:
         raise RequestRefusedError("no-blob", f"there is no blob {seq}")
     return row

@@ -17,6 +17,9 @@ from relay_worker.store.files import sync_path
 APPLICATION_ID = 0x43525259
 """``CRRY``: marks the file as a relay's."""
 
+ACCOUNT = "(SELECT id FROM accounts WHERE name = ?)"
+"""SQL for the id of an account."""
+
 BUSY_TIMEOUT_MS = 10_000
 CHECKPOINT_PAGES = 2000
 PAGE_BYTES = 8192

@@ -21,18 +21,11 @@ def open_one(batch: Batch, account: str, candidates: Sequence[int], now: int) ->
     """Open a mailbox under the first candidate that is free."""
     db, limits = batch.db, batch.limits
     (account_id,) = one(db, "SELECT id FROM accounts WHERE name = ?", account) or (0,)
-    times = [
-        at
-        for (at,) in db.execute(
-            "SELECT expires_at FROM mailboxes WHERE account = ? AND expires_at > ? ORDER BY expires_at",
-            (account_id, now),
-        )
-    ]
-    if len(times) >= limits.max_mailboxes:
-        wait = max(1, -(-(times[0] - now) // 1000))
-        raise RequestRefusedError(
-            "too-many-mailboxes", f"the account has {len(times)} mailboxes open", retry_after=wait
-        )
+    sql = "SELECT count(*), min(expires_at) FROM mailboxes WHERE account = ? AND expires_at > ?"
+    count, first = one(db, sql, account_id, now) or (0, None)
+    if count >= limits.max_mailboxes:
+        wait = max(1, -(-(first - now) // 1000))
+        raise RequestRefusedError("too-many-mailboxes", f"the account has {count} mailboxes open", retry_after=wait)
     for nameplate in candidates:
         taken = one(db, "SELECT expires_at FROM mailboxes WHERE nameplate = ?", nameplate)
         if taken is None or taken[0] <= now:
@@ -48,13 +41,11 @@ def open_one(batch: Batch, account: str, candidates: Sequence[int], now: int) ->
 
 def find(db: apsw.Connection, nameplate: int, now: int) -> Mailbox | None:
     """Return the mailbox, unless it is closed or expired."""
-    row = one(
-        db,
+    sql = (
         "SELECT m.nameplate, a.name, m.expires_at, m.claim_hash FROM mailboxes m JOIN accounts a ON a.id = m.account"
-        " WHERE m.nameplate = ? AND m.expires_at > ?",
-        nameplate,
-        now,
+        " WHERE m.nameplate = ? AND m.expires_at > ?"
     )
+    row = one(db, sql, nameplate, now)
     return None if row is None else Mailbox(*row)
 
 
