@@ -186,22 +186,19 @@ def address_of(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
                 break
     parsed = _parse(address)
     if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
         return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
-    return address[:64]
+    return str(parsed or address[:64])
 
 
 def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(text)
+        found = ipaddress.ip_address(text)
     except ValueError:
         return None
+    return getattr(found, "ipv4_mapped", None) or found
 
 
 def is_trusted(text: str, trusted: Sequence[Network]) -> bool:
     """Return True if an address is that of a trusted proxy."""
     parsed = _parse(text)
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
-        parsed = parsed.ipv4_mapped
     return parsed is not None and any(parsed in network for network in trusted)

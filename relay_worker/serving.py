@@ -9,8 +9,8 @@ import resource
 import signal
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -93,19 +93,10 @@ class RelayServer(uvicorn.Server):
         self._relay, self._connections = relay, connections
         self._sweeper: asyncio.Task[None] | None = None
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Stop on a signal without re-raising it afterwards."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - it is a signal handler
+        """Stop on a signal, on another interrupt without waiting; uvicorn's own would raise it again at the end."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the server, and expire old data even without requests."""

@@ -30,9 +30,9 @@ def usage_of(db: apsw.Connection) -> Usage:
     raise AssertionError("a query without FROM has one row")
 
 
-def prune_bodies(path: Path, files: BodyFiles, now: int) -> None:
+def prune_bodies(folder: Path, files: BodyFiles, now: int) -> None:
     """Delete files without a row at the server's start, and make every client list everything again."""
-    with _opened(path) as db:
+    with opened(folder) as db:
         files.sweep({name for (name,) in db.execute(_FILES)})
         with db:
             tokens.raise_floors(db, now)
@@ -42,24 +42,8 @@ def add_token(folder: Path, token: Token, limits: Limits) -> None:
     """Store a new token; creates the data directory if missing."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     prepare(folder / "relay.db")
-    with _opened(folder / "relay.db") as db, db:
+    with opened(folder) as db, db:
         tokens.add(db, token, limits)
-
-
-def list_tokens(folder: Path, account: str | None) -> list[Token]:
-    """Return the tokens of an account, or of all."""
-    with _opened(require_relay(folder)) as db:
-        return tokens.list_all(db, account)
-
-
-def revoke_token(folder: Path, token_id: str, now: int) -> None:
-    """Revoke a token, effective with its next request.
-
-    Raises:
-        RequestRefusedError: ``no-token``.
-    """
-    with _opened(require_relay(folder)) as db, db:
-        tokens.revoke(db, None, token_id, now)
 
 
 def back_up(folder: Path, target: Path) -> tuple[int, int]:
@@ -68,27 +52,27 @@ def back_up(folder: Path, target: Path) -> tuple[int, int]:
     The copy has another name until it is complete. A body acknowledged while copying may be missing from it; a relay
     started on the copy answers ``body-lost`` for it.
     """
-    source = require_relay(folder)
-    if target.exists():
-        raise CannotServeError(f"{target} exists already", hint="give the folder of a new backup")
     part = target.with_name(f".{target.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    try:
-        part.mkdir(mode=0o700, parents=True)
-        counts = _copy(source, BodyFiles(folder), part)
-        part.rename(target)
-    except BaseException:
+    with opened(folder) as db:
+        if target.exists():
+            raise CannotServeError(f"{target} exists already", hint="give the folder of a new backup")
         shutil.rmtree(part, ignore_errors=True)
-        raise
+        try:
+            part.mkdir(mode=0o700, parents=True)
+            counts = _copy(db, BodyFiles(folder), part)
+            part.rename(target)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
     sync_path(target.parent)
     return counts
 
 
-def _copy(source: Path, bodies: BodyFiles, part: Path) -> tuple[int, int]:
+def _copy(db: apsw.Connection, bodies: BodyFiles, part: Path) -> tuple[int, int]:
     kept = BodyFiles(part)
     kept.prepare()
     copied = lost = 0
-    with _opened(source) as db, contextlib.closing(apsw.Connection(str(part / "relay.db"))) as copy:
+    with contextlib.closing(apsw.Connection(str(part / "relay.db"))) as copy:
         with copy.backup("main", db, "main") as run:
             while not run.done:
                 run.step(-1)
@@ -105,11 +89,12 @@ def _copy(source: Path, bodies: BodyFiles, part: Path) -> tuple[int, int]:
     return copied, lost
 
 
-def require_relay(folder: Path) -> Path:
-    """Return the database of the relay in a folder.
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[apsw.Connection]:
+    """Open the database of the relay in a folder.
 
     Raises:
-        CannotServeError: There is none.
+        CannotServeError: There is none, or it cannot be used.
     """
     path = folder / "relay.db"
     if not path.exists():
@@ -119,11 +104,6 @@ def require_relay(folder: Path) -> Path:
             exit_code=3,
         )
     prepare(path)
-    return path
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[apsw.Connection]:
     try:
         db = connect(path)
         try:

@@ -66,7 +66,7 @@ class SqliteStore:
             prepare(self._path)
             self._files = BodyFiles(folder)
             self._files.prepare()
-            prune_bodies(self._path, self._files, now)
+            prune_bodies(folder, self._files, now)
         except BaseException:
             self._lock.close()
             raise
