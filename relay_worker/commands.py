@@ -15,7 +15,7 @@ from pathlib import Path
 from relay_worker.errors import CannotServeError
 from relay_worker.serving import refuse_bad_certificate, refuse_plain_http
 from relay_worker.settings import NAMES, Settings, host_and_port
-from relay_worker.store import operator, tokens
+from relay_worker.store import accounts, operator
 from relay_worker.tokens import new_token
 
 ACCOUNT_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
@@ -52,7 +52,7 @@ def list_tokens(settings: Settings, account: str | None, *, as_json: bool) -> No
     """List tokens, including revoked ones."""
     _as_owner(settings.data_dir)
     with operator.opened(settings.data_dir) as db:
-        found = tokens.list_all(db, account)
+        found = accounts.list_all(db, account)
     for one in found:
         if as_json:
             _print({**one.public, "account": one.account})
@@ -65,7 +65,7 @@ def revoke_token(settings: Settings, token_id: str, now: int) -> None:
     """Revoke a token, effective with its next request."""
     _as_owner(settings.data_dir)
     with operator.opened(settings.data_dir) as db, db:
-        tokens.revoke(db, None, token_id, now)
+        accounts.revoke(db, None, token_id, now)
     sys.stderr.write(f"revoked {token_id}\n")
 
 

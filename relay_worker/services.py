@@ -11,7 +11,7 @@ from relay_worker.errors import RequestRefusedError
 from relay_worker.limits import Buckets, ChangeSignals, Counts, Slots, networks
 from relay_worker.metrics import Metrics
 from relay_worker.settings import Settings
-from relay_worker.store import tokens
+from relay_worker.store import accounts
 from relay_worker.store.sqlite import SqliteStore
 
 SWEEP_MS = 60_000
@@ -77,7 +77,7 @@ class Services:
         """Expire old data, and record when tokens were last used."""
         used, self.used = self.used, {}
         if used:
-            await self.store.write(lambda batch: tokens.touch(batch.db, used))
+            await self.store.write(lambda batch: accounts.touch(batch.db, used))
         for account, count in await self.store.sweep(self.now()):
             self.metrics.expired.inc(count)
             self.log.warning("blobs expired unread", extra={"fields": {"count": count}})

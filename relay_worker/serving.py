@@ -18,6 +18,7 @@ from prometheus_client import start_http_server
 
 from relay_worker import log
 from relay_worker.app import RelayApp
+from relay_worker.bounded_protocol import HEAD_SECONDS, BoundedProtocol
 from relay_worker.connections import ConnectionLimits, LimitedServer
 from relay_worker.errors import CannotServeError
 from relay_worker.limits import networks
@@ -25,7 +26,6 @@ from relay_worker.metrics import Metrics
 from relay_worker.services import SWEEP_MS, Services, wall_clock
 from relay_worker.settings import Settings, host_and_port, is_loopback
 from relay_worker.store.sqlite import SqliteStore
-from relay_worker.wire import HEAD_SECONDS, BoundedProtocol
 
 SHUTDOWN_SECONDS = 5
 KEEP_ALIVE_SECONDS = 75
@@ -173,7 +173,8 @@ def _connection_limits(settings: Settings, metrics: Metrics) -> ConnectionLimits
     """Return connection limits: in total by the granted open files, per address a quarter of that."""
     total = _file_limit() - 128
     each = settings.max_connections_per_address
-    if each and settings.is_proxy_unnamed:
+    if each and settings.behind_proxy and not settings.trusted_proxies:
+        # All clients seem to have one address: that of the proxy.
         LOG.warning("no limit for one address: name the proxy in CRYSTAL_RELAY_TRUSTED_PROXIES")
         each = 0
 

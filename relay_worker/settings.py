@@ -94,11 +94,6 @@ class Settings:
     unknown: tuple[str, ...] = field(default=(), compare=False)
 
     @property
-    def is_proxy_unnamed(self) -> bool:
-        """True if all clients seem to have one address: that of an unconfigured proxy."""
-        return self.behind_proxy and not self.trusted_proxies
-
-    @property
     def limits(self) -> Limits:
         """Limits enforced by the store."""
         return Limits(

@@ -15,8 +15,7 @@ from relay_worker.errors import RequestRefusedError
 from relay_worker.http.call import ID, RESEND, SECONDS, Call, Form, number
 from relay_worker.http.reply import NO_CONTENT, Reply, bytes_reply, json_reply, stored_reply
 from relay_worker.model import MAX_NUMBER, Mailbox, NewBody
-from relay_worker.store import blobs, mailboxes, objects
-from relay_worker.store import tokens as token_table
+from relay_worker.store import accounts, blobs, mailboxes, objects
 from relay_worker.store.files import StoredBody
 from relay_worker.tokens import hash_secret, is_secret_of, new_token, prefixes_of
 
@@ -159,14 +158,14 @@ async def make_token(call: Call) -> Reply:
     call.need("home")
     asked = await call.json(TokenRequest)
     new, text = new_token(call.account, asked.label, asked.scopes, relay.now(), relay.random)
-    await relay.store.write(lambda batch: token_table.add(batch.db, new, batch.limits))
+    await relay.store.write(lambda batch: accounts.add(batch.db, new, batch.limits))
     return json_reply({"id": new.id, "token": text, "label": new.label, "scopes": new.scopes}, 201)
 
 
 async def list_tokens(call: Call) -> Reply:
     """List the account's tokens, without the hashes of their secrets."""
     call.need("home")
-    found = await call.relay.store.read(token_table.list_all, call.account)
+    found = await call.relay.store.read(accounts.list_all, call.account)
     return json_reply({"tokens": [one.public for one in found]})
 
 
@@ -175,7 +174,7 @@ async def revoke_token(call: Call) -> Reply:
     token_id = call.path("token_id", TOKEN_ID)
     call.need("home")
     now = call.relay.now()
-    await call.relay.store.write(lambda batch: token_table.revoke(batch.db, call.account, token_id, now))
+    await call.relay.store.write(lambda batch: accounts.revoke(batch.db, call.account, token_id, now))
     return NO_CONTENT
 
 

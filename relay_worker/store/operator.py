@@ -11,7 +11,7 @@ import apsw
 
 from relay_worker.errors import CannotServeError
 from relay_worker.model import Limits, Token, Usage
-from relay_worker.store import tokens
+from relay_worker.store import accounts
 from relay_worker.store.database import connect, prepare
 from relay_worker.store.files import BodyFiles, sync_path
 
@@ -35,7 +35,7 @@ def prune_bodies(folder: Path, files: BodyFiles, now: int) -> None:
     with opened(folder) as db:
         files.sweep({name for (name,) in db.execute(_FILES)})
         with db:
-            tokens.raise_floors(db, now)
+            accounts.raise_floors(db, now)
 
 
 def add_token(folder: Path, token: Token, limits: Limits) -> None:
@@ -43,7 +43,7 @@ def add_token(folder: Path, token: Token, limits: Limits) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     prepare(folder / "relay.db")
     with opened(folder) as db, db:
-        tokens.add(db, token, limits)
+        accounts.add(db, token, limits)
 
 
 def back_up(folder: Path, target: Path) -> tuple[int, int]:

@@ -24,7 +24,7 @@ import apsw
 
 from relay_worker.errors import RequestRefusedError
 from relay_worker.model import Limits, NewBody, Token, Usage
-from relay_worker.store import blobs, mailboxes, tokens
+from relay_worker.store import accounts, blobs, mailboxes
 from relay_worker.store.database import connect, lock, prepare, refusal_of
 from relay_worker.store.files import BodyFiles, StoredBody
 from relay_worker.store.operator import prune_bodies, usage_of
@@ -108,7 +108,7 @@ class SqliteStore:
     def token(self, token_id: str) -> Token | None:
         """Find a token of any account, in the calling thread: some microseconds from the page cache."""
         try:
-            return tokens.find(self._db(), token_id)
+            return accounts.find(self._db(), token_id)
         except apsw.Error as error:
             raise refusal_of(error) from error
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from relay_worker.model import Limits, NewBody
-from relay_worker.store import blobs, tokens
+from relay_worker.store import accounts, blobs
 from relay_worker.store.sqlite import SqliteStore
 from relay_worker.tokens import new_token
 
@@ -44,7 +44,7 @@ class OpenStore:
 
     def token(self, *scopes: str, account: str = "default") -> str:
         token, text = new_token(account, "test", scopes, NOW, os.urandom)
-        self.run(self.store.write(lambda batch: tokens.add(batch.db, token, batch.limits)))
+        self.run(self.store.write(lambda batch: accounts.add(batch.db, token, batch.limits)))
         return text
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
