@@ -138,7 +138,7 @@ def serve(name, folder):
     """Serve with one of the stores until a signal comes; the port is the first line of standard output."""
     settings = settings_of(folder)
     kind = {"none": NoStore, "log": LogStore, "relay": SqliteStore}[name]
-    store = kind(folder, settings.limits, now=time.time_ns() // 1_000_000)
+    store = kind(folder, settings, now=time.time_ns() // 1_000_000)
     app = RelayApp(Services(settings, store))
     listener = serving._bind(settings)
     print(listener.getsockname()[1], flush=True)
@@ -157,7 +157,7 @@ def server(name, folder):
     """A running server: its port, its process and a token."""
     folder.mkdir(parents=True)
     made, text = new_token("default", "bench", ["home"], 1, os.urandom)
-    add_token(folder, made, settings_of(folder).limits)
+    add_token(folder, made)
     command = [sys.executable, __file__, "--serve", name, "--folder", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

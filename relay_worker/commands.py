@@ -40,7 +40,7 @@ def make_token(settings: Settings, asked: argparse.Namespace, now: int) -> None:
     if not asked.create:
         with operator.opened(settings.data_dir):
             pass  # or refused
-    operator.add_token(settings.data_dir, token, settings.limits)
+    operator.add_token(settings.data_dir, token)
     if asked.as_json:
         _print({"id": token.id, "token": text, "account": account, "label": token.label, "scopes": token.scopes})
     else:

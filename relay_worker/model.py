@@ -11,20 +11,6 @@ MAX_NUMBER = 2**53 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of one stream and one account."""
-
-    max_blobs: int = 10_000
-    max_streams: int = 4096
-    quota_bytes: int = 4 << 30
-    max_tokens: int = 1000
-    max_mailboxes: int = 8
-    max_mail: int = 16
-    ttl_ms: int = 30 * 86_400_000
-    mailbox_ms: int = 600_000
-
-
-@dataclass(frozen=True, slots=True)
 class Token:
     """Token as the relay stores it: never the secret, only its SHA-256."""
 

@@ -137,7 +137,7 @@ def serve(settings: Settings) -> None:
     for name in settings.unknown:
         LOG.warning("unknown setting", extra={"fields": {"name": name}})
     metrics = Metrics()
-    store = SqliteStore(settings.data_dir, settings.limits, now=wall_clock(), observe=metrics.observe_commit)
+    store = SqliteStore(settings.data_dir, settings, now=wall_clock(), observe=metrics.observe_commit)
     try:
         metrics.watch(store.usage, wall_clock)
         app = RelayApp(Services(settings, store, metrics=metrics))

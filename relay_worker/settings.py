@@ -17,7 +17,6 @@ import msgspec
 from relay_worker.crb1 import MAX_BLOB
 from relay_worker.errors import CannotServeError
 from relay_worker.limits import networks
-from relay_worker.model import Limits
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,7 +24,6 @@ else:
     import tomli as tomllib
 
 PREFIX = "CRYSTAL_RELAY_"
-DAY_MS = 86_400_000
 MAX_DAYS = 36_500
 # Variables of the client, which may run next to a relay.
 _OF_CLIENTS = (
@@ -92,16 +90,6 @@ class Settings:
     behind_proxy: bool = False
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
     unknown: tuple[str, ...] = field(default=(), compare=False)
-
-    @property
-    def limits(self) -> Limits:
-        """Limits enforced by the store."""
-        return Limits(
-            max_blobs=self.max_blobs,
-            max_streams=self.max_streams,
-            quota_bytes=self.quota_bytes,
-            ttl_ms=int(self.ttl_days * DAY_MS),
-        )
 
 
 def host_and_port(text: str, name: str) -> tuple[str, int]:

@@ -158,7 +158,7 @@ async def make_token(call: Call) -> Reply:
     call.need("home")
     asked = await call.json(TokenRequest)
     new, text = new_token(call.account, asked.label, asked.scopes, relay.now(), relay.random)
-    await relay.store.write(lambda batch: accounts.add(batch.db, new, batch.limits))
+    await relay.store.write(lambda batch: accounts.add(batch.db, new))
     return json_reply({"id": new.id, "token": text, "label": new.label, "scopes": new.scopes}, 201)
 
 

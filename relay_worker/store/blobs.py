@@ -29,7 +29,7 @@ def check_room(batch: Batch, new: NewBody, held: int) -> None:
     Raises:
         RequestRefusedError: ``account-full``, ``disk-full``.
     """
-    most = batch.limits.quota_bytes
+    most = batch.settings.quota_bytes
     if held + new.size > most:
         raise RequestRefusedError("account-full", f"the account may hold {most} bytes", retry_after=300)
     # Pages of deleted rows are reused before the database grows.
@@ -52,8 +52,8 @@ def put(batch: Batch, new: NewBody, stream: bytes, seq: int, tag: bytes) -> bool
         batch.drop(new.file)
         return False
     row, replaced, *_, replaced_file = stored or (None, 0, None)
-    if not stored and count >= batch.limits.max_blobs:
-        raise RequestRefusedError("stream-full", f"a stream may hold {batch.limits.max_blobs} blobs", retry_after=300)
+    if not stored and count >= batch.settings.max_blobs:
+        raise RequestRefusedError("stream-full", f"a stream may hold {batch.settings.max_blobs} blobs", retry_after=300)
     check_room(batch, new, held - replaced)
     if stream_id is None:
         stream_id = _new_stream(batch, account_id, stream)
@@ -93,7 +93,7 @@ def _is_duplicate(
 
 
 def _new_stream(batch: Batch, account: int, stream: bytes) -> int:
-    most = batch.limits.max_streams
+    most = batch.settings.max_streams
     if batch.db.execute("SELECT count(*) FROM streams WHERE account = ?", (account,)).get >= most:
         raise RequestRefusedError("too-many-streams", f"the account may have {most} streams")
     batch.db.execute("INSERT INTO streams (account, stream) VALUES (?, ?)", (account, stream))

@@ -11,6 +11,12 @@ from relay_worker.model import Mailbox
 from relay_worker.store.database import one
 from relay_worker.store.writer import Batch
 
+MAX_MAILBOXES = 8
+"""Maximum open mailboxes of an account."""
+MAX_MAIL = 16
+"""Maximum messages of a side."""
+MAILBOX_MS = 600_000
+
 
 def gone(nameplate: int) -> RequestRefusedError:
     """Return the refusal for a mailbox that is closed, expired, or was never opened."""
@@ -19,18 +25,18 @@ def gone(nameplate: int) -> RequestRefusedError:
 
 def open_one(batch: Batch, account: str, candidates: Sequence[int], now: int) -> Mailbox:
     """Open a mailbox under the first candidate that is free."""
-    db, limits = batch.db, batch.limits
+    db = batch.db
     (account_id,) = one(db, "SELECT id FROM accounts WHERE name = ?", account) or (0,)
     sql = "SELECT count(*), min(expires_at) FROM mailboxes WHERE account = ? AND expires_at > ?"
     count, first = one(db, sql, account_id, now) or (0, None)
-    if count >= limits.max_mailboxes:
+    if count >= MAX_MAILBOXES:
         wait = max(1, -(-(first - now) // 1000))
         raise RequestRefusedError("too-many-mailboxes", f"the account has {count} mailboxes open", retry_after=wait)
     for nameplate in candidates:
         taken = one(db, "SELECT expires_at FROM mailboxes WHERE nameplate = ?", nameplate)
         if taken is None or taken[0] <= now:
             db.execute("DELETE FROM mailboxes WHERE nameplate = ?", (nameplate,))
-            expires_at = now + limits.mailbox_ms
+            expires_at = now + MAILBOX_MS
             db.execute(
                 "INSERT INTO mailboxes (nameplate, account, expires_at) VALUES (?, ?, ?)",
                 (nameplate, account_id, expires_at),
@@ -73,8 +79,8 @@ def put_mail(batch: Batch, nameplate: int, side: str, phase: str, body: bytes, n
             raise RequestRefusedError("mail-conflict", "another message is there already")
         return False
     count = db.execute("SELECT count(*) FROM mail WHERE nameplate = ? AND side = ?", (nameplate, side)).get
-    if count >= batch.limits.max_mail:
-        raise RequestRefusedError("mailbox-full", f"a side writes at most {batch.limits.max_mail} messages")
+    if count >= MAX_MAIL:
+        raise RequestRefusedError("mailbox-full", f"a side writes at most {MAX_MAIL} messages")
     db.execute("INSERT INTO mail (nameplate, side, phase, body) VALUES (?, ?, ?, ?)", (nameplate, side, phase, body))
     return True
 

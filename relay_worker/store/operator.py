@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 
 from relay_worker.errors import CannotServeError
-from relay_worker.model import Limits, Token, Usage
+from relay_worker.model import Token, Usage
 from relay_worker.store import accounts
 from relay_worker.store.database import connect, prepare
 from relay_worker.store.files import BodyFiles, sync_path
@@ -38,12 +38,12 @@ def prune_bodies(folder: Path, files: BodyFiles, now: int) -> None:
             accounts.raise_floors(db, now)
 
 
-def add_token(folder: Path, token: Token, limits: Limits) -> None:
+def add_token(folder: Path, token: Token) -> None:
     """Store a new token; creates the data directory if missing."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     prepare(folder / "relay.db")
     with opened(folder) as db, db:
-        accounts.add(db, token, limits)
+        accounts.add(db, token)
 
 
 def back_up(folder: Path, target: Path) -> tuple[int, int]:

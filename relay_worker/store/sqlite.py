@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 import apsw
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.model import Limits, NewBody, Token, Usage
+from relay_worker.model import NewBody, Token, Usage
+from relay_worker.settings import Settings
 from relay_worker.store import accounts, blobs, mailboxes
 from relay_worker.store.database import connect, lock, prepare, refusal_of
 from relay_worker.store.files import BodyFiles, StoredBody
@@ -32,6 +33,7 @@ from relay_worker.store.writer import Writer
 
 T = TypeVar("T")
 READERS = 4
+DAY_MS = 86_400_000
 INLINE_BYTES = 128 << 10
 """Bodies up to this size are kept in the database; larger ones in files."""
 
@@ -47,7 +49,7 @@ class SqliteStore:
 
     Args:
         folder: The data directory; created if missing, and locked: one server per directory.
-        limits: The limits of streams and accounts.
+        settings: The limits of streams and accounts.
         now: Returns the time, for the change counters.
         observe: Called for every commit with the number of requests in it, and seconds.
 
@@ -56,10 +58,10 @@ class SqliteStore:
     """
 
     def __init__(
-        self, folder: Path, limits: Limits, *, now: int, observe: Callable[[int, float], None] = _unobserved
+        self, folder: Path, settings: Settings, *, now: int, observe: Callable[[int, float], None] = _unobserved
     ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.limits = limits
+        self._ttl_ms = int(settings.ttl_days * DAY_MS)
         self._path = folder / "relay.db"
         self._lock = lock(folder)
         try:
@@ -74,7 +76,7 @@ class SqliteStore:
         self._connections: list[apsw.Connection] = []
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="relay-reader")
         self._savers = ThreadPoolExecutor(thread_name_prefix="relay-saver")
-        self._writer = Writer(connect(self._path), limits, self._files, observe)
+        self._writer = Writer(connect(self._path), settings, self._files, observe)
 
     async def read(self, question: Callable[..., T], *values: Any) -> T:
         """Return ``question(db, *values)``, asked in another thread."""
@@ -119,7 +121,7 @@ class SqliteStore:
 
     async def sweep(self, now: int) -> Sequence[tuple[str, int]]:
         """Expire unread blobs and mailboxes, and delete old tombstones. Return (account, blobs expired)."""
-        before = now - self.limits.ttl_ms
+        before = now - self._ttl_ms
         total: Counter[str] = Counter()
         while True:
             expired = await self.write(blobs.expire, before, now)

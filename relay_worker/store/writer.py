@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 import apsw
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.model import Limits
+from relay_worker.settings import Settings
 from relay_worker.store.database import refusal_of
 from relay_worker.store.files import BodyFiles
 
@@ -33,13 +33,13 @@ class Batch:
 
     Attributes:
         db: The connection. A job may raise ``RequestRefusedError`` only before it writes.
-        limits: The limits of streams and accounts.
+        settings: The limits of streams and accounts.
         files: The body files.
         unused: Names of body files to be deleted after the COMMIT.
     """
 
     db: apsw.Connection
-    limits: Limits
+    settings: Settings
     files: BodyFiles
     unused: list[str] = field(default_factory=list)
 
@@ -56,15 +56,15 @@ class Writer:
 
     Args:
         db: The connection, used only by the thread from here on.
-        limits: The limits of streams and accounts.
+        settings: The limits of streams and accounts.
         files: The body files.
         observe: Called for every commit with the number of jobs, and the seconds from BEGIN to the end of COMMIT.
     """
 
     def __init__(
-        self, db: apsw.Connection, limits: Limits, files: BodyFiles, observe: Callable[[int, float], None]
+        self, db: apsw.Connection, settings: Settings, files: BodyFiles, observe: Callable[[int, float], None]
     ) -> None:
-        self._db, self._limits, self._files = db, limits, files
+        self._db, self._settings, self._files = db, settings, files
         self._observe = observe
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._closing = threading.Lock()
@@ -135,7 +135,7 @@ class Writer:
         If it raises, everything was rolled back.
         """
         began = time.perf_counter()
-        batch, results = Batch(self._db, self._limits, self._files), []
+        batch, results = Batch(self._db, self._settings, self._files), []
         self._db.execute("BEGIN IMMEDIATE")
         try:
             for job, _ in jobs:

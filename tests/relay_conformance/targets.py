@@ -263,7 +263,7 @@ def new_stream(prefix: bytes | None = None) -> bytes:
 def add_account(folder: Path, account: str) -> str:
     """A home token of an account, as the operator's command makes it."""
     token, text = new_token(account, "home", ["home"], NOW, secrets.token_bytes)
-    add_token(folder, token, Settings().limits)
+    add_token(folder, token)
     return text
 
 
@@ -274,7 +274,7 @@ def in_process(folder: Path, *, ticking: bool = True, **changed: Any) -> Iterato
     settings = Settings(data_dir=folder, metrics_listen="", **changed)
     clock = [NOW]
     timing: dict[str, Callable[[], Any]] = {} if ticking else {"now": lambda: clock[0]}
-    store = SqliteStore(folder, settings.limits, now=NOW)
+    store = SqliteStore(folder, settings, now=NOW)
     try:
         with AsgiBridge(RelayApp(Services(settings, store, **timing))) as bridge:
             target = Target("app", "http://testserver", *tokens, bridge.transport(), bridge, clock)

@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.model import Limits
+from relay_worker.settings import Settings
 from relay_worker.store import database, files
 from tests.support.relay_server import DAY, NOW, STREAM, OpenStore, sealed
 
@@ -136,7 +136,7 @@ def test_tombstones_are_forgotten_after_the_same_time(opened):
 
 
 def test_limits_refuse_before_anything_is_changed(tmp_path):
-    limits = Limits(max_blobs=2, max_streams=2, quota_bytes=LARGE + 1000)
+    limits = Settings(max_blobs=2, max_streams=2, quota_bytes=LARGE + 1000)
     with OpenStore(tmp_path / "r", limits) as opened:
         opened.put(sealed(1), 1)
         opened.put(sealed(2), 2)

@@ -10,7 +10,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from relay_worker.model import Limits, NewBody
+from relay_worker.model import NewBody
+from relay_worker.settings import Settings
 from relay_worker.store import accounts, blobs
 from relay_worker.store.sqlite import SqliteStore
 from relay_worker.tokens import new_token
@@ -30,10 +31,12 @@ def sealed(seq: int, size: int = 300, *, stream: bytes = STREAM, tag: bytes = b"
 class OpenStore:
     """A store with one account, driven from ordinary code."""
 
-    def __init__(self, folder: Path, limits: Limits | None = None, now: int = NOW) -> None:
+    def __init__(self, folder: Path, limits: Settings | None = None, now: int = NOW) -> None:
         self.folder = folder
         self.batches: list[int] = []
-        self.store = SqliteStore(folder, limits or Limits(), now=now, observe=lambda jobs, _: self.batches.append(jobs))
+        self.store = SqliteStore(
+            folder, limits or Settings(), now=now, observe=lambda jobs, _: self.batches.append(jobs)
+        )
         self.text = self.token("home")
 
     def __enter__(self) -> OpenStore:
@@ -44,7 +47,7 @@ class OpenStore:
 
     def token(self, *scopes: str, account: str = "default") -> str:
         token, text = new_token(account, "test", scopes, NOW, os.urandom)
-        self.run(self.store.write(lambda batch: accounts.add(batch.db, token, batch.limits)))
+        self.run(self.store.write(lambda batch: accounts.add(batch.db, token)))
         return text
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:

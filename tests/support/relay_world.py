@@ -79,7 +79,7 @@ class RelaySite:
         self.start()
 
     def start(self) -> None:
-        self.store = SqliteStore(self.folder, self.settings.limits, now=self.now)
+        self.store = SqliteStore(self.folder, self.settings, now=self.now)
         self.bridge = AsgiBridge(RelayApp(Services(self.settings, self.store, now=lambda: self.now))).start()
 
     def stop(self) -> None:
@@ -95,7 +95,7 @@ class RelaySite:
         shutil.rmtree(self.folder)
         self.start()
         for token in self.tokens.values():
-            add_token(self.folder, token, self.settings.limits)
+            add_token(self.folder, token)
 
     def keep(self, copy: Path) -> None:
         """Copy the disk."""
@@ -112,7 +112,7 @@ class RelaySite:
         self.start()
         for token in self.tokens.values():
             with contextlib.suppress(Exception):
-                add_token(self.folder, token, self.settings.limits)
+                add_token(self.folder, token)
 
     def expire(self) -> None:
         """Delete what has waited too long."""
@@ -130,7 +130,7 @@ class RelaySite:
 
     def token(self, label: str, *scopes: str) -> str:
         token, text = new_token("default", label, scopes, self.now, os.urandom)
-        add_token(self.folder, token, self.settings.limits)
+        add_token(self.folder, token)
         self.tokens[label] = token
         return text
 
