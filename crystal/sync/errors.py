@@ -12,7 +12,7 @@ MAX_RETRY = 3600
 """Maximum seconds for a requested pause; a longer one is cut to this."""
 
 
-class RelayAnswerError(CrystalError):
+class _RelayAnswerError(CrystalError):
     """A request to the relay failed.
 
     Attributes:
@@ -26,7 +26,7 @@ class RelayAnswerError(CrystalError):
         self.code = code
 
 
-class RelayUnavailableError(RelayAnswerError, UnavailableError):
+class RelayUnavailableError(_RelayAnswerError, UnavailableError):
     """The relay did not answer, or asked to try later."""
 
 
@@ -41,33 +41,33 @@ class RelayUntrustedError(RelayUnavailableError):
     """The relay's certificate was not accepted. Nothing was sent."""
 
 
-class RelayFullError(RelayAnswerError, UnavailableError):
+class RelayFullError(_RelayAnswerError, UnavailableError):
     """The account, the stream or the relay's disk is full until something is acknowledged or deleted."""
 
 
-class RelayDeniedError(RelayAnswerError, DeniedError):
+class RelayDeniedError(_RelayAnswerError, DeniedError):
     """The token is unknown, revoked or lacks the permission, or the request is invalid."""
 
 
-class StreamConflictError(RelayAnswerError, DeniedError):
+class StreamConflictError(_RelayAnswerError, DeniedError):
     """Another blob has this number in this stream: the sender was cloned or restored from a backup."""
 
 
-class ObjectConflictError(RelayAnswerError, DeniedError):
+class ObjectConflictError(_RelayAnswerError, DeniedError):
     """Different bytes are stored under this id: an object is written once."""
 
 
-class MailboxTakenError(RelayAnswerError, DeniedError):
+class MailboxTakenError(_RelayAnswerError, DeniedError):
     """Somebody else has claimed this pairing, or has written this message."""
 
 
-class BlobTooLargeError(RelayAnswerError, DeniedError):
+class BlobTooLargeError(_RelayAnswerError, DeniedError):
     """The data is larger than the relay, or the format, allows."""
 
 
-class VersionRefusedError(RelayAnswerError, DeniedError):
+class VersionRefusedError(_RelayAnswerError, DeniedError):
     """The relay uses another version of the protocol."""
 
 
-class NotAtRelayError(RelayAnswerError):
+class NotAtRelayError(_RelayAnswerError):
     """The relay does not have it: never stored, deleted after its acknowledgement, or lost."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 
 from crystal.errors import CrystalError
@@ -22,7 +22,6 @@ from crystal.sync.errors import (
     MailboxTakenError,
     NotAtRelayError,
     ObjectConflictError,
-    RelayAnswerError,
     RelayDeniedError,
     RelayFullError,
     RelayProtocolError,
@@ -38,7 +37,7 @@ _CODE = re.compile(r"[a-z][a-z0-9_-]{0,63}", re.ASCII)
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):", re.ASCII)
 _VERSION = re.compile(r"([0-9]{1,6})(?:\.[0-9]{1,6})?", re.ASCII)
 
-_Meaning = tuple[type[RelayAnswerError], str, str | None]
+_Meaning = tuple[Callable[..., CrystalError], str, str | None]
 
 _AT_HOME = "at home: crystal init --role home --relay URL"
 _TRY_AGAIN: _Meaning = (RelayUnavailableError, "", "crystal tries again")
