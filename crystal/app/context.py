@@ -98,6 +98,12 @@ class Machine:
         """Return the store of the mirror, None if there is none that can be read."""
         return None if self.mirror is None else self.mirror.store
 
+    @property
+    def stores(self) -> list[Store]:
+        """Return this machine's own store, and the mirror's if there is one that can be read."""
+        mirror = self.mirror_store
+        return [self.store] if mirror is None else [self.store, mirror]
+
     def now(self) -> int:
         """Return the current time, ms since the epoch, UTC."""
         return now_ms()

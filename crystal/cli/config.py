@@ -6,17 +6,20 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from crystal.cli.capture import count_words
-
-if TYPE_CHECKING:
-    from crystal.config.table import Config
+from crystal.app.context import default_paths, open_reader, this_home
+from crystal.cli.options import AsJson
+from crystal.cli.render import count_words
+from crystal.config.kinds import shown
+from crystal.config.load import load_config
+from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
+from crystal.config.table import SETTINGS, Config, setting_for, unknown_variables
+from crystal.errors import CrystalError, NotConfiguredError, UsageError
 
 Key = Annotated[str, typer.Argument(help="A setting, such as search.limit.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 commands = typer.Typer(help="Show and change settings.", invoke_without_command=True)
 
@@ -35,9 +38,6 @@ def config(context: typer.Context, *, as_json: AsJson = False) -> None:
 @commands.command("list")
 def show(context: typer.Context, *, as_json: AsJson = False) -> None:
     """Show every setting, its value and where that came from (the same as `crystal config`)."""
-    from crystal.app.context import this_home
-    from crystal.config.load import load_config
-
     found = load_config(os.environ, this_home())
     keys, notes = _keys(found, os.environ)
     if as_json or context.obj:
@@ -51,10 +51,6 @@ def show(context: typer.Context, *, as_json: AsJson = False) -> None:
 @commands.command("get")
 def get(context: typer.Context, key: Key, *, as_json: AsJson = False) -> None:
     """Print only the value of one setting; a list as one item per line."""
-    from crystal.app.context import this_home
-    from crystal.config.kinds import shown
-    from crystal.config.load import load_config
-
     value, source = _lookup(load_config(os.environ, this_home()), key)
     if as_json or context.obj:
         _print_json({"schema": 1, "key": key, "value": _plain(value), "source": source})
@@ -71,12 +67,8 @@ def set_(
     values: Annotated[list[str], typer.Argument(metavar="VALUE...", help="The value; for a list, its items.")],
 ) -> None:
     """Write one setting into the settings file. Comments and layout of the file stay."""
-    from crystal.app.context import default_paths
     from crystal.app.session_context import settings_changed
     from crystal.config.edit import set_value
-    from crystal.config.kinds import shown
-    from crystal.config.table import setting_for
-    from crystal.errors import UsageError
 
     setting = setting_for(key)
     if len(values) > 1 and not setting.kind.is_list:
@@ -93,9 +85,7 @@ def set_(
 
 def _say_what_goes(days: int) -> None:
     """Say what a retention will forget, and how to look at it or take it back."""
-    from crystal.app.context import open_reader
     from crystal.app.retention import preview_retention
-    from crystal.errors import NotConfiguredError
 
     try:
         with open_reader() as machine:
@@ -115,7 +105,6 @@ def _say_what_goes(days: int) -> None:
 @commands.command("unset")
 def unset(key: Key) -> None:
     """Remove one setting from the settings file; its default applies again."""
-    from crystal.app.context import default_paths
     from crystal.app.session_context import settings_changed
     from crystal.config.edit import unset_value
 
@@ -130,8 +119,6 @@ def unset(key: Key) -> None:
 @commands.command("path")
 def path() -> None:
     """Print where the settings file is, or would be."""
-    from crystal.app.context import default_paths
-
     print(default_paths().config_file)
 
 
@@ -158,10 +145,7 @@ def _lookup(config: Config, key: str) -> tuple[Any, str]:
 
 def _keys(config: Config, env: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[str]]:
     """Return what is known of each provider's API key, and notes for the user."""
-    from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
-    from crystal.config.table import unknown_variables
     from crystal.credentials.api_keys import find_written_key, key_for
-    from crystal.errors import CrystalError
 
     notes = [f"{name} is not a crystal variable; did you mean {near}?" for name, near in unknown_variables(env)]
     notes += _ignored_in_env_file(config)
@@ -184,9 +168,7 @@ def _keys(config: Config, env: Mapping[str, str]) -> tuple[list[dict[str, Any]],
 
 
 def _ignored_in_env_file(config: Config) -> list[str]:
-    from crystal.config.table import SETTINGS
     from crystal.credentials.api_keys import read_env_file
-    from crystal.errors import CrystalError
 
     path = config.places.data_dir / ".env"
     try:
@@ -198,8 +180,6 @@ def _ignored_in_env_file(config: Config) -> list[str]:
 
 
 def _listing(config: Config, keys: list[dict[str, Any]], notes: list[str]) -> dict[str, Any]:
-    from crystal.config.table import SETTINGS
-
     settings = [{"key": key, "value": _plain(config.value(key)), "source": config.origin(key)} for key in SETTINGS]
     places = {name: {"value": value, "source": source} for name, (value, source) in _places(config).items()}
     return {
@@ -215,9 +195,6 @@ def _listing(config: Config, keys: list[dict[str, Any]], notes: list[str]) -> di
 
 def _print_table(config: Config, keys: list[dict[str, Any]]) -> None:
     """Print rows aligned and coloured on a terminal; elsewhere one line each, its three fields separated by tabs."""
-    from crystal.config.kinds import shown
-    from crystal.config.table import SETTINGS
-
     file = f"file {config.places.config_file}"
     places = [(name, value, source) for name, (value, source) in _places(config).items()]
     settings = [(key, shown(config.value(key)), config.origin(key)) for key in SETTINGS]
@@ -230,8 +207,6 @@ def _print_table(config: Config, keys: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
-
-    from crystal.app.context import this_home
 
     home = f"{this_home()}{os.sep}"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -259,8 +234,6 @@ def _key_row(key: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def _plain(value: Any) -> Any:
     """Return a value for JSON, without the user and password of an address."""
-    from crystal.config.kinds import shown
-
     if isinstance(value, tuple):
         return [shown(item) for item in value]
     return shown(value) if isinstance(value, str) else value

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crystal.cli.capture import count_words
 from crystal.cli.confirm import confirm
-from crystal.cli.relay_status import json_row
-from crystal.cli.render import cells, note, one_line, padded, say
+from crystal.cli.json_output import json_row
+from crystal.cli.render import cells, count_words, note, one_line, padded, say
 
 if TYPE_CHECKING:
     from crystal.app.sync.devices import DeviceStatus

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crystal.cli import relay_pairing, relay_status
-from crystal.cli.capture import count_words, size_words
 from crystal.cli.confirm import confirm
-from crystal.cli.render import note, one_line, say
+from crystal.cli.render import count_words, note, one_line, say, size_words
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine

@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
-from crystal.cli.capture import count_words, size_words
-from crystal.cli.render import one_line, say
-
-if TYPE_CHECKING:
-    from crystal.app.sync.devices import RelayState, StreamStatus
-    from crystal.app.sync.quarantine import QuarantineList
-    from crystal.store.sync.quarantine import RefusalCount
-    from crystal.store.sync.relay_peers import Peer
+from crystal.app.context import open_reader
+from crystal.app.sync.devices import RelayState, StreamStatus, relay_state
+from crystal.app.sync.names import short_ids
+from crystal.app.sync.quarantine import QuarantineList
+from crystal.cli.json_output import json_row, print_json
+from crystal.cli.options import AsJson
+from crystal.cli.render import count_words, one_line, say, size_words
+from crystal.store.sync.quarantine import RefusalCount
+from crystal.store.sync.relay_peers import Peer
+from crystal.timewords.parse import ago, iso
 
 WAITS, REFUSED, DAMAGED = 1, 5, 6
 MAX_UNPROVEN_SHOWN = 3
 _KEPT = ("stream", "seq", "code", "detail", "times")
-_TIMES = ("at", "since", "retry_at", "heard_at", "paired_at", "revoked_at", "forked_at", "first_at", "last_at")
 _SEEN = {"first": "first_at", "last": "last_at"}
 
 
-def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+def status(as_json: AsJson = False) -> None:
     """Show the relay's state: what arrived, what waits, what is missing, what was refused.
 
     Exit code 0: everything is where it belongs. 1: something waits. 4: the relay does not answer. 5 or 6: something
     was refused or is damaged, or the relay loses what it confirmed, and somebody has to look.
     """
-    from crystal.app.context import open_reader
-    from crystal.app.sync.devices import relay_state
-    from crystal.timewords.parse import ago
-
     with open_reader() as machine:
         state = relay_state(machine)
         now = machine.now()
     code = code_of(state)
     if as_json:
-        print(json.dumps({"schema": 1, "ok": code == 0, **_json(state)}, default=bytes.hex))
+        print_json({"ok": code == 0, **_json(state)})
     else:
         for name, words in _lines(state, lambda ms: "never" if ms is None else ago(ms, now)):
             say(f"{name:<10} {one_line(words)}")
@@ -75,24 +71,7 @@ def _home_name(home: Peer) -> str:
     return str(home.told.get("home") or home.name)
 
 
-def json_row(one: object, *names: str, **renamed: str) -> dict[str, Any]:
-    """Return attributes of a value for JSON, times as text.
-
-    Args:
-        one: The value.
-        names: Attributes that are called the same in JSON.
-        renamed: Attributes that are not, by their name in JSON.
-    """
-    from crystal.timewords.parse import iso
-
-    attributes = {**dict(zip(names, names, strict=True)), **renamed}
-    values = {name: getattr(one, attribute) for name, attribute in attributes.items()}
-    return {name: iso(value) if attributes[name] in _TIMES else value for name, value in values.items()}
-
-
 def _json(state: RelayState) -> dict[str, Any]:
-    from crystal.timewords.parse import iso
-
     home, outbox, refused = None, None, state.refused
     if state.home is not None:
         home = {"name": _home_name(state.home), **json_row(state.home, "generation", last_heard="heard_at")}
@@ -136,8 +115,6 @@ def _stream_json(one: StreamStatus) -> dict[str, Any]:
 
 
 def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
-    from crystal.app.sync.names import short_ids
-
     lines = [("role", state.role)]
     if state.url is not None:
         answers = {True: "answers", False: "does not answer", None: "was not asked"}[state.reachable]

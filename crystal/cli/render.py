@@ -179,6 +179,21 @@ def shown_branch(branch: str | None) -> str | None:
     return None if branch in ("main", "master", "HEAD", "") else branch
 
 
+def size_words(size: int) -> str:
+    """Return a number of bytes for people: ``1.4 MB``."""
+    amount = float(size)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return ""
+
+
+def count_words(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 session``, ``2 sessions``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 # --------------------------------------------------------------------------------------------------------- snippets
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crystal.cli.capture import count_words, size_words
+from crystal.cli.render import count_words, size_words
 from crystal.install.clients.table import NAMES
 
 if TYPE_CHECKING:
@@ -332,8 +332,7 @@ def _say_what_is_asked(plan: SetupPlan) -> None:
 
 
 def _import(machine: Machine, past: list[Past], *, wait: bool) -> None:
-    from crystal.cli.capture import imported_words
-    from crystal.cli.following import enrich_here, follow_up, import_with_bar
+    from crystal.cli.capture import enrich_here, follow_up, import_with_bar, imported_words
 
     typer.echo(f"      {imported_words(import_with_bar(machine, past))}")
     for problem in enrich_here(machine) if wait else follow_up(machine):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crystal.cli.capture import count_words, progress_bar, size_words
-from crystal.cli.render import look_of, say_item
+from crystal.cli.progress import progress_bar
+from crystal.cli.render import count_words, look_of, say_item, size_words
 
 if TYPE_CHECKING:
     from crystal.app.integrity import Mended
