@@ -40,7 +40,7 @@ def main() -> None:
     except CrystalError as error:
         _stop(places, error)
     except Exception:
-        from crystal.app.damage import damage_here
+        from crystal.app.context import damage_here
 
         found = damage_here()  # whatever came of it, a damaged database is the cause
         if found is None:

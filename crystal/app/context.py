@@ -19,7 +19,7 @@ from crystal.config.paths import MEMORY_RECORD, Places, make_private_dir, resolv
 from crystal.config.providers import needs_key, runs_here
 from crystal.config.table import Config
 from crystal.embedding import Embedder, make_embedder
-from crystal.errors import CrystalError, ForeignStoreError, NotConfiguredError
+from crystal.errors import CrystalError, ForeignStoreError, NotConfiguredError, StoreDamagedError
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
 from crystal.store.migrate import refuse_foreign
@@ -285,3 +285,17 @@ def open_reader(overrides: Mapping[str, object] | None = None) -> Iterator[Machi
     refuse_lost(config.places)
     with Store.open_existing(config.places.db) as store, open_mirror(config.places, config.role) as mirror:
         yield Machine(config, store, mirror)
+
+
+def damage_here() -> CrystalError | None:
+    """Return what is wrong with this machine's database, or None. Called to explain another error."""
+    from crystal.store.health.checks import damage  # noqa: PLC0415 - after an error alone
+
+    places = default_paths()
+    try:
+        found = damage(places.db) if places.db.exists() else None
+    except CrystalError as error:
+        return error
+    if found is None:
+        return None
+    return StoreDamagedError(f"{places.db} is damaged: {found}", hint="run: crystal verify --repair")

@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 from crystal.app import status
 from crystal.app.capture_state import capture_state
-from crystal.app.context import Machine
-from crystal.app.damage import damage_here
+from crystal.app.context import Machine, damage_here
 from crystal.app.mirror import open_mirror
 from crystal.app.open_store import links_to
 from crystal.capture.drain import REFUSED

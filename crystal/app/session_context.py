@@ -45,13 +45,13 @@ def _is_notice_old(machine: Machine) -> bool:
 def _refresh(machine: Machine) -> None:
     data_dir = machine.places.data_dir
     if any(data_dir.glob("told/*")):
-        from crystal.app.session_context_ready import note_told  # noqa: PLC0415 - 60 ms; telling is off by default
+        from crystal.app.session_context_content import note_told  # noqa: PLC0415 - 60 ms; telling is off by default
 
         note_told(machine)
     _mark_privacy(machine)
     if not machine.config.context_enabled and not (data_dir / "context").exists():
         return
-    from crystal.app.session_context_ready import make_ready  # noqa: PLC0415 - the same
+    from crystal.app.session_context_content import make_ready  # noqa: PLC0415 - the same
 
     make_ready(machine)
 

@@ -223,7 +223,7 @@ def _explained(error: Exception) -> CrystalError | None:
         from crystal.config.paths import refused
 
         return refused(error, Path(os.fsdecode(error.filename)))
-    from crystal.app.damage import damage_here
+    from crystal.app.context import damage_here
 
     return damage_here()
 

@@ -10,7 +10,7 @@ import typer
 
 from crystal.app.context import open_reader
 from crystal.app.mirror import mirror_notes
-from crystal.app.session_context_preview import Preview, preview, told_log
+from crystal.app.session_context_content import Preview, preview, told_log
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.options import AsJson, whole_number

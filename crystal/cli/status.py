@@ -13,7 +13,6 @@ import typer
 
 from crystal.app.capture_state import capture_state
 from crystal.app.context import now_ms, open_machine, open_reader, this_config
-from crystal.app.disk_usage import PARTS
 from crystal.capture.state import CaptureState, Condition, describe
 from crystal.cli.json_output import TIMES, iso_times, print_json
 from crystal.cli.options import AsJson
@@ -32,7 +31,7 @@ def status(as_json: AsJson = False) -> None:
 
     Exit code 0: capturing, or paused by you. 1: NOT capturing.
     """
-    from crystal.app.damage import damage_here
+    from crystal.app.context import damage_here
     from crystal.app.status import gather
 
     state, now = capture_state(this_config()), now_ms()
@@ -124,7 +123,8 @@ def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tupl
 
 def _sizes(sizes: dict[str, int]) -> list[tuple[str, str]]:
     whole, plain = size_words(sizes["whole"]), size_words(sizes["archived_plain"])
-    parts = [f"{name} {size_words(sizes[name])}" for name in PARTS if sizes[name]]
+    sums = ("whole", "archived_plain")
+    parts = [f"{name} {size_words(size)}" for name, size in sizes.items() if size and name not in sums]
     return [("size", f"{whole} on disk for {plain} of transcripts"), ("", ", ".join(parts))]
 
 
