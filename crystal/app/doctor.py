@@ -93,8 +93,8 @@ def _told(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
     except OSError as error:
         told = refused(error, Path(os.fsdecode(error.filename or "?")))
         yield Check(name, "failure", told.message, told.hint)
-    except Exception:
-        found = damage_here()  # a damaged database is the cause, whatever the error was
+    except Exception:  # a damaged database explains any error; else it is raised again
+        found = damage_here()
         if found is None:
             raise
         yield Check(name, "failure", found.message, found.hint)
@@ -243,10 +243,10 @@ def _memory(machine: Machine, *, deep: bool) -> Iterator[Check]:
     yield from relay
     known = {check.name for check in relay if check.verdict != "ok"}
     for problem in found["problems"]:
-        if problem["room"] in known:
+        if problem["part"] in known:
             continue  # the same, seen just now
-        fix = LEAVE_REFUSED if problem["room"] == REFUSED else "crystal sync"
-        yield Check(problem["room"], "warning", problem["message"], fix)
+        fix = LEAVE_REFUSED if problem["part"] == REFUSED else "crystal sync"
+        yield Check(problem["part"], "warning", problem["message"], fix)
 
 
 def _index(store: Store, name: str) -> Check:

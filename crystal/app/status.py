@@ -91,7 +91,7 @@ def gather_health(machine: Machine, state: CaptureState | None = None) -> dict[s
         "hook": _latency(hooks.latencies(store)),
         "redactions": privacy.redaction_counts(store),
         "problems": [
-            {"room": one.room, "message": one.message, "since": one.since, "at": one.at, "tries": one.tries}
+            {"part": one.room, "message": one.message, "since": one.since, "at": one.at, "tries": one.tries}
             for one in problems.list_problems(store)
         ],
     }

@@ -206,7 +206,7 @@ def _hint_for(text: str, context: Any) -> str:
     path = str(getattr(context, "command_path", "crystal"))
     unknown = re.match(r"No such command '(.*)'", text, re.DOTALL)
     names = list(getattr(getattr(context, "command", None), "list_commands", lambda _: [])(context))
-    near = difflib.get_close_matches(unknown[1].lower(), names, n=1, cutoff=0.5) if unknown else []
+    near = difflib.get_close_matches(unknown[1].lower(), names, n=1) if unknown else []
     if near:
         return f"did you mean: {path} {near[0]}"
     if unknown and path == "crystal" and " " in unknown[1].strip():

@@ -12,7 +12,8 @@ import typer
 
 from crystal.app.context import default_paths, open_reader, this_home
 from crystal.cli.options import AsJson
-from crystal.cli.render import count_words
+from crystal.cli.render import count_words, note
+from crystal.config.file import read_file
 from crystal.config.kinds import shown
 from crystal.config.load import load_config
 from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
@@ -44,8 +45,7 @@ def show(context: typer.Context, *, as_json: AsJson = False) -> None:
         _print_json(_listing(found, keys, notes))
         return
     _print_table(found, keys)
-    for note in notes:
-        print(f"crystal: note: {note}", file=sys.stderr)
+    note(*notes)
 
 
 @commands.command("get")
@@ -73,14 +73,20 @@ def set_(
     setting = setting_for(key)
     if len(values) > 1 and not setting.kind.is_list:
         raise UsageError(f"{key} takes one value, {len(values)} were given", hint="put quotes around it")
-    value = set_value(default_paths().config_file, key, values if len(values) > 1 else values[0])
+    path = default_paths().config_file
+    table, _, name = key.rpartition(".")
+    before = read_file(path).get(table, {}).get(name) if setting.kind.is_list else None
+    value = set_value(path, key, values if len(values) > 1 else values[0])
     print(f"{key} = {shown(value)}")
+    gone = [one for one in before if one not in value] if isinstance(before, list) else []
+    if gone:
+        note(f"no longer in the list: {shown(gone)}")
     settings_changed()
     if key == "retention.days" and isinstance(value, int) and value:
         _say_what_goes(value)
     for alias in setting.variables:
         if os.environ.get(alias.variable, "").strip() and alias.when is None:
-            print(f"crystal: note: {alias.variable} is set and wins over the file", file=sys.stderr)
+            note(f"{alias.variable} is set and wins over the file")
 
 
 def _say_what_goes(days: int) -> None:
@@ -93,7 +99,7 @@ def _say_what_goes(days: int) -> None:
     except NotConfiguredError:
         return
     if role == "device":
-        print("crystal: note: this machine is a device: set it on the home machine", file=sys.stderr)
+        note("this machine is a device: set it on the home machine")
         return
     counts = f"{count_words(found.messages, 'message')} of {count_words(found.sessions, 'session')}"
     print(f"{counts} would be forgotten now; memories stay")

@@ -81,7 +81,7 @@ def _state(row: ModelRow) -> str:
 
 def _facts(row: ModelRow) -> str:
     parts = [one_line(row.about)]
-    parts += [f"{row.dimension} numbers"] if row.dimension else []
+    parts += [f"{row.dimension} dimensions"] if row.dimension else []
     parts += [f"{size_words(row.size)}{' to fetch' if row.state == 'available' else ''}"] if row.size else []
     parts += [row.weights] if row.weights else []
     return ", ".join(parts)
@@ -132,7 +132,7 @@ def install(
     if as_json or context.obj:
         print_json({**_json_manifest(found)})
         return
-    say(f"{found.name} is installed: {found.dimension} numbers, {size_words(found.size)}, {found.weights}")
+    say(f"{found.name} is installed: {found.dimension} dimensions, {size_words(found.size)}, {found.weights}")
     say(f"from {one_line(found.origin)}; licence: {one_line(found.licence)}; verified: {one_line(found.verified)}")
     if not float32 and found.weights == "float32":
         note("its weights were not rounded to 8 bits: they are too large, or its vectors would change too much")

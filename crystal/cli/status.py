@@ -40,17 +40,11 @@ def status(as_json: AsJson = False) -> None:
     try:
         with open_reader() as machine:
             found = gather(machine, state)
-    except (StoreDamagedError, StoreLostError, UnavailableError, UsageError) as error:
-        raise typer.Exit(_say_failure(error, state, as_json=as_json)) from error
-    except CrystalError:
-        if as_json:
-            _print_failure_as_json(state, None)
+    except Exception as error:  # a damaged database explains any error; else it is raised again
+        known = error if isinstance(error, CrystalError) else damage_here()
+        if known is not None and _say_failure(known, state, now, as_json=as_json):
+            raise typer.Exit(known.exit_code) from error
         raise
-    except Exception as error:
-        damaged = damage_here()
-        if damaged is None:
-            raise
-        raise typer.Exit(_say_failure(damaged, state, as_json=as_json)) from error
     if as_json:
         print_json(iso_times(found, STATUS_TIMES))
     else:
@@ -75,23 +69,20 @@ def warn_if_not_capturing(config: Config, store: Store | None = None) -> None:
             typer.echo(f"crystal: {state_line(state, now_ms(), sys.stderr)}", err=True)
 
 
-def _say_failure(error: CrystalError, state: CaptureState, *, as_json: bool) -> int:
-    """Answer also where the memory cannot be read: the cause and the step that mends it."""
-    if as_json:
-        _print_failure_as_json(state, error)
-    else:
-        typer.echo(f"FAIL  memory: {error.message}")
-        typer.echo(f"      fix: {(error.hint or '').removeprefix('run: ')}")
-    return error.exit_code
-
-
-def _print_failure_as_json(state: CaptureState, error: CrystalError | None) -> None:
+def _say_failure(error: CrystalError, state: CaptureState, now: int, *, as_json: bool) -> bool:
+    """Answer also where the memory cannot be read; return False if the error is still to be reported."""
     from crystal.app.status import state_as_json
 
-    found: dict[str, Any] = {"capture": state_as_json(state)}
-    if error is not None:
-        found |= {"ok": False, "problem": {"message": error.message, "fix": error.hint}}
-    print_json(found)
+    is_shown = isinstance(error, StoreDamagedError | StoreLostError | UnavailableError | UsageError)
+    if as_json:
+        problem = {"ok": False, "problem": {"message": error.message, "fix": error.hint}} if is_shown else {}
+        print_json({"capture": state_as_json(state), **problem})
+    elif is_shown:
+        typer.echo(f"FAIL  memory: {error.message}")
+        typer.echo(f"      fix: {(error.hint or '').removeprefix('run: ')}")
+    else:
+        is_shown = error.message in describe(state, now)
+    return is_shown
 
 
 def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
@@ -117,7 +108,7 @@ def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tupl
     unexamined = describe_unexamined(found["redactions"])
     if unexamined:
         lines.append(("left out", f"{unexamined} ({FIND_UNEXAMINED})"))
-    lines += [("problem", f"{one['room']}: {one['message']} (since {ago(one['since'])})") for one in found["problems"]]
+    lines += [("problem", f"{one['part']}: {one['message']} (since {ago(one['since'])})") for one in found["problems"]]
     return [*lines, ("stored in", places["database"])]
 
 
@@ -149,7 +140,9 @@ def _embedding(embedding: dict[str, Any]) -> str:
     serving = embedding["serving"]
     if serving is None:
         return f"{embedding['provider']}; no vectors yet"
-    return f"{embedding['provider']}; serving {serving['provider']} {serving['model']}, {serving['dimension']} numbers"
+    return (
+        f"{embedding['provider']}; serving {serving['provider']} {serving['model']}, {serving['dimension']} dimensions"
+    )
 
 
 def _relay(relay: dict[str, Any] | None, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
