@@ -25,7 +25,7 @@ from crystal.store.capture.privacy import store_key
 from crystal.store.migrate import refuse_foreign
 from crystal.store.notes import MEMORY_RECORD_SIZE, read_note
 from crystal.store.private_record import RECORD_FILE
-from crystal.store.search.vectors import Generation, serving_generation
+from crystal.store.search.vectors import serving_generation
 
 if TYPE_CHECKING:
     from crystal.redact import Redactor
@@ -74,6 +74,21 @@ def api_key(config: Config, provider: str) -> str | None:
         return None
     found = key_for(config, provider, os.environ)
     return None if found is None else found.reveal()
+
+
+def embedder_for(
+    config: Config, provider: str, model: str | None, dimension: int | None, base_url: str | None
+) -> Embedder:
+    """Return the embedder of a model; its key is fetched, and its parts are loaded, when it is first used."""
+    return make_embedder(
+        provider,
+        model,
+        dimension,
+        base_url,
+        lambda: api_key(config, provider),
+        models=config.places.models,
+        threads=config.embedding_threads,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,18 +158,10 @@ class Machine:
             NotConfiguredError: The chosen provider needs something that is not there, such as a key.
         """
         config = self.config
-        provider = config.embedding_provider
+        provider, base_url = config.embedding_provider, config.embedding_base_url
         if provider == "none":
             return None
-        return make_embedder(
-            provider,
-            model=config.embedding_model,
-            dimension=config.embedding_dimension,
-            base_url=config.embedding_base_url,
-            key=lambda: api_key(config, provider),
-            models=self.places.models,
-            threads=config.embedding_threads,
-        )
+        return embedder_for(config, provider, config.embedding_model, config.embedding_dimension, base_url)
 
     def asking_embedder(self, store: Store | None = None) -> Embedder | None:
         """Return the embedder for questions: that of the serving vectors, also while another model is being filled.
@@ -168,30 +175,21 @@ class Machine:
             NotConfiguredError: As for ``embedder``.
         """
         serving = serving_generation(store or self.store)
+        is_local = serving is not None and runs_here(serving.provider)
         try:
             chosen = self.embedder()
-        except CrystalError:
-            if serving is None or not runs_here(serving.provider):
+        except CrystalError:  # what is chosen cannot be asked; the vectors that are there may be
+            if serving is None or not is_local:
                 raise
-            return self._installed(serving)  # what is chosen cannot be asked, but the vectors that are there can
-        if chosen is None or serving is None:
-            return chosen
-        if serving.provider != chosen.provider and not runs_here(serving.provider):
-            return chosen
-        if (chosen.provider, chosen.model, chosen.dimension) == (serving.provider, serving.model, serving.dimension):
-            return chosen
-        provider = serving.provider
-        if runs_here(provider):
-            return self._installed(serving)
+        else:
+            if chosen is None or serving is None or not (is_local or chosen.provider == serving.provider):
+                return chosen
+            if (chosen.provider, chosen.model) == (serving.provider, serving.model) and (
+                chosen.dimension == serving.dimension
+            ):
+                return chosen
         base_url = self.config.embedding_base_url
-        return make_embedder(
-            provider, serving.model, serving.dimension, base_url=base_url, key=lambda: api_key(self.config, provider)
-        )
-
-    def _installed(self, serving: Generation) -> Embedder:
-        """Return the installed model that produced a generation of vectors."""
-        models, threads = self.places.models, self.config.embedding_threads
-        return make_embedder(serving.provider, serving.model, serving.dimension, models=models, threads=threads)
+        return embedder_for(self.config, serving.provider, serving.model, serving.dimension, base_url)
 
     def summary_model(self) -> SummaryModel | None:
         """Return the summary model that the settings choose, None for simple summaries.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.app.background import ENRICH_LOCK
-from crystal.app.context import Machine, api_key, open_machine, open_reader, this_config
+from crystal.app.context import Machine, api_key, embedder_for, open_machine, open_reader, this_config
 from crystal.app.maintenance import index
 from crystal.app.search import prepare_search
 from crystal.capture.lock import try_lock
@@ -202,14 +202,7 @@ def embedder_of(target: ModelChoice) -> Embedder | None:
     config = this_config()
     if target.provider == "none":
         return None
-    return make_embedder(
-        target.provider,
-        target.model,
-        base_url=_base_url(config, target),
-        key=lambda: api_key(config, target.provider),
-        models=config.places.models,
-        threads=config.embedding_threads,
-    )
+    return embedder_for(config, target.provider, target.model, None, _base_url(config, target))
 
 
 def _is_remote(provider: str) -> bool:
