@@ -35,19 +35,19 @@ def status(as_json: AsJson = False) -> None:
     from crystal.app.status import gather
 
     state, now = capture_state(this_config()), now_ms()
-    if not as_json:
-        typer.echo(state_line(state, now, sys.stdout))
+    line = state_line(state, now, sys.stdout)
     try:
         with open_reader() as machine:
             found = gather(machine, state)
     except Exception as error:  # a damaged database explains any error; else it is raised again
         known = error if isinstance(error, CrystalError) else damage_here()
-        if known is not None and _say_failure(known, state, now, as_json=as_json):
+        if known is not None and _say_failure(known, state, line, as_json=as_json):
             raise typer.Exit(known.exit_code) from error
         raise
     if as_json:
         print_json(iso_times(found, STATUS_TIMES))
     else:
+        typer.echo(line)
         look = look_of(sys.stdout)
         for name, words in _lines(found, lambda ms: "never" if ms is None else ago(ms, now)):
             say_item(f"{name:<12} ", words, look, style=look.dim)
@@ -69,7 +69,7 @@ def warn_if_not_capturing(config: Config, store: Store | None = None) -> None:
             typer.echo(f"crystal: {state_line(state, now_ms(), sys.stderr)}", err=True)
 
 
-def _say_failure(error: CrystalError, state: CaptureState, now: int, *, as_json: bool) -> bool:
+def _say_failure(error: CrystalError, state: CaptureState, line: str, *, as_json: bool) -> bool:
     """Answer also where the memory cannot be read; return False if the error is still to be reported."""
     from crystal.app.status import state_as_json
 
@@ -78,10 +78,8 @@ def _say_failure(error: CrystalError, state: CaptureState, now: int, *, as_json:
         problem = {"ok": False, "problem": {"message": error.message, "fix": error.hint}} if is_shown else {}
         print_json({"capture": state_as_json(state), **problem})
     elif is_shown:
-        typer.echo(f"FAIL  memory: {error.message}")
-        typer.echo(f"      fix: {(error.hint or '').removeprefix('run: ')}")
-    else:
-        is_shown = error.message in describe(state, now)
+        fix = (error.hint or "").removeprefix("run: ")
+        typer.echo(f"{line}\nFAIL  memory: {error.message}\n      fix: {fix}")
     return is_shown
 
 

@@ -38,9 +38,8 @@ def found(query: str) -> list[str]:
 
 def test_status_before_init_says_once_what_is_missing(home: Path) -> None:
     done = crystal("status")
-    assert (done.code, done.err) == (3, "")
-    assert done.out.count("there is no memory at") == 1
-    assert "crystal init" in done.out
+    assert (done.code, done.out) == (3, "")
+    assert done.err.count("there is no memory at") == 1
 
 
 def test_a_problem_names_the_part_that_fails(home: Path) -> None:
