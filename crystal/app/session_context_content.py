@@ -101,7 +101,8 @@ class ContextSources:
         """
         own, found = self.machine.store, dict[str, LastSession]()
         for side, projects in self.projects:
-            known = {row: one for row, one in projects if self._is_same(here, one, "") or self._is_here(here, one)}
+            own_device = self.machine.config.device
+            known = {row: one for row, one in projects if any(self._is_same(here, one, at) for at in ("", own_device))}
             ids = list(known)
             rows = list_sessions(side, projects=ids, since=None, before=None, limit=8 * MAX_SESSIONS) if ids else []
             gone = blocked_sessions(own, [row.id for row in rows]) if side is not own or is_work_left(own) else ()
@@ -115,9 +116,6 @@ class ContextSources:
                 if title is not None:
                     found[row.id] = LastSession(row.id, title, row.last_at, row.branch, row.device)
         return sorted(found.values(), key=lambda one: (one.at is None, -(one.at or 0)))[:MAX_SESSIONS]
-
-    def _is_here(self, here: Project, other: Project) -> bool:
-        return self._is_same(here, other, self.machine.config.device)
 
     def _is_of(self, here: Project, cwd: str | None, device: str, known: Iterable[Project]) -> bool:
         return any(one.cwd == cwd and self._is_same(here, one, device) for one in known)

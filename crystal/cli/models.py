@@ -24,7 +24,7 @@ from crystal.app.models import (
     try_on_memory,
     waiting_for,
 )
-from crystal.cli.json_output import print_json
+from crystal.cli.json_output import print_json, record
 from crystal.cli.options import AsJson
 from crystal.cli.progress import bar_shown, progress_bar
 from crystal.cli.render import cells, count_words, look_of, note, one_line, padded, say, say_item, size_words
@@ -59,16 +59,12 @@ def show(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List the models (the same as `crystal models`)."""
     rows = list_models()
     if as_json or context.obj:
-        print_json({"models": [_json_row(row) for row in rows]})
+        print_json({"models": [record(row) for row in rows]})
         return
     look, width = look_of(sys.stdout), max(cells(one_line(row.name)) for row in rows)
     for row in rows:
-        label = f"{'*' if row.is_chosen else ' '} {padded(one_line(row.name), width)}  "
-        say_item(label, f"{_state(row)}, {_facts(row)}", look, style=look.good if row.is_chosen else look.dim)
-
-
-def _json_row(row: ModelRow) -> dict[str, Any]:
-    return {"chosen" if key == "is_chosen" else key: value for key, value in asdict(row).items()}
+        label = f"{'*' if row.chosen else ' '} {padded(one_line(row.name), width)}  "
+        say_item(label, f"{_state(row)}, {_facts(row)}", look, style=look.good if row.chosen else look.dim)
 
 
 def _state(row: ModelRow) -> str:
@@ -130,7 +126,7 @@ def install(
     )
     found = _install(model, place, options, sha256)
     if as_json or context.obj:
-        print_json({**_json_manifest(found)})
+        print_json(_json_manifest(found))
         return
     say(f"{found.name} is installed: {found.dimension} dimensions, {size_words(found.size)}, {found.weights}")
     say(f"from {one_line(found.origin)}; licence: {one_line(found.licence)}; verified: {one_line(found.verified)}")
@@ -245,14 +241,17 @@ def use(
     target = target_of(name)
     _agree_to_send(target, yes=yes)
     _check_usable(target)
-    report: dict[str, Any] = {"schema": 1, "model": target.name}
+    report: dict[str, Any] = {"model": target.name}
     if evaluate:
         trial = _evaluate(target, questions, turns, seconds)
         report["eval"] = _json_trial(trial)
         if not as_json:
             _print_trial(trial)
         if not (yes or (sys.stdin.isatty() and typer.confirm(f"use {target.name}?", err=True))):
-            _say_unchanged(target, report, as_json=as_json)
+            if as_json:
+                print_json({**report, "changed": False})
+            else:
+                say(f"nothing is changed; to use it: crystal models use {target.name} --yes")
             return
     winners = choose(target)
     for variable in winners:
@@ -295,13 +294,6 @@ def _evaluate(target: ModelChoice, questions: int, turns: int, seconds: float) -
 
     with bar_shown() as show:
         return try_on_memory(target, Size(questions, turns, seconds), lambda done, _: show("trying", done, turns))
-
-
-def _say_unchanged(target: ModelChoice, report: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json({**report, "changed": False})
-    else:
-        say(f"nothing is changed; to use it: crystal models use {target.name} --yes")
 
 
 def _after(target: ModelChoice, *, now: bool) -> dict[str, Any]:

@@ -55,10 +55,10 @@ def whole_number(text: str, name: str) -> int:
 
 def project_value(machine: Machine, text: str | None) -> str | None:
     """Return what ``--project`` means: a name, or a folder as an absolute path."""
+    from crystal.app.memory_queries import is_folder_word
     from crystal.app.projects import known_folder
 
-    separators = [os.sep, os.altsep or os.sep]
-    if text is None or (text not in (".", "..", "~") and not any(separator in text for separator in separators)):
+    if text is None or not is_folder_word(text):
         return text
     absolute = os.path.abspath(os.path.expanduser(text))  # noqa: PTH100, PTH111 (links stay: transcripts may name them)
     return known_folder(machine.stores, absolute)

@@ -137,7 +137,9 @@ def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[st
         lines.append(("", "hint: check the relay's disk; if it happens again, use another relay"))
     ids = short_ids([one.known.stream for one in state.streams] + [one.stream for one in state.skips])
     lines += [line for one in _shown(state.streams) for line in _stream_lines(one, ids[one.known.stream], ago)]
-    lines += _hidden_lines(state.streams)
+    hidden = sum(one.is_unproven for one in state.streams) - MAX_UNPROVEN_SHOWN
+    if hidden > 0:
+        lines.append(("", f"and {count_words(hidden, 'stream')} more with nothing from a device: --json lists them"))
     lines += _refused_lines(state.refused, ago)
     names = {one.known.stream: one.device for one in state.streams}
     for skip in state.skips:
@@ -166,13 +168,6 @@ def _shown(streams: Sequence[StreamStatus]) -> list[StreamStatus]:
     """Give the streams that are shown one by one: a few only of those in which nothing ever opened."""
     unproven = [one for one in streams if one.is_unproven]
     return [one for one in streams if not one.is_unproven or one in unproven[:MAX_UNPROVEN_SHOWN]]
-
-
-def _hidden_lines(streams: Sequence[StreamStatus]) -> list[tuple[str, str]]:
-    hidden = sum(one.is_unproven for one in streams) - MAX_UNPROVEN_SHOWN
-    if hidden <= 0:
-        return []
-    return [("", f"and {count_words(hidden, 'stream')} more with nothing from a device: --json lists them")]
 
 
 def _refused_lines(refused: QuarantineList, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:

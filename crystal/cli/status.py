@@ -230,10 +230,9 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Check the installation and say how to fix it. Exit code 0: nothing fails. 1: something does."""
-    from crystal.app.context import open_reader, this_config
     from crystal.app.doctor import examine
 
-    checks = examine(this_config, open_reader, deep=deep)
+    checks = examine(deep=deep)
     failed = any(check.verdict == "failure" for check in checks)
     if as_json:
         rows = [asdict(check) for check in checks]
