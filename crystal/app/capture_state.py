@@ -42,7 +42,7 @@ def capture_state(config: Config, store: Store | None = None, *, everywhere: boo
 
 
 def current_folder() -> Path | None:
-    """Return the current folder, None if it is gone."""
+    """Return the current folder, or None if it was deleted."""
     with contextlib.suppress(OSError):
         return Path.cwd()
     return None

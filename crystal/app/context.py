@@ -63,7 +63,7 @@ def usable_config(config: Config) -> Config:
 
 
 def api_key(config: Config, provider: str) -> str | None:
-    """Return the API key of a provider; None if there is none, and for a provider that runs on this machine.
+    """Return the API key of a provider, or None; always None for a provider that runs on this machine.
 
     Raises:
         NotConfiguredError: A place that the user has set up for keys fails.
@@ -110,7 +110,7 @@ class Machine:
 
     @property
     def mirror_store(self) -> Store | None:
-        """Return the store of the mirror, None if there is none that can be read."""
+        """Return the store of the mirror, or None if no mirror can be read."""
         return None if self.mirror is None else self.mirror.store
 
     @property
@@ -246,7 +246,7 @@ def open_store(places: Places) -> Store:
 
 @contextlib.contextmanager
 def open_machine(overrides: Mapping[str, object] | None = None) -> Iterator[Machine]:
-    """Open this machine's memory for writing; make it if there is none."""
+    """Open this machine's memory for writing; make it if it does not exist."""
     config = this_config(overrides)
     with open_store(config.places) as store:
         machine = Machine(config, store)
@@ -260,7 +260,7 @@ def open_kept_machine() -> Iterator[Machine]:
     """Open this machine's memory for writing, if there is one.
 
     Raises:
-        NotConfiguredError: There is none. Nothing is made.
+        NotConfiguredError: It does not exist. Nothing is made.
     """
     places = default_paths()
     refuse_lost(places)

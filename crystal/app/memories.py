@@ -74,7 +74,7 @@ def _tell_home(machine: Machine, link: Link | None, uid: str) -> None:
 
 
 def _link(machine: Machine) -> Link | None:
-    """Return the link to home, None where there is none or its key cannot be read just now."""
+    """Return the link to home, or None without a home and while its key cannot be read."""
     if home_peer(machine.store) is None:
         return None
     from crystal.app.relay_links import device_link  # noqa: PLC0415 - brings cryptography: only a device seals

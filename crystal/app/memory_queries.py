@@ -72,7 +72,7 @@ def memory_of(machine: Machine, id_or_prefix: str) -> Remembered:
     """Return the memory with this id or unique prefix of one; else the one with this key, active or not.
 
     Raises:
-        NotFoundError: There is none.
+        NotFoundError: No memory matches.
         UsageError: There are several.
     """
     with mirror_of(machine) as mirror:
@@ -80,7 +80,7 @@ def memory_of(machine: Machine, id_or_prefix: str) -> Remembered:
 
 
 def by_key(machine: Machine, key: str) -> Remembered | None:
-    """Return the active memory that has this key, None if there is none.
+    """Return the active memory that has this key, or None.
 
     Raises:
         UsageError: It is no key.
@@ -181,7 +181,7 @@ def storable(text: str) -> str:
 
 @contextlib.contextmanager
 def mirror_of(machine: Machine) -> Iterator[Store | None]:
-    """Yield the mirror of home's memory, None if there is none that can be read."""
+    """Yield the mirror of home's memory, or None if no mirror can be read."""
     if machine.mirror is not None:
         yield machine.mirror_store
         return

@@ -230,7 +230,7 @@ def _base_url(config: Config, target: ModelChoice) -> str | None:
 
 
 def leaves_the_machine(target: ModelChoice) -> str | None:
-    """Return, in words, the address that texts are sent to once a target is chosen; None if none leave the machine."""
+    """Return, in words, the address that texts are sent to once a target is chosen; None if they stay on this machine."""
     from crystal.provider_http.post import is_loopback  # noqa: PLC0415 - brings httpx, 0.1 s
 
     if not _is_remote(target.provider):
@@ -261,7 +261,7 @@ def choose(target: ModelChoice) -> tuple[str, ...]:
 
 
 def in_use(name: str) -> str | None:
-    """Return why an installed model is needed, in words; None if it is not."""
+    """Return why an installed model is needed, in words, or None."""
     config = this_config()
     row = EMBEDDING_PROVIDERS.get(config.embedding_provider)
     chosen = config.embedding_model or (row.default_model if row else "")

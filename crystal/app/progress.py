@@ -53,7 +53,7 @@ class Progress:
 
 
 def read_progress(data_dir: Path) -> Progress | None:
-    """Read how far the process is that works now; None if none does."""
+    """Read the progress of the process that works now, or None."""
     try:
         found = Progress(**json.loads((data_dir / PROGRESS_FILE).read_bytes()))
         is_fresh = now_ms() - found.at < STALE_MS

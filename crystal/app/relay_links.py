@@ -43,7 +43,7 @@ class Keyring:
         return self.keys[0].secret
 
     def secret(self, device_id: bytes, generation: int) -> bytes | None:
-        """Return a device's secret of a generation, None if none of this machine's keys yields it."""
+        """Return a device's secret of a generation, or None if this machine's keys do not yield it."""
         for key in self.keys:
             if key.kind == "root":
                 return device_secret(key.secret, device_id, generation)
@@ -52,7 +52,7 @@ class Keyring:
         return None
 
     def link(self, device_id: bytes, generation: int, direction: Literal["up", "down"]) -> LinkKeys | None:
-        """Return the sealing keys of a device's generation in one direction, None if none of ours yields them."""
+        """Return the sealing keys of a device's generation in one direction, or None if our keys do not yield them."""
         secret = self.secret(device_id, generation)
         return None if secret is None else link_keys(secret, direction)
 

@@ -11,7 +11,7 @@ from crystal.errors import CrystalError
 from crystal.hook.session_start import NOTICE_FILE
 from crystal.store import problems
 
-ROOM = "context"
+PROBLEM = "context"
 NOTICE_SECONDS = 600.0
 
 
@@ -28,9 +28,9 @@ def refresh(machine: Machine) -> None:
     try:
         _refresh(machine)
     except CrystalError as error:
-        problems.record_problem(machine.store, ROOM, error.message, now=machine.now())
+        problems.record_problem(machine.store, PROBLEM, error.message, now=machine.now())
     else:
-        problems.clear_problem(machine.store, ROOM)
+        problems.clear_problem(machine.store, PROBLEM)
 
 
 def _is_notice_old(machine: Machine) -> bool:

@@ -26,7 +26,7 @@ FIND_UNEXAMINED = "crystal secrets says where they are"
 
 
 def describe_unexamined(redactions: Mapping[str, int]) -> str | None:
-    """Say what was left out whole because it could not be examined, given the count of each kind; None if nothing."""
+    """Say what was left out whole because it could not be examined, given the count of each kind, or return None."""
     parts = [
         f"{redactions[kind]:,} {one if redactions[kind] == 1 else many}"
         for kind, one, many in _UNEXAMINED
@@ -157,7 +157,7 @@ def count_without_vector(machine: Machine) -> int:
 
 
 def _progress(machine: Machine) -> dict[str, Any] | None:
-    """Return the progress of the work that goes on now; None if there is none."""
+    """Return the progress of the work that goes on now, or None."""
     found = read_progress(machine.places.data_dir)
     if found is None:
         return None

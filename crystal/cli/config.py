@@ -13,10 +13,10 @@ import typer
 from crystal.app.context import default_paths, open_reader, this_home
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, note
-from crystal.config.file import read_file
 from crystal.config.kinds import shown
 from crystal.config.load import load_config
 from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
+from crystal.config.settings_file import read_file
 from crystal.config.table import SETTINGS, Config, setting_for, unknown_variables
 from crystal.errors import CrystalError, NotConfiguredError, UsageError
 

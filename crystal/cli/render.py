@@ -248,7 +248,7 @@ def _window(text: str, spans: Sequence[Span], budget: int) -> Span:
 
 
 def _end_of_word(text: str, start: int, end: int) -> int:
-    """Return the last place before ``end`` that splits no word; ``end`` if there is none near."""
+    """Return the last place before ``end`` that splits no word, or ``end`` if none is near."""
     if end >= len(text):
         return len(text)
     return next((at for at in range(end, max(start, end - 40), -1) if text[at].isspace()), end)

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from crystal.config.file import parse, parse_fragment, read_text
 from crystal.config.load import checked, parse_text
 from crystal.config.paths import alone_in, make_private_dir, write_private
+from crystal.config.settings_file import parse, parse_fragment, read_text
 from crystal.config.table import setting_for
 from crystal.errors import UsageError
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from crystal.config import file
 from crystal.config.kinds import FOLDERS, shown
 from crystal.config.paths import Places, absolute, resolve_places
+from crystal.config.settings_file import read_file
 from crystal.config.table import SETTINGS, TABLES, Config, Setting, setting_for, unknown_key
 from crystal.errors import UsageError
 
@@ -39,7 +39,7 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
     flags = {key: value for key, value in overrides.items() if value is not None}
     data_dir = flags.pop("data_dir", None)
     places = resolve_places(env, home, data_dir=None if data_dir is None else Path(str(data_dir)))
-    return resolve(places, env, home, file.read_file(places.config_file), flags)
+    return resolve(places, env, home, read_file(places.config_file), flags)
 
 
 def resolve(

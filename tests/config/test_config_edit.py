@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.config.edit import set_value, unset_value, with_value
-from crystal.config.file import parse, parse_fragment
 from crystal.config.load import load_config
+from crystal.config.settings_file import parse, parse_fragment
 from crystal.errors import UsageError
 from tests.support.settings_cases import FROM_FILE, GOOD
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from crystal.config.file import parse_fragment
+from crystal.config.settings_file import parse_fragment
 from crystal.errors import DamagedError
 from crystal.install.clients import tomlfile
 from crystal.install.clients.table import ServerCommand

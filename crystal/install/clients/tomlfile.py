@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crystal.config.edit import set_in, unset_in
-from crystal.config.file import parse, parse_fragment
+from crystal.config.settings_file import parse, parse_fragment
 from crystal.errors import DamagedError, UsageError
 from crystal.install.clients.jsonfile import NameTakenError
 from crystal.install.clients.table import SERVER, ServerCommand, is_ours, updated
