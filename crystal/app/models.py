@@ -230,7 +230,7 @@ def _base_url(config: Config, target: ModelChoice) -> str | None:
 
 
 def leaves_the_machine(target: ModelChoice) -> str | None:
-    """Return, in words, the address that texts are sent to once a target is chosen; None if they stay on this machine."""
+    """Return, in words, the address that texts are sent to once a target is chosen; None if they stay here."""
     from crystal.provider_http.post import is_loopback  # noqa: PLC0415 - brings httpx, 0.1 s
 
     if not _is_remote(target.provider):

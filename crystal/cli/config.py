@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from crystal.app.context import default_paths, open_reader, this_home
+from crystal.app.context import default_paths, open_reader, this_config, this_home
+from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, note
 from crystal.config.kinds import shown
-from crystal.config.load import load_config
 from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
 from crystal.config.settings_file import read_file
 from crystal.config.table import SETTINGS, Config, setting_for, unknown_variables
@@ -39,10 +39,10 @@ def config(context: typer.Context, *, as_json: AsJson = False) -> None:
 @commands.command("list")
 def show(context: typer.Context, *, as_json: AsJson = False) -> None:
     """Show every setting, its value and where that came from (the same as `crystal config`)."""
-    found = load_config(os.environ, this_home())
+    found = this_config()
     keys, notes = _keys(found, os.environ)
     if as_json or context.obj:
-        _print_json(_listing(found, keys, notes))
+        print_json(_listing(found, keys, notes), indent=2, ensure_ascii=False)
         return
     _print_table(found, keys)
     note(*notes)
@@ -51,9 +51,11 @@ def show(context: typer.Context, *, as_json: AsJson = False) -> None:
 @commands.command("get")
 def get(context: typer.Context, key: Key, *, as_json: AsJson = False) -> None:
     """Print only the value of one setting; a list as one item per line."""
-    value, source = _lookup(load_config(os.environ, this_home()), key)
+    found = this_config()
+    places = _places(found)
+    value, source = places[key] if key in places else (found.value(key), found.origin(key))
     if as_json or context.obj:
-        _print_json({"schema": 1, "key": key, "value": _plain(value), "source": source})
+        print_json({"key": key, "value": _plain(value), "source": source}, indent=2, ensure_ascii=False)
     elif isinstance(value, tuple):
         for item in value:
             print(shown(item))
@@ -130,23 +132,18 @@ def path() -> None:
 
 def _places(config: Config) -> dict[str, tuple[str, str]]:
     """Return the places that are not settings of the file but are shown beside them, with their sources."""
-    places, env = config.places, os.environ
-    variables = {"ldm_home": "LDM_HOME", "config_file": "CRYSTAL_CONFIG", "claude_dir": "CLAUDE_CONFIG_DIR"}
-    sources = {
-        name: f"environment {variable}" if env.get(variable, "").strip() else "default"
-        for name, variable in variables.items()
-    }
+    places = config.places
+
+    def place(path: Path, variable: str) -> tuple[str, str]:
+        is_set = bool(os.environ.get(variable, "").strip())
+        return str(path), f"environment {variable}" if is_set else "default"
+
     return {
-        "config_file": (str(places.config_file), sources["config_file"]),
-        "ldm_home": (str(places.ldm_home), sources["ldm_home"]),
+        "config_file": place(places.config_file, "CRYSTAL_CONFIG"),
+        "ldm_home": place(places.ldm_home, "LDM_HOME"),
         "data_dir": (str(places.data_dir), places.data_dir_source),
-        "claude_dir": (str(places.claude_dirs[0]), sources["claude_dir"]),
+        "claude_dir": place(places.claude_dirs[0], "CLAUDE_CONFIG_DIR"),
     }
-
-
-def _lookup(config: Config, key: str) -> tuple[Any, str]:
-    places = _places(config)
-    return places[key] if key in places else (config.value(key), config.origin(key))
 
 
 def _keys(config: Config, env: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -189,7 +186,6 @@ def _listing(config: Config, keys: list[dict[str, Any]], notes: list[str]) -> di
     settings = [{"key": key, "value": _plain(config.value(key)), "source": config.origin(key)} for key in SETTINGS]
     places = {name: {"value": value, "source": source} for name, (value, source) in _places(config).items()}
     return {
-        "schema": 1,
         "config_file": str(config.places.config_file),
         "config_file_exists": config.places.config_file.exists(),
         "places": places,
@@ -243,7 +239,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [shown(item) for item in value]
     return shown(value) if isinstance(value, str) else value
-
-
-def _print_json(value: Mapping[str, Any]) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2))

@@ -16,9 +16,9 @@ TIMES = frozenset(
 """The names of what is a time, ms since the epoch."""
 
 
-def print_json(found: dict[str, Any]) -> None:
+def print_json(found: dict[str, Any], **layout: Any) -> None:
     """Print one JSON object, in the first version of its form."""
-    print(json.dumps({"schema": 1, **found}, default=bytes.hex))
+    print(json.dumps({"schema": 1, **found}, default=bytes.hex, **layout))
 
 
 def iso_times(found: Any, names: AbstractSet[str] = TIMES) -> Any:
