@@ -42,9 +42,9 @@ def this_home() -> Path:
     return Path.home()
 
 
-def default_paths(data_dir: Path | None = None) -> Places:
+def default_paths() -> Places:
     """Return where crystal's files are on this machine; cheap."""
-    return resolve_places(os.environ, this_home(), data_dir=data_dir)
+    return resolve_places(os.environ, this_home())
 
 
 def this_config(overrides: Mapping[str, object] | None = None) -> Config:

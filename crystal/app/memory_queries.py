@@ -30,7 +30,6 @@ def list_memories(
     *,
     category: str | None = None,
     project: str | None = None,
-    everywhere: bool = False,
     key: str | None = None,
     status: str | None = "active",
     limit: int = 100,
@@ -41,7 +40,6 @@ def list_memories(
         machine: This machine.
         category: Only these.
         project: Only of this one: a name, or a folder and all below it.
-        everywhere: With ``project``: also those that hold everywhere.
         key: Only the one with this key, or with ``*`` at the end those whose keys begin so.
         status: ``active``, ``deprecated``, or None for both.
         limit: How many at most.
@@ -63,7 +61,7 @@ def list_memories(
             continue
         if wanted is not None and (one.key is None or not wanted(one.key)):
             continue
-        if is_there is None or (everywhere and one.cwd is None) or is_there(one):
+        if is_there is None or is_there(one):
             found.append(one)
     return found[:limit]
 
@@ -115,14 +113,11 @@ def _merged(store: Store, mirror: Store | None, read: Callable[[Store], Iterable
 def find_one(store: Store, mirror: Store | None, ident: str) -> Remembered:
     """Return the memory with this id, unique prefix of an id, or key; see ``memory_of``."""
     wanted = ident.strip().lower()
-    if _is_beginning(wanted):
+    found: dict[str, Remembered] = {}
+    if wanted.startswith("mem-") and len(wanted) > len("mem-") and wanted.isascii():
         wanted = read_note(store, f"{ALIAS}{wanted}") or wanted
-    like = (
-        _merged(store, mirror, lambda one: memories.memories_like(one, wanted, SHOWN + 1))
-        if _is_beginning(wanted)
-        else []
-    )
-    found = {one.id: one for one in like}
+        like = _merged(store, mirror, lambda one: memories.memories_like(one, wanted, SHOWN + 1))
+        found = {one.id: one for one in like}
     if not found:
         named = find_by_key(store, mirror, unicodedata.normalize("NFC", storable(ident)).strip())
         if named is not None:
@@ -132,10 +127,6 @@ def find_one(store: Store, mirror: Store | None, ident: str) -> Remembered:
         names = ", ".join(list(found)[:SHOWN])
         raise UsageError(f"{wanted!r} is the beginning of several memories: {names}", hint="use more of the id")
     return found.get(wanted) or next(iter(found.values()))
-
-
-def _is_beginning(wanted: str) -> bool:
-    return wanted.startswith("mem-") and len(wanted) > len("mem-") and wanted.isascii()
 
 
 def find_by_key(store: Store, mirror: Store | None, key: str) -> Remembered | None:

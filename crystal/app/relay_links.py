@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
@@ -89,14 +88,9 @@ def relay_client(machine: Machine) -> RelayClient:
     return client_at(machine, relay_address(machine), read_token(key_places(machine)).reveal())
 
 
-@contextlib.contextmanager
-def opened_relay(machine: Machine, client: RelayClient | None) -> Iterator[RelayClient]:
-    """Yield the given relay client, which stays open, or one from the settings, which is closed at the end."""
-    if client is not None:
-        yield client
-        return
-    with relay_client(machine) as opened:
-        yield opened
+def opened_relay(machine: Machine, client: RelayClient | None) -> contextlib.AbstractContextManager[RelayClient]:
+    """Return the given relay client, which stays open, or one from the settings, which is closed at the end."""
+    return relay_client(machine) if client is None else contextlib.nullcontext(client)
 
 
 def relay_address(machine: Machine) -> str:

@@ -48,6 +48,7 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
     notes = spool.read_notes(places.spool)
     plain, _ = stats.archived_bytes(store)
     first, last = stats.time_span(store)
+    idle_ms = round(config.summary_idle_minutes * 60_000)
     serving = vectors.serving_generation(store)
     return {
         "schema": 1,
@@ -59,7 +60,7 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
             "notes": len(notes),
             "oldest_note_ms": max(0, now - min(note.at for note in notes)) if notes else 0,
             "chunks_without_vector": count_without_vector(machine),
-            "sessions_without_summary": _due(machine, now),
+            "sessions_without_summary": len(due_sessions(store, now=now, idle_ms=idle_ms, limit=100_000)),
         },
         "progress": _progress(machine),
         "embedding": {
@@ -164,11 +165,6 @@ def _progress(machine: Machine) -> dict[str, Any] | None:
     seconds = found.seconds_left
     left = None if seconds is None else round(seconds)
     return {"step": found.step, "done": found.done, "total": found.total, "seconds_left": left}
-
-
-def _due(machine: Machine, now: int) -> int:
-    idle_ms = round(machine.config.summary_idle_minutes * 60_000)
-    return len(due_sessions(machine.store, now=now, idle_ms=idle_ms, limit=100_000))
 
 
 def _relay(machine: Machine) -> dict[str, Any] | None:
