@@ -100,7 +100,7 @@ def search(
         is_narrowed = everything or project is not None or session is not None
         result, scope = _ask(sources, request, None if is_narrowed else _home(machine))
         result = replace(result, notes=(*result.notes, *unreadable_mirror_notes(machine)))
-        warn_if_not_capturing(machine.config, machine.store)
+        warn_if_not_capturing(machine)
         if as_json:
             print_json(_as_json(result, scope, explain=explain))
         elif not result.hits and _is_empty(machine):

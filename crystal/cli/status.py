@@ -12,14 +12,12 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from crystal.app.capture_state import capture_state
-from crystal.app.context import now_ms, open_machine, open_reader, this_config
+from crystal.app.context import Machine, now_ms, open_machine, open_reader, this_config
 from crystal.capture.state import CaptureState, Condition, describe
 from crystal.cli.json_output import TIMES, iso_times, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, look_of, one_line, say_item, size_words
-from crystal.config.table import Config
 from crystal.errors import CrystalError, StoreDamagedError, StoreLostError, UnavailableError, UsageError
-from crystal.store import Store
 from crystal.timewords.parse import ago
 
 MARKS = {"ok": "ok", "note": "note", "warning": "warn", "failure": "FAIL"}
@@ -61,10 +59,10 @@ def state_line(state: CaptureState, now: int, stream: TextIO) -> str:
     return look.bad(line) if state.condition is Condition.NOT_CAPTURING else line
 
 
-def warn_if_not_capturing(config: Config, store: Store | None = None) -> None:
+def warn_if_not_capturing(machine: Machine) -> None:
     """Say on standard error that nothing is kept, when that is so. Never fails: the answer is what was asked for."""
     with contextlib.suppress(CrystalError, OSError):
-        state = capture_state(config, store)
+        state = capture_state(machine.config, machine.store)
         if state.condition is Condition.NOT_CAPTURING:
             typer.echo(f"crystal: {state_line(state, now_ms(), sys.stderr)}", err=True)
 
@@ -263,7 +261,7 @@ def switch(*, on: bool, off: bool, session: str | None) -> None:
         return
     with open_reader() as machine:
         _say(capture_switch(machine))
-        warn_if_not_capturing(machine.config, machine.store)
+        warn_if_not_capturing(machine)
 
 
 def _say(state: dict[str, object]) -> None:
