@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -239,9 +239,8 @@ def _say_empty(store: Store) -> None:
 
 def _say_nothing_found(result: SearchResult, filters: Filters, as_of: str | None) -> None:
     """Say on stderr what was searched and what to try: an empty answer is empty output."""
-    names = {"project": "project", "session": "session", "role": "role", "agent": "agent", "device": "device",
-             "branch": "branch", "source": "source", "since": "--since", "before": "--before"}  # fmt: skip
-    used = [name for field, name in names.items() if getattr(filters, field) is not None]
+    narrowed = [field.name for field in fields(filters) if getattr(filters, field.name) not in (None, False)]
+    used = [f"--{name}" if name in ("since", "before") else name for name in narrowed]
     used += [] if as_of is None else ["--as-of"]
     where = f" (narrowed by {', '.join(used)})" if used else ""
     say(f"crystal: nothing found for {clipped(one_line(result.query), 60)!r}{where}", stream=sys.stderr)
