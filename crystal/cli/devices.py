@@ -10,7 +10,7 @@ import typer
 
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import json_row
-from crystal.cli.render import cells, count_words, note, one_line, padded, say
+from crystal.cli.render import cells, note, one_line, padded, say
 
 if TYPE_CHECKING:
     from crystal.app.sync.devices import DeviceStatus
@@ -57,7 +57,6 @@ def _remarks(one: DeviceStatus) -> list[str]:
     if peer.forked_at is not None:
         words.append("two copies of it are sending")
     words += [f"{one.missing:,} missing"] if one.missing and peer.revoked_at is None else []
-    words += [f"{count_words(one.aside, 'blob')} set aside"] if one.aside else []
     return words
 
 
@@ -66,7 +65,7 @@ def _json(one: DeviceStatus) -> dict[str, Any]:
     return {
         **json_row(peer, "name", "side", "agent", "generation", id="device_id", paired="paired_at"),
         **json_row(peer, last_heard="heard_at", revoked="revoked_at", forked="forked_at"),
-        **json_row(one, "state", "missing", "waiting", set_aside="aside"),
+        **json_row(one, "state", "missing", "waiting"),
         "rotating": peer.generation > peer.accepted_from,
         "token_waits": peer.revoked_at is not None and peer.token_id is not None,
     }

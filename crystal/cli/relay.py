@@ -248,31 +248,27 @@ def skip(
     say("continue with: crystal relay poll")
 
 
-@commands.command("purge", short_help="Delete refused blobs that are kept here.")
+@commands.command("purge", short_help="Delete the counts of refused blobs.")
 def purge(
     device: Annotated[
         str | None, typer.Option("--device", help="Only those of this machine, by name.", metavar="NAME")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Delete the refused blobs kept here, and the counts of others. Nothing that home accepted is deleted."""
+    """Delete the counts of refused blobs. Nothing that home accepted is deleted."""
     from crystal.app.context import open_kept_machine
-    from crystal.app.sync.quarantine import plan_purge
-    from crystal.app.sync.quarantine import purge as delete_refused
+    from crystal.app.sync.devices import purge_refused, read_refused
 
     with open_kept_machine() as machine:
-        plan = plan_purge(machine, device)
-        if plan.is_empty:
-            say("no refused blobs are kept")
+        counts = [one for _, one in read_refused(machine.store, device)]
+        if not counts:
+            say("no blobs were refused")
             return
-        kept = [
-            f"{one_line(name)}: {count_words(amount.blobs, 'refused blob')}, {size_words(amount.bytes)}"
-            for name, amount in plan.kept
-        ] or ["no refused blobs are kept; the counts will be cleared"]
+        blobs = count_words(sum(one.blobs for one in counts), "refused blob")
         waits = "genuine ones still wait at the relay or on their device"
-        confirm("delete them here?", yes=yes, consequence=f"{'; '.join(kept)}; {waits}")
-        delete_refused(machine, plan)
-    say(*(f"deleted: {words}" for words in kept))
+        confirm("delete the counts?", yes=yes, consequence=f"{blobs}; {waits}")
+        purge_refused(machine, device)
+    say(f"deleted: the count of {blobs}")
 
 
 # ------------------------------------------------------------------------------------------------------------ the key

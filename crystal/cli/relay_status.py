@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,18 +11,15 @@ import typer
 from crystal.app.context import open_reader
 from crystal.app.sync.devices import RelayState, StreamStatus, relay_state
 from crystal.app.sync.names import short_ids
-from crystal.app.sync.quarantine import QuarantineList
 from crystal.cli.json_output import json_row, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, one_line, say, size_words
-from crystal.store.sync.quarantine import RefusalCount
+from crystal.store.sync.refusal_counts import RefusalCount
 from crystal.store.sync.relay_peers import Peer
 from crystal.timewords.parse import ago, iso
 
 WAITS, REFUSED, DAMAGED = 1, 5, 6
 MAX_UNPROVEN_SHOWN = 3
-_KEPT = ("stream", "seq", "code", "detail", "times")
-_SEEN = {"first": "first_at", "last": "last_at"}
 
 
 def status(as_json: AsJson = False) -> None:
@@ -72,7 +68,7 @@ def _home_name(home: Peer) -> str:
 
 
 def _json(state: RelayState) -> dict[str, Any]:
-    home, outbox, refused = None, None, state.refused
+    home, outbox = None, None
     if state.home is not None:
         home = {"name": _home_name(state.home), **json_row(state.home, "generation", last_heard="heard_at")}
     if state.backlog is not None:
@@ -91,13 +87,9 @@ def _json(state: RelayState) -> dict[str, Any]:
         "skips": [
             {"device": names.get(one.stream), **json_row(one, "stream", "seq", "code", "at")} for one in state.skips
         ],
-        "set_aside": [
-            {"device": refused.names.get(one.peer), **json_row(one, *_KEPT, bytes="size", **_SEEN)}
-            for one in refused.kept
-        ],
-        "not_kept": [
-            {"device": refused.names.get(one.peer), **json_row(one, "code", "streams", "blobs", **_SEEN)}
-            for one in refused.counts
+        "refused": [
+            {"device": name, **json_row(one, "code", "streams", "blobs", first="first_at", last="last_at")}
+            for name, one in state.refused
         ],
         "lost": [json_row(one, "since", problem="message", times="tries") for one in state.lost],
     }
@@ -109,7 +101,6 @@ def _stream_json(one: StreamStatus) -> dict[str, Any]:
         "device": one.device,
         "missing": [[known.last_seq + 1, known.head]] if one.missing else [],
         "at_relay": one.at_relay,
-        "set_aside": one.aside,
         **json_row(known, "stream", "lane", "head", "state", "code", "detail", "since", "retry_at", last="last_seq"),
     }
 
@@ -140,7 +131,9 @@ def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[st
     hidden = sum(one.is_unproven for one in state.streams) - MAX_UNPROVEN_SHOWN
     if hidden > 0:
         lines.append(("", f"and {count_words(hidden, 'stream')} more with nothing from a device: --json lists them"))
-    lines += _refused_lines(state.refused, ago)
+    for device, refused in state.refused:
+        who = device or "unknown senders"
+        lines.append(("refused", f"{who}: {_reason(refused)} (last {ago(refused.last_at)})"))
     names = {one.known.stream: one.device for one in state.streams}
     for skip in state.skips:
         who = names.get(skip.stream) or ids[skip.stream]
@@ -170,28 +163,13 @@ def _shown(streams: Sequence[StreamStatus]) -> list[StreamStatus]:
     return [one for one in streams if not one.is_unproven or one in unproven[:MAX_UNPROVEN_SHOWN]]
 
 
-def _refused_lines(refused: QuarantineList, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
-    """Say what was refused: what is kept, by device, and what is not."""
-    blobs = Counter(one.peer for one in refused.kept)
-    lines = []
-    for peer, count in blobs.items():
-        size = sum(one.size for one in refused.kept if one.peer == peer)
-        words = f"{refused.names.get(peer)}: {count_words(count, 'refused blob')} kept, {size_words(size)}"
-        lines.append(("set aside", f"{words}; delete with: crystal relay purge"))
-    for one in refused.counts:
-        who = refused.names.get(one.peer, "unknown senders")
-        lines.append(("not kept", f"{who}: {_reason(one)} (last {ago(one.last_at)})"))
-    return lines
-
-
 def _reason(one: RefusalCount) -> str:
-    """Say why blobs are not kept."""
+    """Say why blobs were refused."""
     refused = f"refused {count_words(one.blobs, 'time')}"
     listed = f"{count_words(one.blobs, 'blob')} in {count_words(one.streams, 'stream')} at the relay"
     words = {
         "unknown": f"{listed}, from no paired machine; not fetched",
         "untried": f"{listed}, none could be opened yet; the next polls try them",
-        "budget": f"{refused}, over the limit of relay.quarantine_*; genuine blobs wait at the relay",
         "key": f"{refused}: sealed with a key that is unknown here",
         "old-key": f"{refused}: sealed with keys that were rotated",
     }
@@ -206,7 +184,6 @@ def _stream_lines(one: StreamStatus, ident: str, ago: Callable[[int | None], str
     if one.missing:
         words += f", {one.missing:,} missing (from {known.last_seq + 1:,})"
         words += f", {one.at_relay:,} of them at the relay" if one.at_relay is not None else ""
-    words += f", {one.aside:,} set aside" if one.aside else ""
     lines = [("stream", words)]
     if known.state == "left":
         lines.append(("", f"left: {known.detail or known.code}"))

@@ -156,11 +156,8 @@ def _relay(relay: dict[str, Any] | None, ago: Callable[[int | None], str]) -> li
     forgotten = Unconfirmed.of(relay["forgotten"]).words(ago)
     if forgotten is not None:
         lines.append(("forgotten", forgotten))
-    refused = relay["refused"]
-    if refused["kept"] or refused["over_limit"]:
-        words = f"{count_words(refused['kept'], 'blob')} kept"
-        words += f", {refused['over_limit']:,} not kept: over the limit" if refused["over_limit"] else ""
-        lines.append(("refused", f"{words} (see: crystal relay status)"))
+    if relay["refused"]:
+        lines.append(("refused", f"{count_words(relay['refused'], 'blob')} (see: crystal relay status)"))
     if relay["role"] == "home":
         names = [_of_device(one, ago) for one in relay["devices"]]
         lines.append(

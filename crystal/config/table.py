@@ -74,19 +74,6 @@ class Config:
         whole(1, 3650),
         "How long a device keeps a sealed blob after home's receipt, for a home machine restored from a backup.",
     )
-    relay_quarantine_mb: int = setting(
-        64,
-        whole(1, 65536),
-        "How many megabytes of refused blobs are kept at most. What is not kept is counted, and "
-        "still waits at the relay and on its device.",
-    )
-    relay_quarantine_blobs: int = setting(1000, whole(1, 100000), "How many refused blobs are kept at most.")
-    relay_quarantine_device_mb: int = setting(
-        16, whole(1, 65536), "How many megabytes of refused blobs of one device are kept at most."
-    )
-    relay_quarantine_device_blobs: int = setting(
-        250, whole(1, 100000), "How many refused blobs of one device are kept at most."
-    )
     embedding_provider: str = setting(
         "embedded",
         choice(*EMBEDDING_PROVIDERS, NO_PROVIDER),

@@ -15,7 +15,7 @@ from crystal.errors import CrystalError, DamagedError, DeniedError, UnavailableE
 from crystal.store import Store, problems
 from crystal.store.sync import inbox, outbox, relay_peers
 from crystal.store.sync.outbox import OutStream
-from crystal.store.sync.quarantine import DEFAULT_BUDGET
+from crystal.store.sync.refusal_counts import count_refusal
 from crystal.sync.answers import StreamInfo
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import Document, newest_documents, put_document, read_document
@@ -25,7 +25,6 @@ from crystal.sync.envelope.link import LinkKeys
 from crystal.sync.envelope.refusals import EnvelopeError, WrongKeyError
 from crystal.sync.errors import RelayFullError, RelayProtocolError, RelayUnavailableError, StreamConflictError
 from crystal.sync.losses import LOST, MESSAGES, note_losses
-from crystal.sync.opening import keep_or_count, refusal_of
 from crystal.sync.receipts import act_on_receipts, mend_streams, read_receipts
 from crystal.sync.sending import Link, seal_again
 from crystal.sync.triage import Effort
@@ -232,8 +231,7 @@ class Delivery:
                 document = read_document(opened)
                 self._take(newest.channel, document, report)
             except (EnvelopeError, InvalidRecordError) as error:
-                why = refusal_of(newest.seq, newest.data, error)
-                keep_or_count(self.store, self.link.peer.id, info.stream, why, DEFAULT_BUDGET, self.clock())
+                count_refusal(self.store, self.link.peer.id, error.code, self.clock())
                 if isinstance(error, WrongKeyError):
                     report.notice("home seals with keys that this machine does not have")
                 continue

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 
-from crystal.store import Store
-from crystal.store.sync.quarantine import Budget, RefusedBlob, count_refusal, quarantine
 from crystal.store.sync.relay_peers import Peer
 from crystal.sync.answers import BlobInfo, BlobPage
 from crystal.sync.envelope.link import LinkKeys
@@ -56,10 +54,9 @@ class PollReport:
 
 @dataclass(frozen=True, slots=True)
 class BlobRefusal:
-    """Refused blob: the new state of its stream, and the blob itself."""
+    """Refused blob: its number and the new state of its stream."""
 
     seq: int
-    data: bytes
     state: str
     code: str
     detail: str
@@ -77,25 +74,12 @@ def run_after(page: BlobPage, last: int) -> list[BlobInfo]:
     return [blob for blob, seq in takewhile(lambda pair: pair[0].seq == pair[1], numbered)]
 
 
-def refusal_of(seq: int, data: bytes, error: EnvelopeError | InvalidRecordError) -> BlobRefusal:
+def refusal_of(seq: int, error: EnvelopeError | InvalidRecordError) -> BlobRefusal:
     """Return what a blob's error means for its stream. Only damage in transit is worth sending again."""
     states = {ForkedError: "fork", WrongKeyError: "wrong-key", UnknownVersionError: "waiting"}
     state = next((states[kind] for kind in states if isinstance(error, kind)), "damaged")
     resend = state == "damaged" and not isinstance(error, InvalidRecordError)
-    return BlobRefusal(seq, data, state, error.code, error.message, resend)
-
-
-_UNPROVED = frozenset({"length", "magic", "version", "suite", "tag"})
-_NOT_KEPT = frozenset({"wrong-key", "revoked"})
-
-
-def keep_or_count(store: Store, peer: int, stream: bytes, why: BlobRefusal, budget: Budget, now: int) -> None:
-    """Keep the body of a refused blob if it may open later and the budget allows it; else count it."""
-    if why.state in _NOT_KEPT:
-        count_refusal(store, peer, why.code, now)
-        return
-    is_proved = why.code not in _UNPROVED
-    quarantine(store, RefusedBlob(peer, stream, why.seq, why.data, why.code, why.detail, is_proved), budget, now)
+    return BlobRefusal(seq, state, error.code, error.message, resend)
 
 
 def in_words(sender: Sender) -> str:

@@ -14,7 +14,7 @@ from crystal.store import Store
 from crystal.store.notes import read_note, write_note
 from crystal.store.sync import inbox, outbox, relay_peers
 from crystal.store.sync.inbox import InStream
-from crystal.store.sync.quarantine import DEFAULT_BUDGET, Budget, set_listed
+from crystal.store.sync.refusal_counts import set_listed
 from crystal.store.sync.relay_peers import Peer
 from crystal.sync.ahead import fetched
 from crystal.sync.answers import BlobInfo, StreamInfo, StreamList
@@ -58,7 +58,6 @@ class Poller:
         clock: Returns the time, ms.
         own_prefixes: Prefixes of streams that home writes for itself.
         at_once: Number of concurrent fetches.
-        budget: Maximum number of refused blobs that are kept.
     """
 
     def __init__(
@@ -71,12 +70,11 @@ class Poller:
         own_prefixes: frozenset[bytes] = frozenset(),
         *,
         at_once: int = 4,
-        budget: Budget = DEFAULT_BUDGET,
     ) -> None:
         self._store, self._client, self._taker = store, client, taker
         self._senders_now, self._clock, self._own_prefixes = senders, clock, own_prefixes
         self._at_once = at_once
-        self._stopped = StoppedStreams(store, clock, budget)
+        self._stopped = StoppedStreams(store, clock)
         self._senders: Senders = {}
         self._writers: dict[bytes, Peer] = {}
         self._silent = 0
@@ -270,10 +268,10 @@ class Poller:
         try:
             sender, opened = self._open(known, seq, data, tag)
             if sender.refused:
-                return BlobRefusal(seq, data, "revoked", sender.refused, in_words(sender))
+                return BlobRefusal(seq, "revoked", sender.refused, in_words(sender))
             return sender, self._taker.read(known, seq, opened)
         except (EnvelopeError, InvalidRecordError) as error:
-            return refusal_of(seq, data, error)
+            return refusal_of(seq, error)
 
     def _commit(self, known: InStream, waiting: Sequence[OpenedBlob], report: PollReport) -> InStream:
         """Commit the read blobs together; on failure one by one, so that only the faulty one stays."""
@@ -336,7 +334,7 @@ class Poller:
             try:
                 sender, opened = self._open(known, newest.seq, newest.data, b"", newest.channel)
                 if sender.refused:
-                    why = BlobRefusal(newest.seq, newest.data, "revoked", sender.refused, in_words(sender))
+                    why = BlobRefusal(newest.seq, "revoked", sender.refused, in_words(sender))
                     self._refuse(self._stopped.met(known), why)
                     if sender.refused == "old-key":
                         self._stopped.leave(
@@ -345,9 +343,7 @@ class Poller:
                     return
                 document = read_document(opened)
             except (EnvelopeError, InvalidRecordError) as error:
-                self._refuse(
-                    self._stopped.met(known), replace(refusal_of(newest.seq, newest.data, error), resend=False)
-                )
+                self._refuse(self._stopped.met(known), replace(refusal_of(newest.seq, error), resend=False))
                 continue
             claims = claims_of(sender.peer, document.body) if newest.channel == Channel.HEARTBEAT else {}
             now = self._clock()

@@ -8,10 +8,10 @@ from crystal.errors import CrystalError
 from crystal.store import Store
 from crystal.store.sync import inbox
 from crystal.store.sync.inbox import InStream
-from crystal.store.sync.quarantine import Budget
+from crystal.store.sync.refusal_counts import count_refusal
 from crystal.sync.answers import BlobPage
 from crystal.sync.errors import NotAtRelayError, RelayUnavailableError
-from crystal.sync.opening import BlobRefusal, is_about_one_blob, keep_or_count
+from crystal.sync.opening import BlobRefusal, is_about_one_blob
 
 FIRST_WAIT_MS = 5_000
 MAX_WAIT_MS = 600_000
@@ -23,11 +23,10 @@ class StoppedStreams:
     Args:
         store: The home machine's store, open for writing.
         clock: Returns the time, ms.
-        budget: Maximum number of refused blobs that are kept.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], int], budget: Budget) -> None:
-        self._store, self._clock, self._budget = store, clock, budget
+    def __init__(self, store: Store, clock: Callable[[], int]) -> None:
+        self._store, self._clock = store, clock
 
     def met(self, known: InStream) -> InStream:
         """Return the current state of a stream."""
@@ -72,7 +71,7 @@ class StoppedStreams:
             why: The blob and the reason.
             writer: The device that may write the stream.
         """
-        keep_or_count(self._store, writer, known.stream, why, self._budget, self._clock())
+        count_refusal(self._store, writer, why.code, self._clock())
         if why.state == "fork" and known.forked:
             # One of the copies uses another stream already; tell other writers to do so too.
             self.leave(known, why)

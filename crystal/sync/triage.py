@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from crystal.store.sync.inbox import InStream
-from crystal.store.sync.quarantine import NOBODY
+from crystal.store.sync.refusal_counts import NOBODY
 from crystal.store.sync.relay_peers import Peer
 from crystal.sync.answers import StreamInfo
 

@@ -20,7 +20,6 @@ from crystal.model.capture import Project
 from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone, add_tombstones
 from crystal.store.sync import inbox, past, relay_forgotten, relay_peers
-from crystal.store.sync.quarantine import DEFAULT_BUDGET, Budget
 from crystal.store.sync.relay_peers import NewLink, Peer
 from crystal.sync.arrival import Arrivals
 from crystal.sync.cleaning import SealedOutbox
@@ -142,7 +141,6 @@ class Home:
     machine: CaptureMachine
     relay: RelaySite
     at_once: int = 1
-    budget: Budget = DEFAULT_BUDGET
 
     def __post_init__(self) -> None:
         self.weather = Weather(self.relay.transport)
@@ -178,7 +176,6 @@ class Home:
             self.senders,
             lambda: self.machine.now,
             at_once=self.at_once,
-            budget=self.budget,
         )
 
     def poll(self) -> PollReport:

@@ -11,8 +11,8 @@ import pytest
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.health import checks
-from crystal.store.sync import outbox, relay_peers
-from crystal.store.sync.quarantine import quarantined, refusals
+from crystal.store.sync import inbox, outbox, relay_peers
+from crystal.store.sync.refusal_counts import refusals
 from crystal.sync import poller
 from tests.support.capture_machine import line
 from tests.support.relay_fate import (
@@ -66,10 +66,10 @@ def test_a_damaged_blob_is_set_aside_named_and_comes_right(world: World, kind: s
     report = world.home.poll()
     assert texts(world.home.store) == ["fine", "one"]
     assert report.stuck == 1
-    if kind == "swap":  # sealed with the key of another device: not kept
-        assert [one.code for one in refusals(world.home.store)] == ["key"]
-    else:
-        assert [one.seq for one in quarantined(world.home.store)] == [2]
+    assert len(refusals(world.home.store)) == 1
+    known = inbox.find_stream(world.home.store, bytes.fromhex(stream))
+    assert known is not None
+    assert (known.detail or "").startswith("number 2: ")
     assert world.home.missing() == {bytes.fromhex(stream): [2]}
     world.home.weather.after = lambda request, response: response
     world.settle(3)

@@ -11,7 +11,7 @@ import pytest
 
 from crystal.store.capture import ledger, privacy
 from crystal.store.sync import inbox, outbox
-from crystal.store.sync.quarantine import quarantined
+from crystal.store.sync.refusal_counts import refusals
 from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import Channel
 from crystal.sync.sending import open_another, put_message
@@ -126,8 +126,7 @@ def test_a_bad_record_stops_its_own_stream_only(world: World, name: str) -> None
     good.deliver()
     world.home.poll()
     assert texts(world.home.store) == ["after", "before"]
-    aside = quarantined(world.home.store)
-    assert [one.code for one in aside] == ["record"], aside
+    assert [one.code for one in refusals(world.home.store)] == ["record"]
     stuck = [one for one in inbox.all_streams(world.home.store) if one.state != "ok"]
     assert [(one.state, one.code) for one in stuck] == [("damaged", "record")]
     assert stuck[0].resend is None, "sending it again would not mend it"
@@ -160,7 +159,7 @@ def test_bad_words_of_control_are_refused_as_a_whole(world: World, name: str) ->
     good.deliver()
     world.home.poll()
     assert texts(world.home.store) == ["words"]
-    assert [one.code for one in quarantined(world.home.store)] == ["record"]
+    assert [one.code for one in refusals(world.home.store)] == ["record"]
 
 
 @pytest.mark.slow
@@ -171,7 +170,7 @@ def test_a_bomb_costs_its_sender_only(world: World) -> None:
     good.deliver()
     world.home.poll()
     assert texts(world.home.store) == ["words"]
-    assert [one.code for one in quarantined(world.home.store)] == ["record"]
+    assert [one.code for one in refusals(world.home.store)] == ["record"]
 
 
 @pytest.mark.slow
@@ -378,4 +377,4 @@ def test_a_home_that_handed_over_speaks_for_all_and_others_do_not(world: World) 
         + b"\n",
     )
     world.home.poll()
-    assert quarantined(world.home.store) == []
+    assert refusals(world.home.store) == []

@@ -10,13 +10,11 @@ import struct
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
-from crystal.store import Store, migrate
 from crystal.store.sync import inbox, relay_peers
-from crystal.store.sync.quarantine import NOBODY, Amount, Budget, amount_kept, purge, quarantined, refusals
+from crystal.store.sync.refusal_counts import NOBODY, refusals
 from crystal.sync import triage
 from crystal.sync.arrival import Arrivals
 from crystal.sync.client import RelayClient
@@ -31,8 +29,6 @@ from tests.support.hostile_relay import Hostile, answer, hostile
 from tests.support.relay_fate import assert_settled, texts
 from tests.support.relay_server import sealed
 from tests.support.relay_world import ROOT, World
-
-SMALL = Budget(Amount(20, 400_000), Amount(10, 200_000))
 
 
 @dataclass
@@ -91,7 +87,7 @@ def key_id_of(peer: relay_peers.Peer) -> bytes:
     return link_keys(device_secret(ROOT, peer.device_id, 1), "up").key_id
 
 
-def poll(world: World, url: str, budget: Budget = SMALL) -> PollReport:
+def poll(world: World, url: str) -> PollReport:
     home = world.home
     home.machine.now += 3_600_000  # whatever rests is tried again
     arrivals = Arrivals(home.store, home.machine.home, lambda agent: home.machine.home / "agents" / agent / "memory")
@@ -102,7 +98,6 @@ def poll(world: World, url: str, budget: Budget = SMALL) -> PollReport:
             MessageHandler(arrivals, "cc-home"),
             home.senders,
             lambda: home.machine.now,
-            budget=budget,
         ).poll()
 
 
@@ -125,10 +120,9 @@ def test_streams_of_nobody_and_of_revoked_devices_are_counted_and_not_fetched(wo
         (ident, "revoked", 30, 90),
     ]
     assert inbox.all_streams(world.home.store) == []
-    assert quarantined(world.home.store) == []
 
 
-def grows(world: World, count: int, polls: int, budget: Budget, size: int) -> tuple[int, float]:
+def grows(world: World, count: int, polls: int, size: int) -> tuple[int, float]:
     """By how many bytes home's folder grows, and how long the slowest poll takes."""
     peers = [world.device(f"device{number}").peer() for number in range(3)]
     keys = {peer.up_prefix: key_id_of(peer) for peer in peers}
@@ -139,7 +133,7 @@ def grows(world: World, count: int, polls: int, budget: Budget, size: int) -> tu
     with hostile(junk) as relay:
         for _ in range(polls):
             began = time.monotonic()
-            poll(world, relay.url, budget)
+            poll(world, relay.url)
             slowest = max(slowest, time.monotonic() - began)
     return folder_bytes(world) - before, slowest
 
@@ -152,57 +146,24 @@ def poll_empty(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_junk_in_every_stream_of_every_device_stays_within_the_budget(
+def test_junk_in_every_stream_of_every_device_is_counted_and_not_kept(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(triage, "MAX_UNPROVEN_TRIES", 20)
     monkeypatch.setattr(inbox, "MAX_UNPROVEN_STREAMS", 16)
-    grown, _ = grows(world, 2000, 12, SMALL, 12_000)
-    kept = amount_kept(world.home.store)
-    assert kept.blobs <= SMALL.total.blobs
-    assert kept.bytes <= SMALL.total.bytes
-    assert kept.blobs > 5, "some of it is kept"
-    assert grown < SMALL.total.bytes + 4_600_000, "and the write-ahead log, which has a size of its own"
+    grown, _ = grows(world, 2000, 12, 12_000)
+    assert grown < 4_600_000, "the write-ahead log, which has a size of its own"
     assert len(inbox.all_streams(world.home.store)) <= 3 * 16
     assert len(refusals(world.home.store)) < 12
-    assert {one.code for one in refusals(world.home.store)} >= {"unknown", "untried", "budget"}
+    assert {one.code for one in refusals(world.home.store)} >= {"unknown", "untried", "tag"}
 
 
 @pytest.mark.slow
 def test_fifty_thousand_streams_of_junk(world: World) -> None:
-    grown, slowest = grows(world, 50_000, 8, Budget(), 60_000)
+    grown, slowest = grows(world, 50_000, 8, 60_000)
     print(f"grown by {grown:,} bytes, slowest poll {slowest:.1f} s")
-    assert grown < Budget().total.bytes
+    assert grown < 64 << 20
     assert slowest < 60
-
-
-def test_the_budget_holds_for_a_device_and_in_total_and_proved_blobs_go_first(world: World) -> None:
-    from crystal.store.sync.quarantine import RefusedBlob, quarantine
-
-    world.device("one"), world.device("two")
-    peers = [peer.id for peer in world.home.peers()]
-    budget = Budget(Amount(5, 1 << 20), Amount(3, 1 << 20))
-
-    def put(peer: int, seq: int, *, proved: bool = False, size: int = 10) -> bool:
-        blob = RefusedBlob(peer, bytes(16), seq, os.urandom(size), "tag", "", proved)
-        return quarantine(world.home.store, blob, budget, 1)
-
-    assert [put(peers[0], seq) for seq in range(4)] == [True, True, True, False]
-    assert [put(peers[1], seq) for seq in range(10, 14)] == [True, True, False, False], "five in total"
-    assert put(peers[0], 20, proved=True), "it takes the place of an unproved one"
-    assert [one.seq for one in quarantined(world.home.store)] == [1, 2, 10, 11, 20]
-    assert [put(peers[0], seq, proved=True) for seq in (21, 22, 23)] == [True, True, False]
-    assert [one.seq for one in quarantined(world.home.store)] == [10, 11, 20, 21, 22]
-    assert not put(peers[1], 30, size=2 << 20, proved=True), "too large for any budget"
-    assert not quarantine(
-        world.home.store,
-        RefusedBlob(peers[1], bytes(16), 1, b"x", "tag", "", is_proved=True),
-        Budget(Amount(), Amount()),
-        1,
-    )
-    with world.home.store.transaction():
-        purge(world.home.store, peers[0])
-    assert [one.seq for one in quarantined(world.home.store)] == [10, 11]
 
 
 @pytest.mark.slow
@@ -240,7 +201,6 @@ def test_what_no_key_opens_now_is_taken_when_the_key_is_back(world: World) -> No
         world.pass_time(3_700_000)
     assert texts(world.home.store) == ["before"]
     assert {one.code for one in refusals(world.home.store)} == {"key"}
-    assert quarantined(world.home.store) == []
     world.home.senders = senders  # type: ignore[method-assign]
     world.settle(2)
     assert texts(world.home.store) == ["after", "before"]
@@ -248,10 +208,10 @@ def test_what_no_key_opens_now_is_taken_when_the_key_is_back(world: World) -> No
 
 
 @pytest.mark.slow
-def test_what_is_over_the_budget_waits_at_the_relay_and_is_taken_when_it_opens(
+def test_what_cannot_be_taken_yet_waits_at_the_relay_and_is_taken_when_it_can(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A genuine blob that cannot be taken yet and is not kept is not lost either."""
+    """A genuine blob that cannot be taken yet is not lost."""
     laptop = world.device("laptop")
     laptop.say("a", line("words"))
     laptop.deliver()
@@ -263,10 +223,8 @@ def test_what_is_over_the_budget_waits_at_the_relay_and_is_taken_when_it_opens(
         raise InvalidRecordError("the message is of a version that this crystal does not know")
 
     monkeypatch.setattr(MessageHandler, "read", refuse)
-    world.home.budget = Budget(Amount(), Amount())
     world.home.poll()
-    assert [(one.code, one.blobs) for one in refusals(world.home.store)] == [("budget", 1)]
-    assert quarantined(world.home.store) == []
+    assert [(one.code, one.blobs) for one in refusals(world.home.store)] == [("record", 1)]
     monkeypatch.setattr(MessageHandler, "read", known)
     assert texts(world.home.store) == []
     world.settle(2)
@@ -300,7 +258,6 @@ def test_junk_from_a_relay_fills_no_device_either(world: World) -> None:
         for _ in range(2):
             laptop.deliver()
     assert len(inbox.all_streams(laptop.store)) == before
-    assert amount_kept(laptop.store).blobs == 0
 
 
 @pytest.mark.slow
@@ -321,29 +278,3 @@ def test_documents_that_a_relay_has_others_of_leave_no_rows(world: World) -> Non
             world.home.poll()
             world.pass_time(3_700_000)
     assert len([one for one in outbox.streams(world.home.store) if one.channel == Channel.RECEIPTS]) == 1
-
-
-def test_what_was_set_aside_before_moves_into_the_quarantine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of devices in use; what no key of theirs sealed, and what only has a hash, goes."""
-    every = migrate.steps()
-    monkeypatch.setattr(
-        migrate, "steps", lambda: every[: next(at for at, one in enumerate(every) if "TABLE quarantine" in one[1])]
-    )
-    with Store.open(tmp_path / "crystal.db") as store:
-        store.execute(
-            "INSERT INTO relay_peers (device_id, side, name, generation, accepted_from, up_prefix, down_prefix,"
-            " paired_at) VALUES (x'01', 'device', 'laptop', 1, 1, x'0101010101010101', x'0202020202020202', 1)"
-        )
-        for seq, prefix, code, blob in (
-            (1, 1, "record", b"b"),
-            (2, 1, "key", b"b"),
-            (3, 9, "tag", b"b"),
-            (4, 1, "tag", None),
-        ):
-            store.execute(
-                "INSERT INTO relay_aside VALUES (?, ?, x'00', ?, '?', 1, 1, 1, ?)",
-                (bytes([prefix]) * 16, seq, code, blob),
-            )
-    monkeypatch.setattr(migrate, "steps", lambda: every)
-    with Store.open(tmp_path / "crystal.db") as store:
-        assert [(one.seq, one.code) for one in quarantined(store)] == [(1, "record")]

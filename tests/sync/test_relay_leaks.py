@@ -18,7 +18,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from crystal.store.sync import outbox, relay_peers
-from crystal.store.sync.quarantine import quarantined
+from crystal.store.sync.refusal_counts import refusals
 from crystal.sync.envelope.content import padded_length
 from crystal.sync.envelope.header import HEADER_BYTES
 from tests.support.capture_machine import line
@@ -247,7 +247,7 @@ def test_no_error_of_the_core_shows_a_key_or_a_word(world: World) -> None:
     from crystal.store import problems
     from crystal.store.sync import inbox
 
-    shown += repr(inbox.all_streams(world.home.store)) + repr(quarantined(world.home.store))
+    shown += repr(inbox.all_streams(world.home.store)) + repr(refusals(world.home.store))
     shown += repr(problems.list_problems(world.home.store)) + repr(problems.list_problems(device.store))
     for canary in (secret, TEXTS[0].encode(), TEXTS[1].encode()):
         for spelling in spellings(canary):

@@ -7,7 +7,7 @@ import pytest
 from crystal.app.sync.device_registry import read_registry
 from crystal.app.sync.names import short_ids
 from crystal.store.sync import inbox, relay_peers
-from crystal.store.sync.quarantine import DEFAULT_BUDGET, RefusedBlob, amount_kept, count_refusal, quarantine
+from crystal.store.sync.refusal_counts import count_refusal, refusals
 from crystal.sync.handover import known_devices
 from tests.cli.test_cli_relay import forge
 from tests.support.pairing_boxes import ROOT, Pairs
@@ -16,62 +16,48 @@ from tests.support.relay_commands import On, check_json, deliver, in_stream, joi
 __all__ = ["on", "pairs", "site"]
 
 
-def set_aside(pairs: Pairs, count: int, size: int = 50_000) -> None:
-    """Let home keep refused blobs of the laptop."""
+def refuse(pairs: Pairs, count: int) -> None:
+    """Let home count refused blobs of the laptop."""
     with pairs.home.open() as machine:
         (peer,) = relay_peers.all_peers(machine.store)
-        for seq in range(1, count + 1):
-            blob = RefusedBlob(peer.id, peer.up_prefix + bytes(8), seq, bytes([seq]) * size, "record", "?", True)
-            assert quarantine(machine.store, blob, DEFAULT_BUDGET, seq)
+        for _ in range(count):
+            count_refusal(machine.store, peer.id, "record", 1)
 
 
-def kept(pairs: Pairs) -> int:
+def counted(pairs: Pairs) -> int:
     with pairs.home.open() as machine:
-        return amount_kept(machine.store).blobs
+        return sum(one.blobs for one in refusals(machine.store))
 
 
 @pytest.mark.slow
 def test_a_purge_shows_what_it_deletes_and_asks(pairs: Pairs, on: On) -> None:
     joined(pairs)
-    assert on(pairs.home, "relay", "purge").out == "no refused blobs are kept\n"
-    set_aside(pairs, 3)
-    status = on(pairs.home, "relay", "status")
-    assert "laptop: 3 refused blobs kept, 150.0 kB; delete with: crystal relay purge" in status.out
+    assert on(pairs.home, "relay", "purge").out == "no blobs were refused\n"
+    refuse(pairs, 3)
+    assert "laptop: refused 3 times (record)" in on(pairs.home, "relay", "status").out
+    assert "3 blobs (see: crystal relay status)" in on(pairs.home, "status").out
     refused = on(pairs.home, "relay", "purge")
-    assert (refused.code, "--yes" in refused.err, "laptop: 3 refused blobs" in refused.err) == (2, True, True)
+    assert (refused.code, "--yes" in refused.err, "3 refused blobs" in refused.err) == (2, True, True)
     no = on(pairs.home, "relay", "purge", typed="n\n", terminal=True)
-    assert (no.code, "still wait at the relay or on their device" in no.err, kept(pairs)) == (130, True, 3)
+    assert (no.code, "still wait at the relay or on their device" in no.err, counted(pairs)) == (130, True, 3)
     unknown = on(pairs.home, "relay", "purge", "--device", "desk", "--yes")
-    assert (unknown.code, kept(pairs)) == (1, 3)
+    assert (unknown.code, counted(pairs)) == (1, 3)
     done = on(pairs.home, "relay", "purge", "--device", "laptop", "--yes")
-    assert (done.code, "deleted: laptop: 3 refused blobs" in done.out, kept(pairs)) == (0, True, 0)
+    assert (done.code, "deleted: the count of 3 refused blobs" in done.out, counted(pairs)) == (0, True, 0)
     check_json("crystal relay status", on(pairs.home, "relay", "status", "--json"))
+    check_json("crystal status", on(pairs.home, "status", "--json"))
 
 
 @pytest.mark.slow
-def test_what_was_deleted_gives_its_space_back(pairs: Pairs, on: On) -> None:
+def test_revoking_asks_and_deletes_what_was_counted(pairs: Pairs, on: On) -> None:
     joined(pairs)
-    set_aside(pairs, 200)
-    with pairs.home.open() as machine:
-        path = machine.store.path
-        machine.store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        before = path.stat().st_size
-    assert on(pairs.home, "relay", "purge", "--yes").code == 0
-    with pairs.home.open() as machine:
-        machine.store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        assert path.stat().st_size < before - 200 * 50_000
-
-
-@pytest.mark.slow
-def test_revoking_asks_and_deletes_what_is_kept(pairs: Pairs, on: On) -> None:
-    joined(pairs)
-    set_aside(pairs, 2)
+    refuse(pairs, 2)
     refused = on(pairs.home, "devices", "revoke", "laptop")
     assert (refused.code, "--yes" in refused.err) == (2, True)
     assert on(pairs.home, "devices", "revoke", "laptop", typed="n\n", terminal=True).code == 130
-    assert (kept(pairs), "REVOKED" in on(pairs.home, "devices").out) == (2, False)
+    assert (counted(pairs), "REVOKED" in on(pairs.home, "devices").out) == (2, False)
     done = on(pairs.home, "devices", "revoke", "laptop", typed="y\n", terminal=True)
-    assert (done.code, kept(pairs)) == (0, 0)
+    assert (done.code, counted(pairs)) == (0, 0)
     assert "REVOKED" in on(pairs.home, "devices").out
 
 
@@ -158,22 +144,3 @@ def test_what_is_still_on_a_device_is_said_so(pairs: Pairs, on: On, left: int, w
             client.ack(info.stream, info.head)  # home's token was stolen: all is deleted at the relay
     poll(pairs)
     assert f"laptop: {words} when it syncs" in " ".join(on(pairs.home, "relay", "status").out.split())
-
-
-@pytest.mark.slow
-def test_status_names_what_is_over_the_limit(pairs: Pairs, on: On) -> None:
-    joined(pairs)
-    pairs.home.set("relay.quarantine_device_blobs", 1)
-    say(pairs, "of a kind that nobody knows")
-    deliver(pairs)
-    poll(pairs)
-    assert kept(pairs) == 1
-    with pairs.home.open() as machine:
-        (peer,) = relay_peers.all_peers(machine.store)
-        count_refusal(machine.store, peer.id, "budget", 1)
-    status = on(pairs.home, "status")
-    assert "refused" in status.out
-    assert "1 blob kept, 1 not kept: over the limit (see: crystal relay status)" in " ".join(status.out.split())
-    shown = on(pairs.home, "relay", "status").out
-    assert "laptop: refused 1 time, over the limit of relay.quarantine_*" in shown
-    check_json("crystal status", on(pairs.home, "status", "--json"))

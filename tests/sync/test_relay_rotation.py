@@ -8,7 +8,7 @@ import pytest
 
 from crystal.store import problems
 from crystal.store.sync import inbox, outbox, relay_peers
-from crystal.store.sync.quarantine import quarantined, refusals
+from crystal.store.sync.refusal_counts import refusals
 from tests.support.capture_machine import line
 from tests.support.relay_fate import (
     Crash,
@@ -42,7 +42,6 @@ def test_a_revoked_device_is_refused_and_named_and_nobody_else_notices(world: Wo
     assert report.stuck == 0, "nothing of it is fetched"
     (refused,) = refusals(world.home.store)
     assert (refused.code, refused.streams) == ("revoked", 2), "what it says, and that it lives"
-    assert quarantined(world.home.store) == []
     world.settle(2)
     assert waiting(other) == 0
     assert waiting(device) == 1

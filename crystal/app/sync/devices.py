@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,14 +12,13 @@ from crystal.app.relay_links import opened_relay, relay_client, relay_keys
 from crystal.app.sync.device_registry import save_registry
 from crystal.app.sync.forget import Unconfirmed, unconfirmed
 from crystal.app.sync.names import UNFINISHED, checked_name
-from crystal.app.sync.quarantine import QuarantineList, read_refused
 from crystal.errors import CrystalError, DeniedError, UnavailableError, UsageError
 from crystal.store import Store
 from crystal.store.problems import LastingProblem, find_problem, list_problems
-from crystal.store.sync import inbox, outbox, relay_peers
+from crystal.store.sync import inbox, outbox, refusal_counts, relay_peers
 from crystal.store.sync.inbox import InStream, Skip
 from crystal.store.sync.outbox import Backlog
-from crystal.store.sync.quarantine import quarantined
+from crystal.store.sync.refusal_counts import RefusalCount, refusals
 from crystal.store.sync.relay_peers import Peer, all_peers, find_peer, home_peer
 from crystal.sync.answers import MadeToken
 from crystal.sync.client import RelayClient
@@ -45,7 +43,6 @@ class StreamStatus:
         device: The name of who writes it, None when nobody of ours does.
         missing: How many numbers are known to exist and are not taken.
         at_relay: How many of them the relay has; None when it was not asked.
-        aside: How many blobs of it were set aside.
         is_settled: It stands still because its device was revoked: nothing is to be done.
     """
 
@@ -53,7 +50,6 @@ class StreamStatus:
     known: InStream
     missing: int
     at_relay: int | None
-    aside: int
     is_settled: bool
 
     @property
@@ -75,7 +71,6 @@ class DeviceStatus:
     state: str
     missing: int
     waiting: int
-    aside: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +87,7 @@ class RelayState:
         resting: On a device: the failure that is waited out.
         streams: What this machine reads.
         skips: Holes that were left on purpose.
-        refused: What was refused.
+        refused: What was refused, with the name of its device.
         lost: What the relay confirmed and does not have.
         forgotten: What other machines have not confirmed of forgetting.
     """
@@ -106,7 +101,7 @@ class RelayState:
     resting: LastingProblem | None
     streams: tuple[StreamStatus, ...]
     skips: tuple[Skip, ...]
-    refused: QuarantineList
+    refused: tuple[tuple[str | None, RefusalCount], ...]
     lost: tuple[LastingProblem, ...]
     forgotten: Unconfirmed
 
@@ -127,7 +122,6 @@ def list_devices(machine: Machine) -> list[DeviceStatus]:
                 min(states, key=_ORDER.index, default="ok"),
                 sum(one.missing for one in own),
                 sum(max(0, min(one.known.listed, one.known.head) - one.known.last_seq) for one in own),
-                sum(one.aside for one in own),
             )
         )
     return found
@@ -136,7 +130,6 @@ def list_devices(machine: Machine) -> list[DeviceStatus]:
 def stream_states(store: Store, client: RelayClient | None = None) -> list[StreamStatus]:
     """Return every stream of conversations that this machine reads, and any other that is stuck."""
     peers = all_peers(store)
-    kept = Counter(one.stream for one in quarantined(store))
     found = []
     for known in inbox.all_streams(store):
         if known.channel in LATEST_WINS and known.state in ("ok", "left"):
@@ -146,7 +139,7 @@ def stream_states(store: Store, client: RelayClient | None = None) -> list[Strea
         there = _at_relay(client, known) if client is not None and missing else None if client is None else 0
         settled = peer is not None and peer.revoked_at is not None
         name = None if peer is None else peer.name
-        found.append(StreamStatus(name, known, missing, there, kept[known.stream], settled))
+        found.append(StreamStatus(name, known, missing, there, settled))
     return found
 
 
@@ -190,10 +183,21 @@ def relay_state(machine: Machine, client: RelayClient | None = None) -> RelaySta
         find_problem(store, ROOM) if home is not None else None,
         tuple(stream_states(store) if streams is None else streams),
         tuple(inbox.skips(store)),
-        read_refused(store),
+        tuple(read_refused(store)),
         tuple(one for one in list_problems(store) if one.room in LOST_ROOMS),
         unconfirmed(store),
     )
+
+
+def read_refused(store: Store, device: str | None = None) -> list[tuple[str | None, RefusalCount]]:
+    """Return what was refused (of one device), with the names of the devices.
+
+    Raises:
+        NotFoundError, UsageError: The name is not that of one device.
+    """
+    names = {peer.id: peer.name for peer in all_peers(store)}
+    peer = None if device is None else find_peer(store, device).id
+    return [(names.get(one.peer), one) for one in refusals(store) if peer in (None, one.peer)]
 
 
 def needs_somebody(machine: Machine) -> list[StreamStatus]:
@@ -202,6 +206,13 @@ def needs_somebody(machine: Machine) -> list[StreamStatus]:
 
 
 # ---------------------------------------------------------------------------------------------------------- changing
+
+
+def purge_refused(machine: Machine, device: str | None) -> None:
+    """Delete the counts of refused blobs (of one device)."""
+    peer = None if device is None else find_peer(machine.store, device).id
+    with machine.store.transaction():
+        refusal_counts.purge(machine.store, peer)
 
 
 def rename(machine: Machine, old: str, new: str) -> Peer:

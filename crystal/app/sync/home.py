@@ -14,7 +14,6 @@ from crystal.app.relay_links import Keyring, link_to_device, opened_relay, relay
 from crystal.app.sync.device_registry import ignored_prefixes, save_registry
 from crystal.app.sync.devices import retry_revocations
 from crystal.app.sync.forget import finish_soon, forgotten_words
-from crystal.app.sync.quarantine import budget_of
 from crystal.capture.lock import try_lock
 from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError, UnavailableError
 from crystal.store.notes import read_note
@@ -88,7 +87,6 @@ def poll_relay(
             lambda: senders(machine, keys),
             now_ms,
             ignored_prefixes(machine.store, root),
-            budget=budget_of(machine.config),
         )
         retry_revocations(machine, relay)
         report = poller.poll(should_stop=should_stop, wait=wait, after=after)

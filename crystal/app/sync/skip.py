@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
-
 from crystal.app.context import Machine, now_ms
-from crystal.app.relay_links import relay_keys, senders
 from crystal.app.sync.devices import find_device
 from crystal.app.sync.names import short_ids
 from crystal.errors import UsageError
 from crystal.store.sync import inbox
 from crystal.store.sync.inbox import InStream
-from crystal.store.sync.quarantine import quarantined_at
 from crystal.store.sync.relay_peers import Peer
-from crystal.sync.envelope.blob import open_blob
-from crystal.sync.envelope.header import Channel, read_header
-from crystal.sync.envelope.link import LinkKeys
-from crystal.sync.envelope.refusals import EnvelopeError
+from crystal.sync.envelope.header import Channel
 
 
 def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tuple[Peer, InStream]:
@@ -53,32 +45,12 @@ def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tupl
 def skip(machine: Machine, known: InStream) -> int:
     """Move over the number that stands in the way, on record; return how many numbers are known after it.
 
-    Nothing is deleted, what was kept of it stays.
+    The next blob may name any predecessor: its own HMAC vouches for its place in the stream.
 
     Raises:
         WatermarkMovedError: A poll has taken it meanwhile.
     """
     seq = known.last_seq + 1
-    tag = _proved_tag(machine, known, seq)
     with machine.store.transaction():
-        inbox.skip_over(machine.store, known, seq, tag, now_ms())
+        inbox.skip_over(machine.store, known, seq, now_ms())
     return max(0, known.head - seq)
-
-
-def _proved_tag(machine: Machine, known: InStream, seq: int) -> bytes:
-    """Return the tag of the skipped blob if a quarantined one was sealed by its device; empty if unknown.
-
-    The next blob must name it. After an empty one any predecessor is taken once: the blob's own HMAC vouches for its
-    place in the stream.
-    """
-    sealed: Mapping[bytes, LinkKeys] = {
-        key_id: one.keys
-        for key_id, one in senders(machine, relay_keys(machine)).items()
-        if known.peer in (None, one.peer.id)
-    }
-    tags = set()
-    for blob in quarantined_at(machine.store, known.stream, seq):
-        with contextlib.suppress(EnvelopeError):
-            channel = read_header(blob).channel
-            tags.add(open_blob(blob, sealed.get, channel=channel, stream=known.stream, seq=seq, prev=None).tag)
-    return tags.pop() if len(tags) == 1 else b""

@@ -1,4 +1,4 @@
-"""How this machine stands with the relay: what waits to be sent, when home was heard, which devices are silent."""
+"""How this machine stands with the relay: what waits to be sent, which devices are silent, what was refused."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from crystal.app.context import Machine
 from crystal.app.mirror import device_mirror
 from crystal.app.sync.forget import unconfirmed
-from crystal.store import Store
-from crystal.store.sync import inbox, outbox, past, quarantine, relay_peers
+from crystal.store.sync import inbox, outbox, past, relay_peers
+from crystal.store.sync.refusal_counts import refusals
 from crystal.store.sync.relay_peers import Peer
 
 
@@ -31,7 +31,7 @@ def relay_status(machine: Machine) -> dict[str, Any]:
         },
         "mirror": _mirror(machine) if home is not None else None,
         "forgotten": unconfirmed(store).as_json(lambda ms: ms),
-        "refused": _refused(store),
+        "refused": sum(one.blobs for one in refusals(store) if not one.streams),
         "devices": [_device(machine, peer) for peer in relay_peers.all_peers(store, "device")],
     }
 
@@ -46,12 +46,6 @@ def _device(machine: Machine, peer: Peer) -> dict[str, Any]:
         "state": "revoked" if peer.revoked_at is not None else "ok" if stuck is None else stuck.state,
         "detail": None if stuck is None else stuck.detail,
     }
-
-
-def _refused(store: Store) -> dict[str, int]:
-    """Count refused blobs: those that are kept, and those that are not because of the limit."""
-    over = sum(one.blobs for one in quarantine.refusals(store) if one.code == "budget")
-    return {"kept": quarantine.amount_kept(store).blobs, "over_limit": over}
 
 
 def _mirror(machine: Machine) -> dict[str, Any] | None:

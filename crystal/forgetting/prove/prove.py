@@ -213,8 +213,6 @@ class _Search:
                 self.add(name, 0, "index", word)
             if traces.entries_alone(store):
                 self.add(name, 0, "index")
-            if sealed := traces.blobs_aside(store):
-                self.cannot_read(f"{name}: quarantine", f"{sealed} refused blobs that cannot be opened")
         except CrystalError as error:
             self.cannot_read(name, error.message)
 

@@ -13,7 +13,7 @@ from crystal.store.forget.forgotten_rows import as_json, each_text, pages
 from crystal.store.search.candidates import quoted
 from crystal.store.search.vectors import generations, table_of
 
-_SKIPPED = ("outbox", "quarantine")
+_SKIPPED = ("outbox",)
 """Tables of sealed data, which only a holder of the keys can open."""
 
 
@@ -136,8 +136,3 @@ def entries_alone(store: Store) -> int:
         int(store.value(f"SELECT count(*) FROM {table} WHERE {key.get(table, 'rowid')} NOT IN (SELECT id FROM chunks)"))
         for table in tables
     )
-
-
-def blobs_aside(store: Store) -> int:
-    """Return how many refused blobs of other machines are kept that cannot be opened here."""
-    return int(store.value("SELECT count(*) FROM quarantine"))

@@ -31,7 +31,7 @@ _STREAMS = (
 """Tables that must be consistent with each other: all are salvaged, or none."""
 
 _DERIVED = (
-    *("turns", "turn_copies", "chunks", "embedding_generations", "problems", "hook_runs", "quarantine", "refusals"),
+    *("turns", "turn_copies", "chunks", "embedding_generations", "problems", "hook_runs", "refusals"),
     *(
         "index_state",
         "index_parts",

@@ -248,21 +248,16 @@ def skips(store: Store) -> list[Skip]:
     ]
 
 
-def skip_over(store: Store, known: InStream, seq: int, tag: bytes, now: int) -> None:
+def skip_over(store: Store, known: InStream, seq: int, now: int) -> None:
     """Move the cursor past a number that is not taken, and record it. Inside a transaction.
 
-    Args:
-        store: The store, open for writing.
-        known: The stream.
-        seq: The number.
-        tag: Its tag, which the next blob must name; empty if it is unknown: then the next may name any.
-        now: The time, ms.
+    Its tag is unknown: the next blob may name any.
 
     Raises:
         WatermarkMovedError: A poller took it.
     """
     add_skip(store, known.stream, seq, known.code, now)
-    advance(store, known, seq, tag)
+    advance(store, known, seq, b"")
     drop_fragments(store, known.id)  # a message with a missing part never becomes whole
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from crystal.config.paths import AGENT_ID
 from crystal.errors import NotFoundError, UsageError
 from crystal.store.connection import Row, Store
-from crystal.store.sync import quarantine
+from crystal.store.sync import refusal_counts
 
 Side = Literal["home", "device"]
 HIGHEST_SERIAL = 1 << 62
@@ -168,7 +168,7 @@ def remove_peer(store: Store, ident: int) -> None:
     ins = "SELECT id FROM relay_in WHERE peer = ?"
     store.execute(f"DELETE FROM relay_fragments WHERE stream IN ({ins})", (ident,))
     store.execute(f"DELETE FROM relay_claims WHERE source IN ({ins})", (ident,))
-    quarantine.purge(store, ident)
+    refusal_counts.purge(store, ident)
     store.execute("DELETE FROM relay_in WHERE peer = ?", (ident,))
     store.execute("DELETE FROM relay_agents WHERE peer = ?", (ident,))
     store.execute("DELETE FROM relay_peers WHERE id = ?", (ident,))
@@ -177,7 +177,7 @@ def remove_peer(store: Store, ident: int) -> None:
 def set_revoked(store: Store, ident: int, now: int) -> None:
     """Refuse everything further of a device, and delete what is kept of it unread. Inside a transaction."""
     store.execute("UPDATE relay_peers SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", (now, ident))
-    quarantine.purge(store, ident)
+    refusal_counts.purge(store, ident)
     store.execute("DELETE FROM relay_fragments WHERE stream IN (SELECT id FROM relay_in WHERE peer = ?)", (ident,))
 
 
