@@ -31,7 +31,8 @@ from crystal.store.vector_bytes import rounded
 from crystal.sync.envelope.blob import seal
 from crystal.sync.envelope.header import ZERO_TAG
 from crystal.sync.envelope.link import keys_of_link
-from crystal.sync.mirror import Mirror, publish
+from crystal.sync.mirror.device import Mirror
+from crystal.sync.mirror.publishing import publish
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -90,7 +90,7 @@ def revoke(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help=
     """Accept nothing more from a device that was lost, stolen or given away. Other devices are not affected."""
     from crystal.app.context import open_kept_machine
     from crystal.app.sync import devices as wired
-    from crystal.sync.mirror import roll_key
+    from crystal.sync.mirror.publishing import roll_key
 
     with open_kept_machine() as machine:
         shown = one_line(wired.find_device(machine, name).name)

@@ -13,7 +13,8 @@ from crystal.store.health import checks
 from crystal.store.search.vectors import ensure_generation, pending_chunks, promote, put_vectors
 from crystal.store.sync.mirror_content import KINDS
 from crystal.sync.errors import NotAtRelayError
-from crystal.sync.mirror import Mirror, manifest, on_told, publish
+from crystal.sync.mirror.device import Mirror
+from crystal.sync.mirror.publishing import manifest, on_told, publish
 from tests.support.embedding_store import Dice
 from tests.support.store_factory import NOW, open_store
 
@@ -144,7 +145,7 @@ def drop(store: Store, uuid: str) -> None:
 
 
 def tell(world: World, device: Mirror) -> None:
-    on_told(world.store, device.told(), now=world.now, random=world.dice.randbytes)
+    on_told(world.store, device.told(), now=world.now)
 
 
 def bytes_of(device: Mirror) -> bytes:

@@ -9,9 +9,7 @@ import pytest
 from crystal.store import Store
 from crystal.store.capture.privacy import add_private_lines, is_private_line
 from crystal.store.sync import mirror
-from crystal.sync.mirror import (
-    upkeep,
-)
+from crystal.sync.mirror import upkeep
 from tests.support.embedding_store import Dice
 from tests.support.mirror_world import World, assert_equal, bytes_of, drop, embed
 from tests.support.ranked_by import search

@@ -14,7 +14,7 @@ from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone, add_tombstones
 from crystal.store.search.space import delete_chunks
 from crystal.store.sync import relay_forgotten
-from crystal.sync.mirror import Mirror
+from crystal.sync.mirror.device import Mirror
 from crystal.sync.mirror.sifting import Sieve
 from tests.support.capture_machine import CaptureMachine
 from tests.support.forgetting_ground import Ground

@@ -16,9 +16,7 @@ from crystal.store import Store
 from crystal.store.health import checks
 from crystal.store.sync import mirror
 from crystal.sync.errors import RelayUnavailableError
-from crystal.sync.mirror import (
-    MirrorDamagedError,
-)
+from crystal.sync.mirror.fetching import MirrorDamagedError
 from tests.support.embedding_store import Dice
 from tests.support.mirror_world import World, assert_equal, drop, embed, tell
 from tests.support.store_factory import NOW, add_turn
@@ -63,7 +61,7 @@ def test_who_reads_while_a_mirror_is_built_anew_keeps_what_he_reads(world):
     with Store.open_existing(device.path) as reader, reader.reading():
         assert reader.value("SELECT count(*) FROM chunks") == 40
         inode = device.path.stat().st_ino
-        wanted = device.memo.read_text().replace('"starts_over": false', '"starts_over": true')
+        wanted = device.memo.read_text().replace('"starts_over":false', '"starts_over":true')
         device.memo.write_text(wanted)
         add_turn(world.store, "new turn")
         assert world.both(device).is_whole
@@ -230,7 +228,8 @@ CHILD = """
 import json, os, sys
 from pathlib import Path
 from crystal.sync.errors import NotAtRelayError
-from crystal.sync.mirror import Mirror, publish
+from crystal.sync.mirror.device import Mirror
+from crystal.sync.mirror.publishing import publish
 from crystal.store import Store
 
 class Relay:
@@ -282,7 +281,7 @@ def test_killed_again_and_again_home_and_device_come_to_an_end(world, tmp_path):
         raise AssertionError("it never came to an end")
 
     assert run_until_done("publish", tmp_path / "relay", world.store.path, NOW) > 2
-    from crystal.sync.mirror import manifest
+    from crystal.sync.mirror.publishing import manifest
 
     (tmp_path / "manifest").write_text(json.dumps(manifest(world.store)))
     assert run_until_done("fetch", tmp_path / "relay", device.path, tmp_path / "manifest") > 2

@@ -23,7 +23,8 @@ from crystal.store.search.vectors import ensure_generation, pending_chunks, prom
 from crystal.store.sync import mirror_apply
 from crystal.store.sync.mirror_export import decide
 from crystal.sync.errors import RelayUnavailableError
-from crystal.sync.mirror import fetching, on_told, publishing, roll_key, upkeep
+from crystal.sync.mirror import fetching, publishing, upkeep
+from crystal.sync.mirror.publishing import on_told, roll_key
 from tests.support.embedding_store import Dice
 from tests.support.mirror_world import FakeRelay, World, assert_equal
 from tests.support.store_factory import NOW, add_turn, open_store
@@ -276,7 +277,7 @@ class Mirrors(RuleBasedStateMachine):
         with contextlib.suppress(CrystalError):
             report = self.world.sync(self.devices[which])
         told = json.loads(json.dumps(self.devices[which].told()))
-        on_told(self.world.store, told, now=self.world.now, random=self.world.dice.randbytes)
+        on_told(self.world.store, told, now=self.world.now)
         return report
 
     @invariant()

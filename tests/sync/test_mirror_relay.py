@@ -17,7 +17,7 @@ from crystal.store.search.space import delete_chunks
 from crystal.store.sync.mirror_apply import open_mirror
 from crystal.sync.client import RelayClient
 from crystal.sync.errors import RelayDeniedError
-from crystal.sync.mirror import on_told
+from crystal.sync.mirror.publishing import on_told
 from tests.support.mirror_world import World, assert_equal
 from tests.support.over_httpx import OverHttpx
 from tests.support.relay_world import RelaySite
@@ -70,7 +70,7 @@ def test_a_relay_that_lost_its_disk_is_filled_again(world):
     device.take(world.manifest, world.serial)
     report = device.fetch(world.relay)
     assert (report.is_whole, report.code) == (False, "missing")
-    on_told(world.store, device.told(), now=world.now, random=world.dice.randbytes)
+    on_told(world.store, device.told(), now=world.now)
     assert world.both(device).is_whole
     assert_equal(world, device)
 
@@ -103,8 +103,8 @@ def test_the_index_of_a_mirror_follows_and_forgets(world):
         with world.store.transaction():
             delete_chunks(world.store, [chunk_id(world.store, uuid)])
         if round_trip == 2:  # it is built anew, beside the one that is searched
-            wanted = device.memo.read_text().replace('"starts_over": false', '"starts_over": true')
-            assert '"starts_over": true' in wanted
+            wanted = device.memo.read_text().replace('"starts_over":false', '"starts_over":true')
+            assert '"starts_over":true' in wanted
             device.memo.write_text(wanted)
         assert world.both(device).is_whole
         assert index_of(device).find([1]).tolist() != [-1]

@@ -310,7 +310,7 @@ def machine(home, monkeypatch):
     with Store.open(folder / "mirror.db") as store:
         add_turn(store, "an earlier word", uuid="w", session=PHONE, ts=now - DAY)
         add_turn(store, "needle of the phone", uuid="theirs", session=PHONE, device="phone", ts=now)
-        store.execute("INSERT INTO mirror_applied VALUES (1, 5, x'00', x'01', 7, ?)", (now,))
+        store.execute("INSERT INTO mirror_applied VALUES (1, 5, x'00', ?)", (now,))
         prepare(store)
     return folder
 

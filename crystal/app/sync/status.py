@@ -56,6 +56,6 @@ def _mirror(machine: Machine) -> dict[str, Any] | None:
         "as_of": status.as_of,
         "chunks": status.chunks,
         "size": status.size,
-        "complete": status.is_there and status.version == status.wanted_version,
+        "complete": status.is_complete,
         "problem": status.problem,
     }

@@ -19,7 +19,7 @@ from crystal.store.forget.forgetting import open_tombstones
 from crystal.store.forget.forgotten_work import ForgetWork
 from crystal.store.search import space
 from crystal.summarize import summarize_anew
-from crystal.sync.mirror.place import MirrorFiles, remove_file
+from crystal.sync.mirror.fetching import MirrorFiles, remove_file
 
 LOG_MS = 1_500
 """Time to wait for other processes that read."""

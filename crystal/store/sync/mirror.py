@@ -6,7 +6,6 @@ list cover each position once. A row of the list without a hash is a step that w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,6 @@ LOST, FORGOTTEN = 1, 2
 """Why an object is stale: the relay has lost it, or it holds content that was deleted since."""
 
 MARK_BYTES = 8
-MAX_EPOCHS = 256
 
 Random = Callable[[int], bytes]
 
@@ -27,8 +25,6 @@ class Home:
     """The progress of publishing, see the table ``mirror_home``."""
 
     stream: bytes
-    epoch: bytes
-    version: int
     position: int
     number: int
     generation: int
@@ -74,9 +70,7 @@ _LISTED = (
 
 def home(store: Store) -> Home | None:
     """Return the progress of publishing, or None if nothing was ever published."""
-    row = store.row(
-        "SELECT stream, epoch, version, position, number, generation, is_changed, published_at FROM mirror_home"
-    )
+    row = store.row("SELECT stream, position, number, generation, is_changed, published_at FROM mirror_home")
     return None if row is None else Home(*row)
 
 
@@ -87,7 +81,7 @@ def begin(store: Store, random: Random, now: int) -> Home:
         return found
     with store.transaction():
         if home(store) is None:
-            store.execute("INSERT INTO mirror_home (id, stream, epoch) VALUES (1, ?, ?)", (random(16), random(16)))
+            store.execute("INSERT INTO mirror_home (id, stream) VALUES (1, ?)", (random(16),))
             store.execute("INSERT INTO mirror_keys (link, made_at) VALUES (?, ?)", (random(32), now))
             for sql in _EVERYTHING:
                 store.execute(sql)
@@ -121,31 +115,8 @@ def note_published(store: Store, now: int, refresh_ms: int) -> bool:
     if at is None or (not at.is_changed and 0 <= now - at.published_at < refresh_ms):
         return False
     with store.transaction():
-        store.execute(
-            "UPDATE mirror_home SET version = version + is_changed, is_changed = 0, published_at = ?",
-            (now,),
-        )
+        store.execute("UPDATE mirror_home SET is_changed = 0, published_at = ?", (now,))
         return bool(at.is_changed)
-
-
-def begin_epoch(store: Store, ended: bytes, random: Random) -> bool:
-    """Begin an epoch, because a device knows a state of this one, or an epoch, that this machine never published.
-
-    This machine was restored from a backup, or replaces another as home. False if that epoch has ended already: the
-    device does not know it yet.
-    """
-    with store.transaction():
-        row = store.row("SELECT epoch, ended FROM mirror_home")
-        assert row is not None
-        known = [*json.loads(row[1])]
-        if ended.hex() in known:
-            return False
-        known += [one for one in dict.fromkeys((ended.hex(), row[0].hex())) if one not in known]
-        store.execute(
-            "UPDATE mirror_home SET epoch = ?, ended = ?, version = 0, is_changed = 1, looked_at = 0",
-            (random(16), json.dumps(known[-MAX_EPOCHS:])),
-        )
-        return True
 
 
 def space_of(store: Store, generation: int) -> VectorSpace | None:

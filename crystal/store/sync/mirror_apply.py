@@ -26,12 +26,13 @@ COPY_PAGES = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The progress of a mirror: everything up to ``position`` is in it; the rest is of the newest complete manifest."""
+    """The progress of a mirror: everything up to ``position`` is in it.
+
+    ``published_at`` is of the newest complete manifest.
+    """
 
     position: int = 0
     mark: bytes = b""
-    epoch: bytes | None = None
-    version: int | None = None
     published_at: int | None = None
 
 
@@ -46,7 +47,7 @@ def open_mirror(path: Path) -> Store:
 
 def applied(store: Store) -> Applied:
     """Return the progress of a mirror."""
-    row = store.row("SELECT position, mark, epoch, version, published_at FROM mirror_applied")
+    row = store.row("SELECT position, mark, published_at FROM mirror_applied")
     return Applied() if row is None else Applied(*row)
 
 
@@ -158,16 +159,16 @@ def _marks(columns: Sequence[str]) -> str:
 # ------------------------------------------------------------------------------------------------------------- end
 
 
-def finish(store: Store, epoch: bytes, version: int, published_at: int, serving: VectorSpace | None) -> None:
+def finish(store: Store, published_at: int, serving: VectorSpace | None) -> None:
     """Note that a manifest was applied completely; its model's vectors serve from now on, others are deleted."""
     known = {generation.id for generation in vectors.generations(store)}
     with store.transaction():
         if serving is not None and serving.id in known:
             vectors.serve(store, serving.id)
         store.execute(
-            "INSERT INTO mirror_applied (id, position, mark, epoch, version, published_at)"
-            " VALUES (1, 0, x'', ?1, ?2, ?3) ON CONFLICT DO UPDATE SET epoch = ?1, version = ?2, published_at = ?3",
-            (epoch, version, published_at),
+            "INSERT INTO mirror_applied (id, position, mark, published_at) VALUES (1, 0, x'', ?1)"
+            " ON CONFLICT DO UPDATE SET published_at = ?1",
+            (published_at,),
         )
     if serving is not None and serving.id in known:
         for generation in known - {serving.id}:
@@ -175,9 +176,9 @@ def finish(store: Store, epoch: bytes, version: int, published_at: int, serving:
     empty_log(store)
 
 
-def refresh(store: Store, epoch: bytes, version: int, published_at: int) -> None:
+def refresh(store: Store, published_at: int) -> None:
     """Note that nothing has changed at home since."""
-    store.execute("UPDATE mirror_applied SET epoch = ?, version = ?, published_at = ?", (epoch, version, published_at))
+    store.execute("UPDATE mirror_applied SET published_at = ?", (published_at,))
 
 
 def copy_over(source: Path, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""Device side of the mirror: check the manifest, fetch missing objects, open and apply them in order.
+"""Device side of the mirror: keep the newest manifest, fetch missing objects, apply them in order.
 
 The device's own data is never touched: the mirror is a file next to the device's store. The first copy, and one that
 does not continue the existing one, is built in a separate file and moved into place when complete; until then searches
@@ -15,108 +15,68 @@ from typing import Any
 
 from crystal.capture.lock import try_lock
 from crystal.config.paths import alone_in, make_private_dir
-from crystal.errors import DeniedError
 from crystal.search import index
 from crystal.store import Store
 from crystal.store.search.space import empty_log
 from crystal.store.sync.mirror_apply import Applied, applied, count_chunks, open_mirror, refresh
-from crystal.sync.mirror.fetching import SURE, Fetcher, MirrorDamagedError, MirrorReport, Run
-from crystal.sync.mirror.listing import MirrorManifest, parse_manifest
-from crystal.sync.mirror.place import (
-    MAX_EPOCHS,
-    ROLLBACK,
+from crystal.sync.mirror.fetching import (
+    SURE,
+    Fetcher,
     MirrorFiles,
+    MirrorReport,
+    Run,
+    Sift,
     WantedManifest,
-    read_wanted,
     remove_file,
-    write_wanted,
 )
-from crystal.sync.mirror.sifting import Sift, take_all
-
-__all__ = ["Fetcher", "Mirror", "MirrorDamagedError", "MirrorReport", "MirrorRollbackError", "MirrorStatus"]
+from crystal.sync.mirror.listing import MirrorManifest, parse_manifest
 
 TOLD_BAD = 64
 """Maximum number of unavailable objects reported to home at once."""
 
 
-class MirrorRollbackError(DeniedError):
-    """An older state of home's memory was offered than this device has seen. It was not used.
-
-    Attributes:
-        code: ``rollback``.
-    """
-
-    code = ROLLBACK
-
-
 @dataclass(frozen=True, slots=True)
 class MirrorStatus:
-    """State of a mirror. ``as_of`` is home's clock, ms: everything home knew then is included. None means unknown."""
+    """State of a mirror. ``as_of`` is home's clock, ms, or None: everything home knew then is included.
+
+    ``is_complete``: it satisfies the newest manifest.
+    """
 
     is_there: bool
     as_of: int | None
-    version: int | None
-    wanted_version: int | None
-    chunks: int = 0
-    size: int = 0
-    is_building: bool = False
-    problem: str | None = None
-    code: str | None = None
+    is_complete: bool
+    chunks: int
+    size: int
+    is_building: bool
+    problem: str | None
 
 
 class Mirror(MirrorFiles):
     """Mirror on this device."""
 
     def take(self, manifest: Mapping[str, Any], serial: int) -> None:
-        """Store a manifest from home if it is newer than the stored one. Idempotent.
+        """Store a manifest from home if its document is newer than the last one. Idempotent.
 
         Raises:
-            MirrorRollbackError: It is older. That is recorded, and reported by ``status``.
             MirrorManifestError: It is malformed, or from a newer version.
         """
         told = parse_manifest(manifest)
         make_private_dir(self.path.parent)
         with alone_in(self.path.parent):
-            self._take(told, manifest, serial)
-
-    def _take(self, told: MirrorManifest, manifest: Mapping[str, Any], serial: int) -> None:
-        wanted = read_wanted(self.memo)
-        if serial == wanted.serial:
-            return
-        known = None if wanted.manifest is None else parse_manifest(wanted.manifest)
-        epoch = told.epoch.hex()
-        reason = None
-        if serial < wanted.serial:
-            reason = f"document {serial} is older than {wanted.serial}, which was taken before"
-        elif known is not None and epoch != known.epoch.hex() and epoch in wanted.epochs:
-            reason = f"its epoch {epoch[:8]} has ended"
-        elif known is not None and epoch == known.epoch.hex() and told.version < known.version:
-            reason = f"version {told.version} is older than {known.version}, which was taken before"
-        if reason is not None:
-            wanted.problem, wanted.code = f"an old state of the mirror was refused: {reason}", MirrorRollbackError.code
-            write_wanted(self.memo, wanted)
-            raise MirrorRollbackError(
-                wanted.problem, hint="if home was restored from a backup, it says so by itself soon"
-            )
-        is_same = known is not None and (known.epoch, known.version) == (told.epoch, told.version)
-        epochs = [*(one for one in wanted.epochs if one != epoch), epoch][-MAX_EPOCHS:]
-        bad = wanted.bad if is_same else {}
-        write_wanted(self.memo, WantedManifest(serial, manifest, epochs, bad, starts_over=wanted.starts_over))
+            wanted = self.read_wanted()
+            if serial > wanted.serial:
+                listed = {one.object_id.hex() for one in told.entries}
+                bad = {ident: times for ident, times in wanted.bad.items() if ident in listed}
+                self.write_wanted(WantedManifest(serial, told, bad, starts_over=wanted.starts_over))
 
     def fetch(
-        self,
-        client: Fetcher,
-        *,
-        should_stop: Callable[[], bool] = lambda: False,
-        progress: Callable[[int, int], None] = lambda _done, _total: None,
-        sift: Sift = take_all,
+        self, client: Fetcher, *, should_stop: Callable[[], bool] = lambda: False, sift: Sift | None = None
     ) -> MirrorReport:
         """Fetch and apply missing objects. Continues where the last run stopped.
 
         Args:
             client: The relay, with the device's token.
             should_stop: Checked before every object.
-            progress: Called with bytes fetched and bytes in total.
             sift: Removes from an object what is forgotten on this device.
 
         Returns:
@@ -128,14 +88,14 @@ class Mirror(MirrorFiles):
             StoreFullError, StoreBusyError: Nothing was lost.
         """
         with try_lock(self.lock) as alone:
-            wanted = read_wanted(self.memo)
+            wanted = self.read_wanted()
             if not alone or wanted.manifest is None:
                 return MirrorReport()
-            manifest = parse_manifest(wanted.manifest)
-            if (at := self._whole(manifest)) is not None and not wanted.starts_over and not self.building.exists():
-                self._renew(manifest, at)
-                return MirrorReport(is_whole=True, problem=wanted.problem, code=wanted.code)
-            run = Run(self, manifest, wanted, client, should_stop, progress, sift)
+            at = self._applied()[0]
+            if _is_whole(at, wanted.manifest) and not wanted.starts_over and not self.building.exists():
+                self._renew(wanted.manifest, at)
+                return MirrorReport(is_whole=True)
+            run = Run(self, wanted.manifest, wanted, client, should_stop, sift)
             try:
                 run.bring()
             finally:
@@ -144,29 +104,21 @@ class Mirror(MirrorFiles):
 
     def told(self) -> dict[str, Any]:
         """Return the heartbeat fields about the mirror."""
-        wanted = read_wanted(self.memo)
-        if wanted.manifest is None:
-            return {}
-        return {
-            "epoch": wanted.manifest["epoch"],
-            "version": wanted.manifest["version"],
-            "applied": self._applied().version,
-            "bad": [ident for ident, times in wanted.bad.items() if times >= SURE][:TOLD_BAD],
-        }
+        bad = [ident for ident, times in self.read_wanted().bad.items() if times >= SURE]
+        return {"bad": bad[:TOLD_BAD]} if bad else {}
 
     def status(self) -> MirrorStatus:
         """Return the state of the mirror. Cheap."""
-        wanted, at = read_wanted(self.memo), self._applied()
+        wanted, (at, chunks) = self.read_wanted(), self._applied()
+        is_there = self.path.exists()
         return MirrorStatus(
-            is_there=self.path.exists(),
+            is_there=is_there,
             as_of=at.published_at,
-            version=at.version,
-            wanted_version=None if wanted.manifest is None else wanted.manifest["version"],
-            chunks=self._chunks(),
-            size=self.path.stat().st_size if self.path.exists() else 0,
+            is_complete=wanted.manifest is not None and _is_whole(at, wanted.manifest),
+            chunks=chunks,
+            size=self.path.stat().st_size if is_there else 0,
             is_building=self.building.exists(),
             problem=wanted.problem,
-            code=wanted.code,
         )
 
     def discard(self) -> None:
@@ -176,33 +128,23 @@ class Mirror(MirrorFiles):
         index.discard(self.path)
         self.memo.unlink(missing_ok=True)
 
-    def _applied(self) -> Applied:
+    def _applied(self) -> tuple[Applied, int]:
+        """Return the progress of the mirror and the number of its chunks."""
         if not self.path.exists():
-            return Applied()
+            return Applied(), 0
         with Store.open_existing(self.path) as store:
-            return applied(store)
-
-    def _chunks(self) -> int:
-        if not self.path.exists():
-            return 0
-        with Store.open_existing(self.path) as store:
-            return count_chunks(store)
-
-    def _whole(self, manifest: MirrorManifest) -> Applied | None:
-        """Return the position of the mirror if it has everything that a manifest lists."""
-        if not self.path.exists():
-            return None
-        at = self._applied()
-        mark = manifest.entries[-1].mark if manifest.entries else b""
-        is_whole = (at.position, at.mark) == (manifest.head, mark)
-        return at if is_whole and at.version is not None else None
+            return applied(store), count_chunks(store)
 
     def _renew(self, manifest: MirrorManifest, at: Applied) -> None:
         """Record that an applied mirror satisfies a newer manifest; truncate the log if a reader prevented it."""
         log = self.path.with_name(self.path.name + "-wal")
-        is_same = (at.epoch, at.version, at.published_at) == (manifest.epoch, manifest.version, manifest.published_at)
-        if is_same and not (log.exists() and log.stat().st_size):
+        if at.published_at == manifest.published_at and not (log.exists() and log.stat().st_size):
             return
         with open_mirror(self.path) as store:
-            refresh(store, manifest.epoch, manifest.version, manifest.published_at)
+            refresh(store, manifest.published_at)
             empty_log(store)
+
+
+def _is_whole(at: Applied, manifest: MirrorManifest) -> bool:
+    """Return True if a mirror has everything that a manifest lists."""
+    return at.published_at is not None and (at.position, at.mark) == manifest.head

@@ -10,9 +10,12 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-from crystal.config.paths import alone_in, sync_folder
+import msgspec
+
+from crystal.config.paths import alone_in, make_private_dir, sync_folder, write_private
 from crystal.errors import DamagedError
 from crystal.store import Store
 from crystal.store.health import checks
@@ -25,11 +28,12 @@ from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.errors import NotAtRelayError
 from crystal.sync.mirror.content import unpack
 from crystal.sync.mirror.listing import MirrorManifest, MirrorObject
-from crystal.sync.mirror.place import ROLLBACK, MirrorFiles, WantedManifest, read_wanted, remove_file, write_wanted
-from crystal.sync.mirror.sifting import Sift, take_all
 
 SURE = 2
 """After this many failures in a row a damaged object is reported to home; a missing one is reported at once."""
+
+Sift = Callable[[Store, Content, int], None]
+"""Removes from an object what is forgotten here, given the mirror and the time of publication."""
 
 
 class MirrorDamagedError(DamagedError):
@@ -44,21 +48,83 @@ class Fetcher(Protocol):
         ...
 
 
+class WantedManifest(msgspec.Struct):
+    """The last manifest from home, and what could not be fetched.
+
+    Attributes:
+        serial: Serial of the document.
+        manifest: Its content.
+        bad: Objects that could not be fetched or opened: id to number of failures in a row.
+        problem: The problem in words, or None.
+        starts_over: The mirror must be built from scratch, because it does not continue the published history.
+    """
+
+    serial: int = 0
+    manifest: MirrorManifest | None = None
+    bad: dict[str, int] = {}
+    problem: str | None = None
+    starts_over: bool = False
+
+
+@dataclass(frozen=True)
+class MirrorFiles:
+    """The files of a mirror.
+
+    Attributes:
+        path: Path of the complete mirror: ``mirror.db`` in the data folder.
+    """
+
+    path: Path
+
+    @property
+    def building(self) -> Path:
+        """Path of a mirror that is being built."""
+        return self.path.with_name(self.path.name + ".new")
+
+    @property
+    def memo(self) -> Path:
+        """Path of the newest manifest. It holds keys, so only its owner can read it."""
+        return self.path.with_suffix(".json")
+
+    @property
+    def lock(self) -> Path:
+        """Path of the lock that is held by whoever fetches."""
+        return self.path.with_name(self.path.name + ".lock")
+
+    def read_wanted(self) -> WantedManifest:
+        """Return the last manifest; an empty one if there is none or the file is damaged: home sends it again."""
+        try:
+            return msgspec.json.decode(self.memo.read_bytes(), type=WantedManifest)
+        except (FileNotFoundError, msgspec.MsgspecError, ValueError, RecursionError):
+            return WantedManifest()
+        except OSError as error:
+            raise DamagedError(f"{self.memo} cannot be read: {error.strerror}", hint="check its permissions") from error
+
+    def write_wanted(self, wanted: WantedManifest) -> None:
+        """Store the last manifest."""
+        make_private_dir(self.memo.parent)
+        write_private(self.memo, msgspec.json.encode(wanted))
+
+
+def remove_file(path: Path) -> None:
+    """Delete a database and its log."""
+    for name in ("", "-wal", "-shm"):
+        path.with_name(path.name + name).unlink(missing_ok=True)
+
+
 @dataclass(slots=True)
 class MirrorReport:
     """Result of one run.
 
     Attributes:
         objects: Number of applied objects.
-        bytes: Their sealed size.
         left: Number of objects still to be fetched.
         is_whole: The mirror satisfies the newest manifest.
-        problem: The reason if not, in words; or that an old manifest was refused, even if the mirror is complete.
-        code: The same as a code: ``missing``, ``sha256``, ``rollback``, or the code of the envelope.
+        problem: The reason if not, in words.
+        code: The same as a code: ``missing``, ``sha256``, ``place``, ``damaged``, or the code of the envelope.
     """
 
     objects: int = 0
-    bytes: int = 0
     left: int = 0
     is_whole: bool = False
     problem: str | None = None
@@ -75,36 +141,30 @@ class Run:
         wanted: WantedManifest,
         client: Fetcher,
         should_stop: Callable[[], bool],
-        progress: Callable[[int, int], None],
-        sift: Sift = take_all,
+        sift: Sift | None,
     ) -> None:
         self.files, self.manifest, self.wanted, self.client = files, manifest, wanted, client
-        self.should_stop, self.progress, self.sift = should_stop, progress, sift
+        self.should_stop, self.sift = should_stop, sift
         self.keys = manifest.keys()
         self.report = MirrorReport()
 
     def remember(self) -> None:
-        """Record a problem, or None. A manifest that arrived meanwhile is kept, and so is a refused rollback."""
-        memo = self.files.memo
-        with alone_in(memo.parent):
-            newest = read_wanted(memo)
+        """Record a problem, or None. A manifest that arrived meanwhile is kept."""
+        with alone_in(self.files.memo.parent):
+            newest = self.files.read_wanted()
             if newest.serial == self.wanted.serial:
                 newest.bad = self.wanted.bad
-            newest.starts_over = self.wanted.starts_over
-            if newest.code == ROLLBACK and self.report.problem is None:
-                self.report.problem, self.report.code = newest.problem, newest.code
-            newest.problem, newest.code = self.report.problem, self.report.code
-            write_wanted(memo, newest)
+            newest.starts_over, newest.problem = self.wanted.starts_over, self.report.problem
+            self.files.write_wanted(newest)
 
     def bring(self) -> None:
         """Fetch into the existing mirror, or into a new one if it is missing or has another history."""
         path, building = self.files.path, self.files.building
         if path.exists() and not building.exists() and not self.wanted.starts_over:
             with open_mirror(path) as store:
-                if not self._apply_all(store):
-                    return
-                if not self.wanted.starts_over:
+                if self._apply_all(store):
                     self._finish(store)
+                if not self.wanted.starts_over:
                     return
         if not self._build():
             self._build()  # the partial mirror does not continue the published history: start from scratch
@@ -117,15 +177,13 @@ class Run:
             self.wanted.starts_over = False
         with open_mirror(building) as store:
             is_whole = self._apply_all(store)
-            if self.wanted.starts_over:
-                return False
             if is_whole:
                 self._prove(store)
                 self._finish(store)
                 empty_log(store)
         if is_whole:
             self._put_in_place()
-        return True
+        return not self.wanted.starts_over
 
     # ---------------------------------------------------------------------------------------------------- applying
 
@@ -135,49 +193,29 @@ class Run:
         Return False if the run ended early; ``starts_over`` is set if it cannot continue.
         """
         at = applied(store)
-        entries = self._missing(at)
-        total = sum(entry.size for entry in entries)
+        here = next((entry for entry in self.manifest.entries if entry.last == at.position), None)
+        if at.position > self.manifest.head[0] or (here is not None and here.mark != at.mark):
+            self.wanted.starts_over = True
+            return False
+        entries = [entry for entry in self.manifest.entries if entry.last > at.position]
         self.report.left = len(entries)
         for entry in entries:
-            if self.should_stop():
-                return False
-            self.progress(self.report.bytes, total)
-            content = self._content(entry)
+            content = None if self.should_stop() else self._content(entry)
             if content is None:
                 return False
             if not _follows(content, at):
                 self.wanted.starts_over = True
-                return True
-            self.sift(store, content, self.manifest.published_at)
+                return False
+            if self.sift is not None:
+                self.sift(store, content, self.manifest.published_at)
             if not apply(store, content, at):
                 return False
             at = applied(store)
             self.report.objects += 1
-            self.report.bytes += entry.size
             self.report.left -= 1
-        self.progress(total, total)
         return True
 
-    def _missing(self, at: Applied) -> list[MirrorObject]:
-        """Return the entries after a position; none if they do not continue from it, then ``starts_over`` is set."""
-        entries = self.manifest.entries
-        here = next((entry for entry in entries if entry.last == at.position), None)
-        if at.position > self.manifest.head or (here is not None and here.mark != at.mark):
-            self.wanted.starts_over = True
-            return []
-        return [entry for entry in entries if entry.last > at.position]
-
     def _content(self, entry: MirrorObject) -> Content | None:
-        data = self._object(entry)
-        if data is None:
-            return None
-        content = unpack(data)
-        if content.last != entry.last or content.marks[-8:] != entry.mark:
-            self._refuse(entry, "place", "holds other positions than the list says")
-            return None
-        return content
-
-    def _object(self, entry: MirrorObject) -> bytes | None:
         """Fetch and open one object. Return None on failure, which is recorded."""
         try:
             blob = self.client.get_object(entry.object_id)
@@ -195,7 +233,11 @@ class Run:
             self._refuse(entry, error.code, f"cannot be opened: {error.message}")
             return None
         self.wanted.bad.pop(entry.object_id.hex(), None)
-        return opened.payload
+        content = unpack(opened.payload)
+        if content.last != entry.last or content.marks[-8:] != entry.mark:
+            self._refuse(entry, "place", "holds other positions than the list says")
+            return None
+        return content
 
     def _refuse(self, entry: MirrorObject, code: str, words: str) -> None:
         ident = entry.object_id.hex()
@@ -205,8 +247,7 @@ class Run:
     # -------------------------------------------------------------------------------------------------- when whole
 
     def _finish(self, store: Store) -> None:
-        manifest = self.manifest
-        finish(store, manifest.epoch, manifest.version, manifest.published_at, manifest.serving)
+        finish(store, self.manifest.published_at, self.manifest.serving)
         self.report.is_whole = True
 
     def _prove(self, store: Store) -> None:
@@ -226,11 +267,10 @@ class Run:
         path, building = self.files.path, self.files.building
         if path.exists():
             copy_over(building, path)
-            remove_file(building)
-            return
-        for name in ("-wal", "-shm"):  # left by a mirror that was deleted by hand
-            path.with_name(path.name + name).unlink(missing_ok=True)
-        os.replace(building, path)  # noqa: PTH105 - as one step
+        else:
+            for name in ("-wal", "-shm"):  # left by a mirror that was deleted by hand
+                path.with_name(path.name + name).unlink(missing_ok=True)
+            os.replace(building, path)  # noqa: PTH105 - as one step
         remove_file(building)
         sync_folder(path.parent)
 

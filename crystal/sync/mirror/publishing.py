@@ -161,20 +161,18 @@ def publish(
 def manifest(store: Store) -> dict[str, Any] | None:
     """Return the body of the newest manifest, for a device that lacks it; None before the first."""
     home = mirror.home(store)
-    if home is None or not home.version:
-        return None
-    entries = [
+    entries = tuple(
         MirrorObject(one.last, one.marks[-mirror.MARK_BYTES :], one.number, one.sha256, one.size)
         for one in mirror.listed(store)
         if one.sha256 is not None
-    ]
+    )
+    if home is None or not entries or not home.published_at:
+        return None
     return MirrorManifest(
-        epoch=home.epoch,
-        version=home.version,
         published_at=home.published_at,
         stream=home.stream,
         links=tuple(mirror.keys_in_use(store)),
-        entries=tuple(entries),
+        entries=entries,
         serving=mirror.space_of(store, home.generation),
     ).as_json()
 
@@ -185,21 +183,15 @@ def roll_key(store: Store, random: Random, now: int) -> None:
     mirror.add_key(store, random(32), now)
 
 
-def on_told(store: Store, told: Mapping[str, Any], *, now: int, random: Random) -> None:
-    """Process a device's report on its mirror: versions that home does not know, objects that it cannot get.
+def on_told(store: Store, told: Mapping[str, Any], *, now: int) -> None:
+    """Process a device's report on its mirror: objects that it cannot get.
 
     A report causes at most one upload: an object made within the last hour is left unchanged.
     """
-    home = mirror.home(store)
-    if home is None or not told:
-        return
     try:
-        epoch, version = bytes.fromhex(str(told["epoch"])), int(told.get("version") or 0)
         bad = [bytes.fromhex(one) for one in list(told.get("bad") or ())[:64]]
-    except (KeyError, ValueError, TypeError):
+    except (ValueError, TypeError):
         return
-    if epoch != home.epoch or version > home.version:
-        mirror.begin_epoch(store, epoch, random)
     if bad:
         mirror.mark_lost(store, bad, now - HOUR_MS, now)
         mirror_objects.look_soon(store)

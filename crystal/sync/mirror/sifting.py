@@ -20,13 +20,6 @@ from crystal.store.sync.mirror_content import KINDS, Content, Row
 
 _AT = {kind: {column: at for at, column in enumerate(one.columns)} for kind, one in KINDS.items()}
 
-Sift = Callable[[Store, Content, int], None]
-"""Removes from an object what is forgotten here, given the mirror and the time of publication."""
-
-
-def take_all(_: Store, __: Content, ___: int) -> None:
-    """Remove nothing."""
-
 
 @dataclass(frozen=True, slots=True)
 class Sieve:
