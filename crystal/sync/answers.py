@@ -164,13 +164,14 @@ class ProblemDocument(Struct):
 def parse(body: bytes, kind: type[T]) -> T:
     """Parse JSON as strictly as RFC 8259: no NaN, no lone surrogates, nothing after it. Unknown keys are ignored."""
     try:
-        return msgspec.json.decode(body, type=kind, dec_hook=_from_hex)
+        return msgspec.json.decode(body, type=kind, dec_hook=from_hex)
     except (ValueError, RecursionError) as error:
         reason = "it is not UTF-8" if isinstance(error, UnicodeError) else str(error)
         raise ProtocolViolationError(reason) from error
 
 
-def _from_hex(kind: type[Id], value: object) -> Id:
+def from_hex(kind: type[Id], value: object) -> Id:
+    """Decode bytes that JSON has as hex digits."""
     if isinstance(value, str) and re.fullmatch(f"[0-9a-f]{{{2 * kind.size}}}", value, re.ASCII):
         return kind.fromhex(value)
     raise ValueError(f"not {2 * kind.size} hex digits")

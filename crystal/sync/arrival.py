@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from operator import add
 from pathlib import Path
 
 from crystal import transcript
 from crystal.errors import DamagedError
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING, without_forgotten
-from crystal.ingest.ingest import IngestReport, Prepared, prepare, write
+from crystal.ingest.ingest import Prepared, prepare, write
 from crystal.model.capture import Project, Segment, SegmentPiece, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger, privacy
@@ -27,8 +26,6 @@ from crystal.sync.wire import Sent, line_starts
 
 BLANK = "blank"
 """Rule name for skipped blank lines that stand alone between stored lines."""
-
-NOTHING = IngestReport(0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +45,8 @@ class Arrivals:
 
 def arrive(
     arrivals: Arrivals, sent: Sent, prepared: Prepared, stream: bytes, *, now: int, written: archive.Written
-) -> IngestReport:
-    """Write the new part of a segment. Runs inside a transaction.
+) -> int:
+    """Write the new part of a segment, and return the number of new turns. Runs inside a transaction.
 
     Args:
         arrivals: This machine.
@@ -63,7 +60,7 @@ def arrive(
         WatermarkMovedError: Another process was first: roll back and try again.
         StoreFullError, StoreBusyError, Unavailable: Roll back and try again later.
     """
-    total = NOTHING
+    new = 0
     if (blocks := read_blocks(arrivals.store)) is not None:
         kept = without_forgotten(blocks, sent.segment)
         if kept is not sent.segment:
@@ -71,7 +68,7 @@ def arrive(
     privacy.add_private_lines(arrivals.store, sent.segment.private_uuids)
     for part in _new_parts(arrivals, sent.segment, stream):
         said = prepared if part.pieces == sent.segment.pieces else prepare(part)
-        report = write(
+        new += write(
             arrivals.store,
             part,
             said,
@@ -81,9 +78,8 @@ def arrive(
             now=now,
             claim=ledger.claim_sent,
             written=written,
-        )
-        total = _sum(total, report)
-    return total
+        ).turns
+    return new
 
 
 def _project(store: Store, sent: Sent, cwd: str) -> Project:
@@ -92,17 +88,12 @@ def _project(store: Store, sent: Sent, cwd: str) -> Project:
     A device never changes what others reported for a folder of the same name.
     """
     told = sent.projects.get(cwd)
-    if told is None:
-        return _unknown_project(cwd)
+    if told is None:  # a folder of another machine says nothing about a local folder of the same name
+        return Project(cwd, name=cwd.replace("\\", "/").rstrip("/").rpartition("/")[2] or cwd)
     here = inbox.project_here(store, cwd)
     if here is not None and here != told and inbox.is_project_of_others(store, cwd, sent.segment.origin.device):
         return Project(cwd, name=told.name)
     return told
-
-
-def _unknown_project(cwd: str) -> Project:
-    """Return an unknown project: a folder of another machine says nothing about a local folder of the same name."""
-    return Project(cwd, name=cwd.replace("\\", "/").rstrip("/").rpartition("/")[2] or cwd)
 
 
 def _new_parts(arrivals: Arrivals, segment: Segment, stream: bytes) -> list[Segment]:
@@ -171,14 +162,11 @@ def _agrees(
         except DamagedError:
             continue  # `verify` reports the damage; until then the stored lines count as unchanged
         here = [line for line in clean.split(b"\n")[:-1] if line.strip()]
-        if not (_holds_run(here, coming) or (_may_lack_lines(arrivals.store, segment) and _holds(here, coming))):
+        # Lines may be missing on one side only because they were forgotten there.
+        may_lack = is_anything_forgotten(arrivals.store) or any(one.rule == BY_FORGETTING for one in segment.pieces)
+        if not (_holds_run(here, coming) or (may_lack and _holds(here, coming))):
             return False
     return True
-
-
-def _may_lack_lines(store: Store, segment: Segment) -> bool:
-    """Return True if lines may be missing on one side only because they were forgotten there."""
-    return is_anything_forgotten(store) or any(piece.rule == BY_FORGETTING for piece in segment.pieces)
 
 
 def _are_others(store: Store, row: checks.LedgerRow, coming: list[bytes]) -> bool:
@@ -253,7 +241,3 @@ def _cut(piece: SegmentPiece, low: int, high: int) -> SegmentPiece | None:
     clean = b"".join(line + b"\n" for _, line in lines)
     said = tuple((offset, line) for offset, line in lines if line.strip())
     return SegmentPiece(start, end, "captured", piece.rule, clean, None, said)
-
-
-def _sum(one: IngestReport, other: IngestReport) -> IngestReport:
-    return IngestReport(*map(add, one, other))

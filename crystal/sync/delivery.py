@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from crystal.errors import CrystalError, DamagedError, DeniedError, UnavailableError
+from crystal.errors import CrystalError, UnavailableError
 from crystal.store import Store, problems
 from crystal.store.sync import inbox, outbox, relay_peers
 from crystal.store.sync.outbox import OutStream
@@ -25,7 +25,7 @@ from crystal.sync.envelope.link import LinkKeys
 from crystal.sync.envelope.refusals import EnvelopeError, WrongKeyError
 from crystal.sync.errors import RelayFullError, RelayProtocolError, RelayUnavailableError, StreamConflictError
 from crystal.sync.losses import LOST, MESSAGES, note_losses
-from crystal.sync.receipts import act_on_receipts, mend_streams, read_receipts
+from crystal.sync.receipts import FORK, act_on_receipts, mend_streams, read_receipts
 from crystal.sync.sending import Link, seal_again
 from crystal.sync.triage import Effort
 from crystal.sync.wire import InvalidRecordError
@@ -151,7 +151,10 @@ class Delivery:
             while not should_stop() and self._send_some(stream, report, should_stop):
                 pass
         except StreamConflictError:
-            self._begin_anew(stream, report)
+            # Another copy of this machine used this number first: start a new stream.
+            start = outbox.stream_by_id(self.store, stream.id).verified + 1
+            seal_again(self.store, self.link, stream, start, self.clock(), "fork")
+            report.notice(FORK)
             return True
         return False
 
@@ -163,7 +166,7 @@ class Delivery:
                 sealed = outbox.sealed_blob(self.store, stream.id, blob.seq)
                 if should_stop() or sealed is None:
                     break
-                self.client.put(stream.stream, blob.seq, sealed, resend=blob.again)
+                self.client.put(stream.stream, blob.seq, sealed, resend=bool(blob.again))
                 done.append(blob.seq)
                 report.sent += 1
                 report.sent_bytes += len(sealed)
@@ -172,12 +175,6 @@ class Delivery:
                 with self.store.transaction():
                     outbox.mark_sent(self.store, stream.id, done, self.clock())
         return bool(done)
-
-    def _begin_anew(self, stream: OutStream, report: DeliveryReport) -> None:
-        """Start a new stream after another copy of this machine used this number first."""
-        start = outbox.stream_by_id(self.store, stream.id).verified + 1
-        seal_again(self.store, self.link, stream, start, self.clock(), "fork")
-        report.noticed.append("another copy of this machine used its stream; crystal began a new one")
 
     def _check_relay(self, heads: Mapping[bytes, int]) -> int:
         """Send again what the relay has lost: blobs that are neither listed nor acknowledged. Return their number."""
@@ -257,10 +254,7 @@ class Delivery:
             now = self.clock()
             report.noticed += act_on_receipts(self.store, self.link, receipts, now=now, send_all=self.send_all)
         elif is_new and channel == Channel.MIRROR and self.on_mirror is not None:
-            try:
-                self.on_mirror(document.body, document.serial)
-            except (DeniedError, DamagedError) as error:
-                report.noticed.append(error.message)  # the mirror stays as it is; the rest continues
+            self.on_mirror(document.body, document.serial)
         # Only part of the message: the whole may hold keys.
         keep = {"home": document.body.get("home")} if channel == Channel.RECEIPTS else {}
         with self.store.transaction():

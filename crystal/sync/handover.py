@@ -6,19 +6,16 @@ So devices continue where they were without being told.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
 
 from crystal.store import Store
 from crystal.store.sync import inbox, relay_peers
 from crystal.store.sync.relay_peers import NewLink, link_of
 from crystal.sync.wire import InvalidRecordError
-
-VERSION = 1
-_BYTES = ("device_id", "up_prefix", "down_prefix", "stream", "last_tag")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +52,7 @@ class Handover:
     token: str = field(repr=False)
     name: str
     devices: tuple[KnownDevice, ...]
+    v: Literal[2] = 2
 
 
 def known_devices(store: Store, *, but: bytes) -> tuple[KnownDevice, ...]:
@@ -74,41 +72,20 @@ def known_devices(store: Store, *, but: bytes) -> tuple[KnownDevice, ...]:
 
 def to_words(handover: Handover) -> dict[str, Any]:
     """Encode a handover as JSON."""
-    words = {"root": handover.root.hex(), "token": handover.token, "name": handover.name}
-    return {"v": VERSION, **words, "devices": devices_to_words(handover.devices)}
-
-
-def devices_to_words(devices: Iterable[KnownDevice]) -> list[dict[str, Any]]:
-    """Encode devices as JSON, bytes in hexadecimal."""
-    rows: list[dict[str, Any]] = json.loads(json.dumps([asdict(one) for one in devices], default=bytes.hex))
-    return rows
+    words: dict[str, Any] = msgspec.to_builtins(handover)
+    return words
 
 
 def from_words(words: Mapping[str, Any]) -> Handover:
     """Decode a handover.
 
     Raises:
-        InvalidRecordError: It is malformed.
+        InvalidRecordError: It is malformed, or of another version.
     """
     try:
-        if words["v"] != VERSION:
-            raise InvalidRecordError("the handing over is of another version", hint="update crystal on both machines")
-        devices = devices_from_words(words["devices"])
-        return Handover(bytes.fromhex(words["root"]), str(words["token"]), str(words["name"]), devices)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InvalidRecordError(f"the handing over cannot be understood ({type(error).__name__})") from error
-
-
-def devices_from_words(rows: list[Any]) -> tuple[KnownDevice, ...]:
-    """Decode devices. Malformed input raises ValueError, TypeError, KeyError or AttributeError."""
-    return tuple(
-        KnownDevice(_decoded(NewLink, row["link"]), tuple(_decoded(KnownStream, one) for one in row["streams"]))
-        for row in rows
-    )
-
-
-def _decoded(kind: type[T], words: Mapping[str, Any]) -> T:
-    return kind(**{name: bytes.fromhex(value) if name in _BYTES else value for name, value in words.items()})
+        return msgspec.convert(words, Handover)
+    except msgspec.ValidationError as error:
+        raise InvalidRecordError("the handing over cannot be understood", hint="update both machines") from error
 
 
 def take_devices(store: Store, devices: tuple[KnownDevice, ...], now: int) -> None:

@@ -41,12 +41,9 @@ class PollReport:
 
     blobs: int = 0
     turns: int = 0
-    chunks: int = 0
-    repeated: int = 0
     stuck: int = 0
     waiting: int = 0
     change: int = 0
-    heard: set[int] = field(default_factory=set)
     opened: set[bytes] = field(default_factory=set)
     heads: Mapping[bytes, int] | None = None
     lost: str | None = None
@@ -82,11 +79,12 @@ def refusal_of(seq: int, error: EnvelopeError | InvalidRecordError) -> BlobRefus
     return BlobRefusal(seq, state, error.code, error.message, resend)
 
 
-def in_words(sender: Sender) -> str:
-    """Return the message for a refused sender."""
+def refusal_of_sender(seq: int, sender: Sender) -> BlobRefusal:
+    """Return what a blob means that a refused sender sealed."""
+    detail = f"{sender.peer.name} was revoked"
     if sender.refused == "old-key":
-        return f"{sender.peer.name} sealed it with keys of generation {sender.generation}, which were rotated"
-    return f"{sender.peer.name} was revoked"
+        detail = f"{sender.peer.name} sealed it with keys of generation {sender.generation}, which were rotated"
+    return BlobRefusal(seq, "revoked", sender.refused or "", detail)
 
 
 def claims_of(peer: Peer, body: Mapping[str, object]) -> dict[bytes, int]:

@@ -62,18 +62,19 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
             if is_all:
                 return PastReport(sent, 0, damaged)
             continue
-        if found.transcript not in states:
+        transcript_id, row = found
+        if transcript_id not in states:
             states = {state.id: state for state in ledger.all_states(store)}
         try:
-            segment = _segment(store, states[found.transcript], found.row, ldm_home)
+            segment = _segment(store, states[transcript_id], row, ldm_home)
         except DamagedError:
             segment = None  # `verify` reports it
             damaged += 1
         with store.transaction():
             if segment is not None:
-                _put_segment(store, link, segment, found.row.id, now)
+                _put_segment(store, link, segment, row.id, now)
                 sent += 1
-            place = past.move_place(store, found.row.id)
+            place = past.move_place(store, row=row.id)
     return PastReport(sent, past.rows_between(store, place.row, place.until), damaged)
 
 
@@ -101,9 +102,9 @@ def _send_private(store: Store, link: Link, after: str, now: int) -> None:
         after = uuids[-1]
         with store.transaction():
             put_control(store, link, "private", {"uuids": uuids}, lane="past", now=now)
-            past.move_private(store, after)
+            past.move_place(store, private=after)
     with store.transaction():
-        past.move_private(store, None)
+        past.move_place(store, private=None)
 
 
 def _send_memories(store: Store, link: Link, after: int, now: int) -> None:
@@ -113,10 +114,10 @@ def _send_memories(store: Store, link: Link, after: int, now: int) -> None:
         with store.transaction():
             for _, version in found:
                 put_control(store, link, "memory", {"memory": memory_to_dict(version)}, lane="past", now=now)
-            past.move_memory(store, after)
+            past.move_place(store, memory=after)
     with store.transaction():
         if stats.newest_memory(store) <= after:
-            past.move_memory(store, None)
+            past.move_place(store, memory=None)
 
 
 def _segment(store: Store, state: ledger.TranscriptState, row: LedgerRow, ldm_home: Path) -> Segment:

@@ -27,7 +27,16 @@ from crystal.sync.envelope.link import LinkKeys
 from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.errors import NotAtRelayError, RelayDeniedError, RelayUnavailableError
 from crystal.sync.losses import LOST, MESSAGES, note_losses
-from crystal.sync.opening import BlobRefusal, PollReport, Sender, Senders, claims_of, in_words, refusal_of, run_after
+from crystal.sync.opening import (
+    BlobRefusal,
+    PollReport,
+    Sender,
+    Senders,
+    claims_of,
+    refusal_of,
+    refusal_of_sender,
+    run_after,
+)
 from crystal.sync.stopping import StoppedStreams
 from crystal.sync.taking import MessageHandler, OpenedBlob, PartialMessage
 from crystal.sync.triage import Effort, count_listed, starting_after, triage
@@ -244,13 +253,11 @@ class Poller:
             sender, item = found
             waiting.append(item)
             size += len(data)
-            if isinstance(item.message, PartialMessage) or self._is_first(known, sender):
+            is_first = known.peer is None or not known.channel or sender.generation > sender.peer.accepted_from
+            if is_first or isinstance(item.message, PartialMessage):
                 known, size = self._commit(self._bound(known, sender), waiting, report), 0
                 waiting = []
         return self._commit(known, waiting, report), bool(run)
-
-    def _is_first(self, known: InStream, sender: Sender) -> bool:
-        return known.peer is None or not known.channel or sender.generation > sender.peer.accepted_from
 
     def _bound(self, known: InStream, sender: Sender) -> InStream:
         known = known if known.id else inbox.meet_stream(self._store, known.stream, self._clock())
@@ -268,7 +275,7 @@ class Poller:
         try:
             sender, opened = self._open(known, seq, data, tag)
             if sender.refused:
-                return BlobRefusal(seq, "revoked", sender.refused, in_words(sender))
+                return refusal_of_sender(seq, sender)
             return sender, self._taker.read(known, seq, opened)
         except (EnvelopeError, InvalidRecordError) as error:
             return refusal_of(seq, error)
@@ -279,23 +286,18 @@ class Poller:
             return known
         peer = relay_peers.peer_by_id(self._store, known.peer or 0)
         try:
-            runs = [waiting]
-            took = [self._taker.take(peer, known, waiting, self._clock())]
+            turns = self._taker.take(peer, known, waiting, self._clock())
         except (UnavailableError, StoreDamagedError, WatermarkMovedError):
             raise
         except Exception:  # one of them is faulty: committed one by one, only that one raises
             if len(waiting) == 1:
                 raise
-            runs, took = [], []
             for one in waiting:
                 self._commit(known, [one], report)
                 known = replace(known, last_seq=one.seq, last_tag=one.tag)
-        for run, counts in zip(runs, took, strict=True):
-            report.blobs += len(run)
-            report.turns += counts.turns
-            report.chunks += counts.chunks
-            report.repeated += counts.repeated
-            report.heard.add(peer.id)
+        else:
+            report.blobs += len(waiting)
+            report.turns += turns
         return self._stopped.met(known)
 
     def _open(
@@ -334,7 +336,7 @@ class Poller:
             try:
                 sender, opened = self._open(known, newest.seq, newest.data, b"", newest.channel)
                 if sender.refused:
-                    why = BlobRefusal(newest.seq, "revoked", sender.refused, in_words(sender))
+                    why = refusal_of_sender(newest.seq, sender)
                     self._refuse(self._stopped.met(known), why)
                     if sender.refused == "old-key":
                         self._stopped.leave(
@@ -356,7 +358,6 @@ class Poller:
                 ):
                     self._take_claims(known, sender.peer, claims, now)
                     relay_peers.exceed(self._store, sender.peer.id, document.body.get("stale"))
-                    report.heard.add(sender.peer.id)
             report.opened.add(info.stream)
             self._note_generation(sender)
             break

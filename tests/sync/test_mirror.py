@@ -179,7 +179,7 @@ def test_what_is_forgotten_is_gone_from_mirror_and_relay(world):
 @pytest.mark.slow
 def test_a_private_line_of_another_machine_is_known(world, monkeypatch):
     from crystal.app.context import default_paths
-    from crystal.app.sync.private_lines import take_private
+    from crystal.app.sync.device import take_private
 
     device = world.device()
     add_turn(world.store, "words")

@@ -19,7 +19,7 @@ from crystal.sync.errors import RelayUnavailableError
 from crystal.sync.mirror.fetching import MirrorDamagedError
 from tests.support.embedding_store import Dice
 from tests.support.mirror_world import World, assert_equal, drop, embed, tell
-from tests.support.store_factory import NOW, add_turn
+from tests.support.store_factory import NOW, add_turn, open_store
 
 HOUR = 3_600_000
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -203,6 +203,20 @@ def test_a_clock_that_was_wrong_stops_nothing(world):
     assert world.both(late).is_whole
     assert world.manifest["published_at"] <= world.now
     assert_equal(world, late)
+
+
+@pytest.mark.slow
+def test_a_home_that_begins_again_with_nothing_empties_the_mirror(world):
+    device = world.device()
+    add_turn(world.store, "one")
+    assert world.both(device).is_whole
+    world.store.close()
+    for path in world.folder.glob("crystal.db*"):
+        path.unlink()
+    world.store = open_store(world.folder)
+    assert world.both(device).is_whole
+    assert_equal(world, device)
+    assert device.status().chunks == 0
 
 
 @pytest.mark.slow

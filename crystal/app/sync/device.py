@@ -11,7 +11,7 @@ from typing import Any
 from crystal.app import maintenance
 from crystal.app.context import Machine, now_ms
 from crystal.app.memories import take_memories
-from crystal.app.mirror import device_mirror
+from crystal.app.mirror import device_mirror, open_mirror
 from crystal.app.relay_links import (
     Keyring,
     key_places,
@@ -20,27 +20,28 @@ from crystal.app.relay_links import (
     opened_relay,
     relay_keys,
 )
-from crystal.app.sync.forget import finish_soon, heard_of_forgotten, send_forgotten, take_forgotten
-from crystal.app.sync.private_lines import take_private
+from crystal.app.sync.forget import finish_soon, send_forgotten, take_forgotten
 from crystal.capture.lock import try_lock
+from crystal.config.paths import Places
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
+from crystal.store import Store
+from crystal.store.capture.privacy import add_private_lines
 from crystal.store.forget.forgetting import newest_tombstone
 from crystal.store.problems import clear_problem, find_problem, record_problem
-from crystal.store.sync import outbox, past, relay_peers
-from crystal.store.sync.mirror_apply import open_mirror
+from crystal.store.sync import mirror_apply, past, relay_peers
 from crystal.store.sync.outbox import backlog
-from crystal.store.sync.relay_forgotten import open_again, tell_all_again
+from crystal.store.sync.relay_forgotten import Stand, open_again, read_stand, tell_all_again
 from crystal.store.sync.relay_peers import Peer, home_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.delivery import ROOM, Delivery, DeliveryReport
 from crystal.sync.documents import Document
-from crystal.sync.envelope.header import Channel
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import write_key
 from crystal.sync.mirror.device import Mirror
 from crystal.sync.mirror.sifting import Sieve
 from crystal.sync.past import PastReport, send_some_past
-from crystal.sync.sending import Link, seal_again
+from crystal.sync.receipts import mend_streams
+from crystal.sync.sending import Link
 
 RELAY_LOCK = "relay.lock"
 BUSY = "another crystal process is using the relay"
@@ -49,6 +50,7 @@ MIRROR_ROOM = "mirror"
 """Key (``room``) of the problem: the mirror cannot be updated."""
 SEND_SECONDS = 3600.0
 """How long a command that a person waits for goes on sending."""
+PRIVATE_AT_ONCE = 10_000
 KEEP_SECONDS = 60.0
 """How long the mirror's index is worked at after each delivery, which holds the lock meanwhile."""
 
@@ -128,7 +130,7 @@ def _deliver(
             send_all=lambda: _send_all(machine),
             on_state=lambda current, document: _on_state(machine, current, document),
             on_mirror=lambda body, serial: _take_manifest(machine, mirror, body, serial),
-            about=lambda about=about: {**about, **heard_of_forgotten(store)},  # type: ignore[misc]
+            about=lambda about=about: {**about, "forgotten": (read_stand(store) or Stand("")).confirms},  # type: ignore[misc]
             keep_ms=machine.config.relay_keep_days * 86_400_000,
         )
         report = delivery.deliver(should_stop=should_stop, insist=insist)
@@ -175,12 +177,24 @@ def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_
             clear_problem(machine.store, MIRROR_ROOM)
 
 
+def take_private(store: Store, places: Places) -> None:
+    """Learn from the mirror which lines were left out on other machines: their copies here stay out too."""
+    with open_mirror(places) as mirrored:
+        if mirrored is None or mirrored.store is None:
+            return
+        after = ""
+        while uuids := past.private_uuids(mirrored.store, after, PRIVATE_AT_ONCE):
+            with store.transaction():
+                add_private_lines(store, uuids)
+            after = uuids[-1]
+
+
 def _keep_mirror(machine: Machine) -> None:
     """Keep the mirror fast and small. Where that fails it is searched as it is; ``crystal doctor`` says so."""
     path = machine.places.data_dir / "mirror.db"
     with contextlib.suppress(CrystalError):  # what was delivered and fetched stays so
         if path.exists():
-            with open_mirror(path) as store:
+            with mirror_apply.open_mirror(path) as store:
                 maintenance.index(store, now_ms(), time.monotonic() + KEEP_SECONDS)
                 maintenance.tidy(store, time.monotonic() + KEEP_SECONDS)
 
@@ -212,7 +226,5 @@ def _rotate(machine: Machine, link: Link, secret: bytes) -> Link:
     with machine.store.transaction():
         relay_peers.set_generation(machine.store, link.peer.id, generation, generation)
     renewed = link_to_home(replace(link.peer, generation=generation), keys)
-    for stream in outbox.streams(machine.store, link.peer.id):
-        if stream.channel == Channel.CONVERSATIONS and stream.closed_at is None:
-            seal_again(machine.store, renewed, stream, stream.verified + 1, now_ms(), "rotated")
+    mend_streams(machine.store, renewed, now_ms())
     return renewed

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from crystal.app.context import Machine, now_ms
 from crystal.store import Store
 from crystal.store.notes import read_note, write_note
@@ -23,7 +25,7 @@ from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import Channel
 from crystal.sync.envelope.link import LinkKeys, link_keys
 from crystal.sync.envelope.refusals import EnvelopeError
-from crystal.sync.handover import KnownDevice, devices_from_words, devices_to_words, known_devices
+from crystal.sync.handover import KnownDevice, known_devices
 from crystal.sync.keys.derive import device_secret, shared_prefix
 
 _KEY = "relay_registry"
@@ -65,8 +67,8 @@ def save_registry(machine: Machine, client: RelayClient, root: bytes, heads: Map
         heads: The newest number that the relay lists of each stream; None if it was not asked.
     """
     store = machine.store
-    devices = (replace(one, streams=()) for one in known_devices(store, but=HOME_ITSELF))
-    body = {"devices": devices_to_words(devices)}
+    devices = [replace(one, streams=()) for one in known_devices(store, but=HOME_ITSELF)]
+    body = {"devices": msgspec.to_builtins(devices)}
     state: dict[str, Any] = json.loads(read_note(store, _KEY) or "{}")
     before = bytes.fromhex(state.get("stream", ""))
     is_lost = heads is not None and not heads.get(before)
@@ -104,6 +106,6 @@ def read_registry(client: RelayClient, root: bytes) -> tuple[KnownDevice, ...]:
                 continue
             document = read_document(opened)
             if document.serial > newest:
-                newest, found = document.serial, devices_from_words(document.body["devices"])
+                newest, found = document.serial, msgspec.convert(document.body["devices"], tuple[KnownDevice, ...])
             break
     return found

@@ -12,9 +12,9 @@ from crystal.app.forget_rest import finish_forgetting
 from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError, WatermarkMovedError
 from crystal.store import Store
 from crystal.store.problems import clear_problem, record_problem
-from crystal.store.sync.relay_forgotten import Stand, behind, read_stand, unheard
+from crystal.store.sync.relay_forgotten import behind, unheard
 from crystal.store.sync.relay_peers import Peer, all_peers, home_peer
-from crystal.sync.forgotten import forgotten_for, put_again, put_forgotten, read_told, take_from_home
+from crystal.sync.forgotten import put_again, put_forgotten, read_told, take_from_home
 from crystal.sync.sending import Link
 from crystal.sync.wire import InvalidRecordError
 
@@ -49,11 +49,6 @@ def take_forgotten(machine: Machine, peer: Peer, body: Mapping[str, Any], as_of:
         clear_problem(machine.store, ROOM)
 
 
-def heard_of_forgotten(store: Store) -> dict[str, Any]:
-    """Return the heartbeat's part about forgetting: how much of what home sent this device has applied."""
-    return {"forgotten": (read_stand(store) or Stand("")).confirms}
-
-
 def finish_soon(machine: Machine) -> list[str]:
     """Finish pending deletions before anything is published or sent; return what went wrong, in words."""
     try:
@@ -65,15 +60,6 @@ def finish_soon(machine: Machine) -> list[str]:
         return [f"forgotten data is not deleted everywhere yet: {error.message}"]
     clear_problem(machine.store, FINISHING)
     return []
-
-
-# -------------------------------------------------------------------------------------------------------------- home
-
-
-def forgotten_words(machine: Machine, peer: Peer) -> dict[str, Any]:
-    """Return what was forgotten, for a device's state document; empty if the device has confirmed all of it."""
-    told = forgotten_for(machine.store, peer)
-    return {} if told is None else {"forgotten": told}
 
 
 # ---------------------------------------------------------------------------------------------------------- standing

@@ -13,19 +13,20 @@ from crystal.app.context import Machine, now_ms
 from crystal.app.relay_links import Keyring, link_to_device, opened_relay, relay_keys, senders
 from crystal.app.sync.device_registry import ignored_prefixes, save_registry
 from crystal.app.sync.devices import retry_revocations
-from crystal.app.sync.forget import finish_soon, forgotten_words
+from crystal.app.sync.forget import finish_soon
 from crystal.capture.lock import try_lock
 from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError, UnavailableError
 from crystal.store.notes import read_note
 from crystal.store.problems import clear_problem, find_problem, record_problem
 from crystal.store.search.vectors import count_pending, serving_generation
-from crystal.store.sync import mirror_objects
+from crystal.store.sync import mirror
 from crystal.store.sync.relay_peers import Peer, all_peers, was_sent, was_sent_since
 from crystal.sync.arrival import Arrivals
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import put_document
 from crystal.sync.envelope.header import Channel
 from crystal.sync.errors import RelayDeniedError, RelayFullError
+from crystal.sync.forgotten import forgotten_for
 from crystal.sync.losses import LOST, LOST_MIRROR, is_first
 from crystal.sync.mirror.publishing import manifest, on_told, publish
 from crystal.sync.opening import PollReport
@@ -80,10 +81,11 @@ def poll_relay(
     keys = relay_keys(machine)
     root = keys.root
     with opened_relay(machine, client) as relay:
+        arrivals = Arrivals(machine.store, machine.places.ldm_home, machine.places.agent_folder)
         poller = Poller(
             machine.store,
             relay,
-            _taker(machine),
+            MessageHandler(arrivals, machine.config.agent_id),
             lambda: senders(machine, keys),
             now_ms,
             ignored_prefixes(machine.store, root),
@@ -106,11 +108,6 @@ def _waits(machine: Machine) -> bool:
     return (
         machine.config.embedding_provider != "none" and count_pending(machine.store, serving.id if serving else 0) > 0
     )
-
-
-def _taker(machine: Machine) -> Any:
-    arrivals = Arrivals(machine.store, machine.places.ldm_home, machine.places.agent_folder)
-    return MessageHandler(arrivals, machine.config.agent_id)
 
 
 class _Telling:
@@ -153,7 +150,8 @@ class _Telling:
 def state_for(machine: Machine, peer: Peer, keys: Keyring) -> dict[str, Any]:
     """Return the state document for a device: how far its streams were taken, and what it has to do."""
     body: dict[str, Any] = {"home": machine.config.device, **receipts_for(machine.store, peer)}
-    body |= forgotten_words(machine, peer)
+    if (forgotten := forgotten_for(machine.store, peer)) is not None:
+        body["forgotten"] = forgotten
     if peer.generation > peer.accepted_from:
         secret = keys.secret(peer.device_id, peer.accepted_from + 1)
         if secret is not None:
@@ -174,7 +172,7 @@ def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bo
             for peer in peers:
                 on_told(store, peer.told.get("mirror") or {}, now=now_ms())
             if is_first(store, LOST):
-                mirror_objects.look_soon(store)  # what has lost messages may have lost the mirror
+                mirror.look_soon(store)  # what has lost messages may have lost the mirror
             publish(store, client, now=now_ms(), random=os.urandom, should_stop=should_stop)
         except StoreDamagedError:
             raise

@@ -53,6 +53,7 @@ from crystal.sync.keys.places import (
     write_key,
     write_token,
 )
+from crystal.sync.sending import kept_messages
 from crystal.sync.wire import decode_segment
 
 
@@ -206,25 +207,18 @@ def take_own_outbox(machine: Machine, peer: Peer) -> int:
         ledger.forget_relayed(store, machine.config.device)
     taken = 0
     for stream in outbox.streams(store, peer.id):
-        own_keys = link.keys_of(stream.generation)
-        if stream.channel != Channel.CONVERSATIONS or own_keys is None:
+        if stream.channel != Channel.CONVERSATIONS or link.keys_of(stream.generation) is None:
             continue
-        parts: list[bytes] = []
-        for blob in outbox.kept_from(store, stream.id, 1):
-            sealed = outbox.sealed_blob(store, stream.id, blob.seq) or b""
-            opened = open_blob(sealed, own_keys, channel=stream.channel, stream=stream.stream, seq=blob.seq, prev=None)
-            parts.append(opened.payload)
-            if opened.header.more:
+        for message in kept_messages(store, link, stream):
+            if message.kind is not PayloadKind.RECORDS or message.opened[-1].header.more:
                 continue
-            if opened.kind is PayloadKind.RECORDS:
-                sent = decode_segment(b"".join(parts))
-                prepared = prepare(sent.segment)
-                written: archive.Written = {}
-                with store.transaction():
-                    arrive(arrivals, sent, prepared, stream.stream, now=now_ms(), written=written)
-                    archive.make_durable(written)
-                taken += 1
-            parts = []
+            sent = decode_segment(message.payload)
+            prepared = prepare(sent.segment)
+            written: archive.Written = {}
+            with store.transaction():
+                arrive(arrivals, sent, prepared, stream.stream, now=now_ms(), written=written)
+                archive.make_durable(written)
+            taken += 1
     return taken
 
 

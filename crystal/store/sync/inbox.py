@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from crystal.errors import WatermarkMovedError
 from crystal.model.capture import Project
 from crystal.store.capture.ledger import FORKED_FROM
-from crystal.store.connection import Row, Store
+from crystal.store.connection import Store
 from crystal.store.sync.outbox import NO_TAG
 
 MAX_UNPROVEN_STREAMS = 256
@@ -35,7 +35,7 @@ class InStream:
     tries: int
     retry_at: int | None
     resend: int | None
-    forked: bool
+    forked: int
     opened_at: int
 
 
@@ -53,21 +53,15 @@ _COLUMNS = ", ".join(one.name for one in fields(InStream))
 _CLEARED = "state = 'ok', code = NULL, detail = NULL, since = NULL, tries = 0, retry_at = NULL, resend = NULL"
 
 
-def _stream(row: Row) -> InStream:
-    fields = list(row)
-    fields[1], fields[6], fields[16] = bytes(row[1]), bytes(row[6]), bool(row[16])
-    return InStream(*fields)
-
-
 def all_streams(store: Store) -> list[InStream]:
     """Return every stream ever seen, in that order."""
-    return [_stream(row) for row in store.rows(f"SELECT {_COLUMNS} FROM relay_in ORDER BY id")]
+    return [InStream(*row) for row in store.rows(f"SELECT {_COLUMNS} FROM relay_in ORDER BY id")]
 
 
 def find_stream(store: Store, stream: bytes) -> InStream | None:
     """Return one stream, or None if it was never seen."""
     row = store.row(f"SELECT {_COLUMNS} FROM relay_in WHERE stream = ?", (stream,))
-    return None if row is None else _stream(row)
+    return None if row is None else InStream(*row)
 
 
 def meet_stream(store: Store, stream: bytes, now: int) -> InStream:
@@ -97,7 +91,7 @@ def seen_stream(store: Store, stream: bytes, now: int) -> InStream:
     )
     if int(unproven) < MAX_UNPROVEN_STREAMS:
         return meet_stream(store, stream, now)
-    return InStream(0, stream, None, 0, None, 0, NO_TAG, 0, 0, "ok", None, None, None, 0, None, None, False, now)
+    return InStream(0, stream, None, 0, None, 0, NO_TAG, 0, 0, "ok", None, None, None, 0, None, None, 0, now)
 
 
 def drop_unlisted(store: Store, listed: Collection[bytes]) -> None:
@@ -232,14 +226,6 @@ def note_forked(store: Store, known: InStream) -> None:
     _settle_head(store, known.stream)
 
 
-def add_skip(store: Store, stream: bytes, seq: int, code: str | None, now: int) -> None:
-    """Record a gap. Inside the transaction that moves the cursor past it."""
-    store.execute(
-        "INSERT INTO relay_skips (stream, seq, code, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        (stream, seq, code, now),
-    )
-
-
 def skips(store: Store) -> list[Skip]:
     """Return the recorded gaps, oldest first."""
     return [
@@ -256,7 +242,10 @@ def skip_over(store: Store, known: InStream, seq: int, now: int) -> None:
     Raises:
         WatermarkMovedError: A poller took it.
     """
-    add_skip(store, known.stream, seq, known.code, now)
+    store.execute(
+        "INSERT INTO relay_skips (stream, seq, code, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (known.stream, seq, known.code, now),
+    )
     advance(store, known, seq, b"")
     drop_fragments(store, known.id)  # a message with a missing part never becomes whole
 

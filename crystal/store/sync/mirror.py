@@ -16,6 +16,8 @@ LOST, FORGOTTEN = 1, 2
 """Why an object is stale: the relay has lost it, or it holds content that was deleted since."""
 
 MARK_BYTES = 8
+MAX_STRAY = 1000
+"""Maximum number of unknown objects queued for deletion: a relay may list anything."""
 
 Random = Callable[[int], bytes]
 
@@ -102,8 +104,9 @@ _EVERYTHING = (
 
 
 def next_number(store: Store) -> int:
-    """Return the number of the next sealed object; never used twice. Inside a transaction."""
-    return int(store.value("UPDATE mirror_home SET number = number + 1 RETURNING number"))
+    """Return the number of the next sealed object; never used twice."""
+    with store.transaction():
+        return int(store.value("UPDATE mirror_home SET number = number + 1 RETURNING number"))
 
 
 def note_published(store: Store, now: int, refresh_ms: int) -> bool:
@@ -164,27 +167,8 @@ def decided(store: Store) -> list[Listed]:
     return [Listed(*row) for row in store.rows(_LISTED.format(""))]
 
 
-def note_upload(store: Store, sha256: bytes, now: int) -> None:
-    """Note that an object is about to be uploaded: if it never gets into the list, it is deleted later."""
-    _trash(store, sha256, now)
-
-
-def place(store: Store, step: Listed, sealed: Sealed, now: int) -> bool:
-    """Put the uploaded object of a decided step into the list. False if it is there already."""
-    with store.transaction():
-        placed = store.value(
-            "UPDATE mirror_objects SET number = ?, sha256 = ?, size = ?, raw = ?, sealed_by = ?, made_at = ?"
-            " WHERE last = ? AND first = ? AND sha256 IS NULL RETURNING 1",
-            (sealed.number, sealed.sha256, sealed.size, sealed.raw, sealed.sealed_by, now, step.last, step.first),
-        )
-        if placed:
-            _untrash(store, sealed)
-            store.execute("UPDATE mirror_home SET is_changed = 1")
-        return bool(placed)
-
-
 def replace(store: Store, old: Sequence[Listed], sealed: Sealed, level: int, now: int) -> bool:
-    """Replace neighbours of the list by one object. False if the list has changed meanwhile: the new one is trash.
+    """Replace neighbours of the list, or a decided step, by one object. False if the list has changed meanwhile.
 
     An object that holds deleted content goes to the trash at once, others after the grace period.
     """
@@ -194,7 +178,8 @@ def replace(store: Store, old: Sequence[Listed], sealed: Sealed, level: int, now
         if [sha for sha, _ in rows] != [one.sha256 for one in old]:
             return False
         for sha, stale in rows:
-            _trash(store, sha, 0 if stale == FORGOTTEN else now)
+            if sha is not None:
+                put_in_trash(store, sha, 0 if stale == FORGOTTEN else now)
         store.execute("DELETE FROM mirror_objects WHERE last BETWEEN ? AND ?", bounds)
         store.execute(
             "INSERT INTO mirror_objects (last, first, marks, number, sha256, size, raw, level, sealed_by, made_at)"
@@ -209,17 +194,14 @@ def replace(store: Store, old: Sequence[Listed], sealed: Sealed, level: int, now
             " WHERE n.kind = r.kind AND n.key = r.key AND n.position > r.position)",
             bounds,
         )
-        _untrash(store, sealed)
+        store.execute("DELETE FROM mirror_trash WHERE object = ?", (sealed.sha256[:16],))
         store.execute("UPDATE mirror_home SET is_changed = 1")
         return True
 
 
-def _trash(store: Store, sha256: bytes, since: int) -> None:
+def put_in_trash(store: Store, sha256: bytes, since: int) -> None:
+    """Note an object to be deleted at the relay some time after ``since``, unless it gets into the list."""
     store.execute("INSERT OR REPLACE INTO mirror_trash (object, since) VALUES (?, ?)", (sha256[:16], since))
-
-
-def _untrash(store: Store, sealed: Sealed) -> None:
-    store.execute("DELETE FROM mirror_trash WHERE object = ?", (sealed.sha256[:16],))
 
 
 def mark_lost(store: Store, objects: Iterable[bytes], made_before: int, now: int) -> int:
@@ -238,3 +220,44 @@ def mark_lost(store: Store, objects: Iterable[bytes], made_before: int, now: int
                 )
             )
         return lost
+
+
+# ------------------------------------------------------------------------------------------ comparison with the relay
+
+
+def is_due(store: Store, every_ms: int, now: int) -> bool:
+    """Return True if the relay is to be asked which objects it has."""
+    looked_at = int(store.value("SELECT looked_at FROM mirror_home") or 0)
+    return not 0 <= now - looked_at < every_ms
+
+
+def look_soon(store: Store) -> None:
+    """Make the check of which objects the relay has due now."""
+    store.execute("UPDATE mirror_home SET looked_at = 0")
+
+
+def note_look(store: Store, there: set[bytes], now: int) -> int:
+    """Record which objects the relay has: listed ones that are missing are lost, unknown ones are to be deleted.
+
+    Returns:
+        How many are missing.
+    """
+    listed_ids = {one.sha256[:16] for one in listed(store) if one.sha256}
+    mark_lost(store, listed_ids - there, now + 1, now)  # regardless of their age
+    with store.transaction():
+        trashed = {bytes(ident) for (ident,) in store.rows("SELECT object FROM mirror_trash")}
+        for ident in sorted(there - listed_ids - trashed)[: max(0, MAX_STRAY - len(trashed))]:
+            put_in_trash(store, ident, now)
+        store.execute("UPDATE mirror_home SET looked_at = ?", (now,))
+    return len(listed_ids - there)
+
+
+def trash(store: Store, grace_ms: int, now: int) -> list[bytes]:
+    """Return objects due for deletion; a time in the future comes from a wrong clock and counts as due."""
+    rows = store.rows("SELECT object FROM mirror_trash WHERE NOT since BETWEEN ? AND ?", (now - grace_ms, now))
+    return [bytes(one) for (one,) in rows]
+
+
+def forget_trash(store: Store, ident: bytes) -> None:
+    """Note that an object is deleted."""
+    store.execute("DELETE FROM mirror_trash WHERE object = ?", (ident,))

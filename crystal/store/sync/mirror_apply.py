@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,32 @@ def apply(store: Store, content: Content, since: Applied) -> bool:
             (content.last, content.marks[-8:]),
         )
         return True
+
+
+# --------------------------------------------------------------------------------------------------------- looking up
+
+
+def sessions_there(mirror: Store, ids: Collection[int]) -> dict[int, Row]:
+    """Return sessions in their transfer form, by id."""
+    columns = ", ".join(KINDS["session"].columns)
+    rows = mirror.rows(
+        f"SELECT {columns} FROM sessions WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(sorted(ids)),)
+    )
+    return {int(row[0]): row for row in rows}
+
+
+def folders_there(mirror: Store) -> dict[int, str]:
+    """Return folders of projects, by id."""
+    return dict(mirror.rows("SELECT id, cwd FROM projects"))
+
+
+def ids_there(mirror: Store, table: str, ids: Collection[int]) -> set[int]:
+    """Return which of some rows a table has."""
+    assert table in ("turns", "memories")
+    rows = mirror.rows(
+        f"SELECT id FROM {table} WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(sorted(ids)),)
+    )
+    return {int(ident) for (ident,) in rows}
 
 
 # ------------------------------------------------------------------------------------------------------------ rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from crystal.store.connection import Row, Store
+from crystal.store.connection import Store
 
 NO_TAG = bytes(32)
 
@@ -37,16 +37,10 @@ class WaitingBlob:
     tag: bytes
     created_at: int
     sent_at: int | None
-    again: bool
+    again: int
 
 
 _COLUMNS = ", ".join(one.name for one in fields(OutStream))
-
-
-def _stream(row: Row) -> OutStream:
-    fields = list(row)
-    fields[1], fields[7] = bytes(row[1]), bytes(row[7])
-    return OutStream(*fields)
 
 
 def open_stream(store: Store, peer: int, channel: int, lane: str) -> OutStream | None:
@@ -55,7 +49,7 @@ def open_stream(store: Store, peer: int, channel: int, lane: str) -> OutStream |
         f"SELECT {_COLUMNS} FROM relay_out WHERE peer = ? AND channel = ? AND lane = ? AND closed_at IS NULL",
         (peer, channel, lane),
     )
-    return None if row is None else _stream(row)
+    return None if row is None else OutStream(*row)
 
 
 def stream_by_id(store: Store, ident: int) -> OutStream:
@@ -63,7 +57,7 @@ def stream_by_id(store: Store, ident: int) -> OutStream:
     row = store.row(f"SELECT {_COLUMNS} FROM relay_out WHERE id = ?", (ident,))
     if row is None:
         raise LookupError(f"there is no stream {ident}")
-    return _stream(row)
+    return OutStream(*row)
 
 
 def new_stream(
@@ -93,7 +87,7 @@ def new_stream(
 def streams(store: Store, peer: int | None = None) -> list[OutStream]:
     """Return every stream ever written (to one peer), in the order of their opening."""
     where, values = ("", ()) if peer is None else (" WHERE peer = ?", (peer,))
-    return [_stream(row) for row in store.rows(f"SELECT {_COLUMNS} FROM relay_out{where} ORDER BY id", values)]
+    return [OutStream(*row) for row in store.rows(f"SELECT {_COLUMNS} FROM relay_out{where} ORDER BY id", values)]
 
 
 def is_lost(store: Store, peer: int, heads: Mapping[bytes, int]) -> bool:
@@ -155,7 +149,7 @@ def _waiting(store: Store, where: str, stream: int, limit: int) -> list[WaitingB
         f"SELECT stream, seq, tag, created_at, sent_at, again FROM outbox WHERE {where} ORDER BY seq LIMIT ?",
         (stream, limit),
     )
-    return [WaitingBlob(row[0], row[1], bytes(row[2]), row[3], row[4], bool(row[5])) for row in rows]
+    return [WaitingBlob(*row) for row in rows]
 
 
 def mark_sent(store: Store, stream: int, seqs: list[int], now: int) -> None:

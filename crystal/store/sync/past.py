@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from crystal.model.capture import BEFORE_CRYSTAL, Project
 from crystal.store.connection import Store
@@ -25,14 +26,6 @@ class PastProgress:
     until: int
     private: str | None = None
     memory: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SentRow:
-    """A row of the ledger with its transcript."""
-
-    transcript: int
-    row: LedgerRow
 
 
 def begin(store: Store) -> int:
@@ -71,27 +64,13 @@ def read_place(store: Store) -> PastProgress | None:
     return None if value is None else PastProgress(**json.loads(value))
 
 
-def move_place(store: Store, row: int) -> PastProgress:
-    """Note a row as sealed. Inside the transaction that put it into the outbox."""
+def move_place(store: Store, **moved: Any) -> PastProgress:
+    """Note fields of the progress as sealed up to there. Inside the transaction that put it into the outbox."""
     place = read_place(store)
     assert place is not None
-    moved = replace(place, row=row)
-    _write(store, moved)
-    return moved
-
-
-def move_private(store: Store, last: str | None) -> None:
-    """Note the private lines up to ``last`` as sealed, None for all. Inside the transaction that put them there."""
-    place = read_place(store)
-    assert place is not None
-    _write(store, replace(place, private=last))
-
-
-def move_memory(store: Store, row: int | None) -> None:
-    """Note the memories up to ``row`` as sealed, None for all. Inside the transaction that put them there."""
-    place = read_place(store)
-    assert place is not None
-    _write(store, replace(place, memory=row))
+    place = replace(place, **moved)
+    _write(store, place)
+    return place
 
 
 def forget_place(store: Store) -> None:
@@ -106,15 +85,15 @@ def _write(store: Store, place: PastProgress) -> None:
 _SENT = "(archive_length IS NOT NULL OR state = 'private' OR (state = 'skipped' AND rule <> ?3))"
 
 
-def next_row(store: Store, after: int, until: int) -> SentRow | None:
-    """Return the next row that another machine can use: with its lines in the archive, or private."""
+def next_row(store: Store, after: int, until: int) -> tuple[int, LedgerRow] | None:
+    """Return the next row that another machine can use, with its transcript: in the archive, or private."""
     row = store.row(
         "SELECT transcript, id, generation, start, stop, state, rule, raw_hash, coalesce(archive_offset, 0),"
         " coalesce(archive_length, 0), clean_hash, coalesce(clean_length, 0) FROM segments"
         f" WHERE id > ?1 AND id <= ?2 AND {_SENT} ORDER BY id LIMIT 1",
         (after, until, BEFORE_CRYSTAL),
     )
-    return None if row is None else SentRow(row[0], LedgerRow(*row[1:]))
+    return None if row is None else (row[0], LedgerRow(*row[1:]))
 
 
 def rows_between(store: Store, after: int, until: int) -> int:

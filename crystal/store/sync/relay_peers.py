@@ -69,8 +69,6 @@ _COLUMNS = ", ".join(_FIELDS)
 
 def _peer(row: Row) -> Peer:
     values = dict(zip(_FIELDS, row, strict=True))
-    for name in ("device_id", "up_prefix", "down_prefix"):
-        values[name] = bytes(values[name])
     for name in ("serials_in", "told", "sent", "stale"):
         values[name] = json.loads(values[name] or "{}")
     return Peer(**{**values, "vouches": bool(values["vouches"])})

@@ -19,9 +19,9 @@ from crystal.search import index
 from crystal.store import Store
 from crystal.store.search.space import empty_log
 from crystal.store.sync.mirror_apply import Applied, applied, count_chunks, open_mirror, refresh
+from crystal.sync.client import RelayClient
 from crystal.sync.mirror.fetching import (
     SURE,
-    Fetcher,
     MirrorFiles,
     MirrorReport,
     Run,
@@ -70,7 +70,7 @@ class Mirror(MirrorFiles):
                 self.write_wanted(WantedManifest(serial, told, bad, starts_over=wanted.starts_over))
 
     def fetch(
-        self, client: Fetcher, *, should_stop: Callable[[], bool] = lambda: False, sift: Sift | None = None
+        self, client: RelayClient, *, should_stop: Callable[[], bool] = lambda: False, sift: Sift | None = None
     ) -> MirrorReport:
         """Fetch and apply missing objects. Continues where the last run stopped.
 

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -22,6 +21,7 @@ from crystal.store.health import checks
 from crystal.store.search.space import empty_log
 from crystal.store.sync.mirror_apply import Applied, applied, apply, copy_over, finish, open_mirror
 from crystal.store.sync.mirror_content import Content
+from crystal.sync.client import RelayClient
 from crystal.sync.envelope.blob import open_blob
 from crystal.sync.envelope.header import Channel
 from crystal.sync.envelope.refusals import EnvelopeError
@@ -38,14 +38,6 @@ Sift = Callable[[Store, Content, int], None]
 
 class MirrorDamagedError(DamagedError):
     """The fetched objects do not make the mirror that home published. They are fetched again."""
-
-
-class Fetcher(Protocol):
-    """Part of the relay client that a mirror uses."""
-
-    def get_object(self, object_id: bytes) -> bytes:
-        """Fetch an object."""
-        ...
 
 
 class WantedManifest(msgspec.Struct):
@@ -139,7 +131,7 @@ class Run:
         files: MirrorFiles,
         manifest: MirrorManifest,
         wanted: WantedManifest,
-        client: Fetcher,
+        client: RelayClient,
         should_stop: Callable[[], bool],
         sift: Sift | None,
     ) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from crystal.store import Store
 from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.problems import find_problem
-from crystal.store.sync import mirror, mirror_objects
+from crystal.store.sync import mirror
 from crystal.store.sync.mirror_export import decide, export
 from crystal.sync.client import RelayClient
 from crystal.sync.envelope.blob import seal
@@ -63,18 +63,23 @@ class Publisher:
             for step in mirror.decided(self.store):
                 if self.should_stop():
                     return False
-                sealed = self.upload(pack(export(self.store, [step])))
-                mirror.place(self.store, step, sealed, self.now)
+                self._replace(Upkeep([step], step.level))
             if not decide(self.store, self.random, self.now):
                 return True
 
-    def upload(self, payload: bytes) -> mirror.Sealed:
-        """Seal and store one object."""
-        with self.store.transaction():
-            number = mirror.next_number(self.store)
-        key, link = mirror.newest_key(self.store)
-        home = mirror.home(self.store)
-        assert home is not None
+    def mend_and_merge(self) -> None:
+        """Upload again what the relay has lost or what must be forgotten; merge small objects into large ones."""
+        for choose in (runs_to_mend, runs_to_merge):
+            for run in choose(mirror.listed(self.store)):
+                if self.should_stop():
+                    return
+                self._replace(run)
+
+    def _replace(self, run: Upkeep) -> None:
+        """Seal the rows of a run as they are now, and store them as one object in its place."""
+        payload = pack(export(self.store, run.objects))
+        home, (key, link) = mirror.begin(self.store, self.random, self.now), mirror.newest_key(self.store)
+        number = mirror.next_number(self.store)
         blob = seal(
             keys_of_link(link),
             payload,
@@ -87,35 +92,23 @@ class Publisher:
             created_at=self.now,
         )
         sealed = mirror.Sealed(number, hashlib.sha256(blob).digest(), len(blob), len(payload), key)
-        mirror.note_upload(self.store, sealed.sha256, self.now)
+        mirror.put_in_trash(self.store, sealed.sha256, self.now)  # if it never gets into the list, it is deleted later
         self.client.put_object(sealed.sha256[:16], blob)
-        return sealed
-
-    def mend_and_merge(self) -> None:
-        """Upload again what the relay has lost or what must be forgotten; merge small objects into large ones."""
-        for choose in (runs_to_mend, runs_to_merge):
-            for run in choose(mirror.listed(self.store)):
-                if self.should_stop():
-                    return
-                self._replace(run)
-
-    def _replace(self, run: Upkeep) -> None:
-        sealed = self.upload(pack(export(self.store, run.objects)))
         mirror.replace(self.store, run.objects, sealed, run.level, self.now)
 
     def sweep(self) -> None:
         """Delete unlisted objects at the relay."""
-        for ident in mirror_objects.trash(self.store, GRACE_MS, self.now):
+        for ident in mirror.trash(self.store, GRACE_MS, self.now):
             self.client.delete_object(ident)
-            mirror_objects.forget_trash(self.store, ident)
+            mirror.forget_trash(self.store, ident)
 
     def look(self) -> None:
         """Ask the relay which objects it has. Upload missing ones again and delete unknown ones."""
-        missing = mirror_objects.note_look(self.store, {one.object_id for one in self.client.objects()}, self.now)
+        missing = mirror.note_look(self.store, {one.object_id for one in self.client.objects()}, self.now)
         if missing and read_note(self.store, MISSED_ONCE) is None:
             # A database restored from a backup lists objects that were merged since: not the relay's fault.
             write_note(self.store, MISSED_ONCE, str(missing))
-            mirror_objects.look_soon(self.store)  # to see whether the new uploads stay there
+            mirror.look_soon(self.store)  # to see whether the new uploads stay there
             return
         note_losses(self.store, LOST_MIRROR, missing, ("part of the mirror", "parts of the mirror"), self.now)
         if not missing:
@@ -151,7 +144,7 @@ def publish(
     if not publisher.upload_new():
         return None
     is_lossy = find_problem(store, LOST_MIRROR) is not None
-    if mirror_objects.is_due(store, LOOK_AGAIN_MS if is_lossy else LOOK_EVERY_MS, now):
+    if mirror.is_due(store, LOOK_AGAIN_MS if is_lossy else LOOK_EVERY_MS, now):
         publisher.look()
     publisher.mend_and_merge()
     publisher.sweep()
@@ -166,7 +159,7 @@ def manifest(store: Store) -> dict[str, Any] | None:
         for one in mirror.listed(store)
         if one.sha256 is not None
     )
-    if home is None or not entries or not home.published_at:
+    if home is None or not home.published_at:
         return None
     return MirrorManifest(
         published_at=home.published_at,
@@ -194,4 +187,4 @@ def on_told(store: Store, told: Mapping[str, Any], *, now: int) -> None:
         return
     if bad:
         mirror.mark_lost(store, bad, now - HOUR_MS, now)
-        mirror_objects.look_soon(store)
+        mirror.look_soon(store)

@@ -15,7 +15,7 @@ from crystal.store import Store
 from crystal.store.forget.forgetting import Blocks, Tombstone, read_blocks
 from crystal.store.memories.memories import forgotten_memories
 from crystal.store.search.scope import is_within
-from crystal.store.sync import mirror_names, relay_forgotten
+from crystal.store.sync import mirror_apply, relay_forgotten
 from crystal.store.sync.mirror_content import KINDS, Content, Row
 
 _AT = {kind: {column: at for at, column in enumerate(one.columns)} for kind, one in KINDS.items()}
@@ -58,13 +58,13 @@ def _sessions(mirror: Store, content: Content) -> dict[int, Row]:
     known = {int(row[at["id"]]): row for row in content.rows.get("session", ())}
     named = {row[_AT["turn"]["session"]] for row in content.rows.get("turn", ())}
     wanted = [ident for ident in named if ident is not None and ident not in known]
-    return {**known, **mirror_names.sessions(mirror, wanted)}
+    return {**known, **mirror_apply.sessions_there(mirror, wanted)}
 
 
 def _folders(mirror: Store, content: Content) -> dict[int, str]:
     at = _AT["project"]
     return {
-        **mirror_names.folders(mirror),
+        **mirror_apply.folders_there(mirror),
         **{int(row[at["id"]]): str(row[at["cwd"]]) for row in content.rows.get("project", ())},
     }
 
@@ -85,7 +85,7 @@ def _keep_with_parent(mirror: Store, content: Content, kind: str, parent: str) -
     """Remove rows whose turn or memory was removed, now or before."""
     at = _AT[kind][parent]
     named = {row[at] for row in content.rows.get(kind, ())} - {row[0] for row in content.rows.get(parent, ())} - {None}
-    missing = named - mirror_names.ids_there(mirror, KINDS[parent].table, named)
+    missing = named - mirror_apply.ids_there(mirror, KINDS[parent].table, named)
     _keep(content, kind, lambda row: row[at] not in missing)
 
 
