@@ -27,20 +27,15 @@ def fetched(
         blobs: The listed blobs.
         at_once: Number of concurrent requests.
     """
-    if at_once == 1 or len(blobs) == 1:
-        for blob in blobs:
-            data = _get(client, stream, blob.seq)
-            yield blob, data
-            if isinstance(data, CrystalError):
-                return
-        return
     with ThreadPoolExecutor(at_once, thread_name_prefix="relay") as threads:
         coming: deque[tuple[BlobInfo, Future[bytes | CrystalError]]] = deque()
         left = deque(blobs)
         try:
             while left or coming:
-                while left and (not coming or (len(coming) < 2 * at_once and _size(coming, left[0]) <= MAX_BYTES)):
+                size = sum(blob.size for blob, _ in coming)
+                while left and (not coming or (len(coming) < 2 * at_once and size + left[0].size <= MAX_BYTES)):
                     blob = left.popleft()
+                    size += blob.size
                     coming.append((blob, threads.submit(_get, client, stream, blob.seq)))
                 blob, future = coming.popleft()
                 data = future.result()
@@ -50,10 +45,6 @@ def fetched(
         finally:
             for _, future in coming:
                 future.cancel()
-
-
-def _size(coming: deque[tuple[BlobInfo, Future[bytes | CrystalError]]], another: BlobInfo) -> int:
-    return another.size + sum(blob.size for blob, _ in coming)
 
 
 def _get(client: RelayClient, stream: bytes, seq: int) -> bytes | CrystalError:

@@ -37,11 +37,10 @@ MEMORIES_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class PastReport:
-    """Progress: ledger rows sent now, rows left, rows with a damaged archive."""
+    """Progress: ledger rows sent now, rows left."""
 
     sent: int = 0
     left: int = 0
-    damaged: int = 0
 
 
 def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> PastReport:
@@ -53,14 +52,14 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
         _send_private(store, link, place.private, now)
     if place.memory is not None:
         _send_memories(store, link, place.memory, now)
-    sent = damaged = 0
+    sent = 0
     states = {state.id: state for state in ledger.all_states(store)}
     while outbox.count_unreceipted(store, "past") < MAX_WAITING:
         found = past.next_row(store, place.row, place.until)
         if found is None:
             place, is_all = _finish_if_all_sent(store, place)
             if is_all:
-                return PastReport(sent, 0, damaged)
+                return PastReport(sent)
             continue
         transcript_id, row = found
         if transcript_id not in states:
@@ -69,13 +68,12 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
             segment = _segment(store, states[transcript_id], row, ldm_home)
         except DamagedError:
             segment = None  # `verify` reports it
-            damaged += 1
         with store.transaction():
             if segment is not None:
                 _put_segment(store, link, segment, row.id, now)
                 sent += 1
             place = past.move_place(store, row=row.id)
-    return PastReport(sent, past.rows_between(store, place.row, place.until), damaged)
+    return PastReport(sent, past.rows_between(store, place.row, place.until))
 
 
 def _finish_if_all_sent(store: Store, place: past.PastProgress) -> tuple[past.PastProgress, bool]:

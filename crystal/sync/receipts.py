@@ -123,19 +123,28 @@ def _go_elsewhere(
     store: Store, link: Link, stream: OutStream, start: int, now: int, send_all: Callable[[], None]
 ) -> list[str]:
     """Leave a stream: its kept blobs from ``start`` on are sealed again in another one, once."""
-    verified = outbox.stream_by_id(store, stream.id).verified
-    kept = outbox.kept_from(store, stream.id, start)
-    if stream.closed_at is not None and not kept:
+    if stream.closed_at is not None and not outbox.kept_from(store, stream.id, start):
         return []
-    seal_again(store, link, stream, start, now, "fork")
-    noticed = [FORK] if stream.closed_at is None else []
-    if start <= verified:
-        with store.transaction():
-            outbox.lower_verified(store, stream.id, start - 1)
-        if not kept or kept[0].seq > start:
-            send_all()
-            noticed.append(LOST)
-    return noticed
+    return ([FORK] if stream.closed_at is None else []) + _seal_from(store, link, stream, start, now, "fork", send_all)
+
+
+def _seal_from(
+    store: Store, link: Link, stream: OutStream, start: int, now: int, because: str, send_all: Callable[[], None]
+) -> list[str]:
+    """Seal a stream again from ``start`` on. What is no longer kept comes from the archive."""
+    is_lost = _is_lost(store, stream, start)
+    seal_again(store, link, stream, start, now, because)
+    with store.transaction():
+        outbox.lower_verified(store, stream.id, start - 1)
+    if is_lost:
+        send_all()
+    return [LOST] if is_lost else []
+
+
+def _is_lost(store: Store, stream: OutStream, start: int) -> bool:
+    """Return True if home needs blobs from ``start`` on that were confirmed and are no longer kept."""
+    kept = outbox.kept_from(store, stream.id, start)
+    return start <= outbox.stream_by_id(store, stream.id).verified and (not kept or kept[0].seq > start)
 
 
 def mend_streams(store: Store, link: Link, now: int) -> None:
@@ -154,24 +163,11 @@ def mend_streams(store: Store, link: Link, now: int) -> None:
 def _send_again(
     store: Store, link: Link, stream: OutStream, start: int, now: int, send_all: Callable[[], None]
 ) -> list[str]:
-    """Send a stream to home again from ``start`` on.
-
-    What is no longer kept comes from the archive, in other streams.
-    """
-    verified = outbox.stream_by_id(store, stream.id).verified
+    """Send a stream to home again from ``start`` on."""
     kept = outbox.kept_from(store, stream.id, start)
-    if start <= verified and (not kept or kept[0].seq > start):
-        seal_again(store, link, stream, start, now, "resend")
-        with store.transaction():
-            outbox.lower_verified(store, stream.id, start - 1)
-        send_all()
-        return [LOST]
-    if not kept:
-        return []
-    if stream.generation != link.peer.generation:
-        seal_again(store, link, stream, start, now, "rotated")
-        with store.transaction():
-            outbox.lower_verified(store, stream.id, start - 1)
-    else:
-        outbox.mark_again(store, stream.id, [blob.seq for blob in kept if blob.sent_at is not None])
+    if _is_lost(store, stream, start):
+        return _seal_from(store, link, stream, start, now, "resend", send_all)
+    if kept and stream.generation != link.peer.generation:
+        return _seal_from(store, link, stream, start, now, "rotated", send_all)
+    outbox.mark_again(store, stream.id, [blob.seq for blob in kept if blob.sent_at is not None])
     return []

@@ -139,11 +139,6 @@ class KeptMessage:
         """Complete message."""
         return b"".join(one.payload for one in self.opened)
 
-    def sealed_for(self, link: Link, target: OutStream) -> list[bytes]:
-        """Return the same parts, sealed for another place."""
-        parts = [(one.payload, one.header.more) for one in self.opened]
-        return _seal_parts(link, target, self.kind, parts, self.created_at)
-
 
 Change = Callable[[KeptMessage], tuple[PayloadKind, bytes] | None]
 """Returns the replacement of a message, or None if it stays as it is."""
@@ -209,11 +204,8 @@ def seal_changed(
     seqs: list[int] = []
     for message in kept_messages(store, link, old, start):
         seqs += message.seqs
-        changed = change(message)
-        if changed is None:
-            blobs = message.sealed_for(link, target)
-        else:
-            blobs = seal_message(link, target, *changed, message.created_at)
+        kind, payload = change(message) or (message.kind, message.payload)
+        blobs = seal_message(link, target, kind, payload, message.created_at)
         target = _append(store, target, blobs, message.created_at)
     outbox.drop_blobs(store, old.id, seqs)
     return len(seqs)
@@ -239,15 +231,9 @@ def kept_messages(store: Store, link: Link, stream: OutStream, start: int = 1) -
 
 def seal_message(link: Link, target: OutStream, kind: PayloadKind, payload: bytes, created_at: int) -> list[bytes]:
     """Seal a message as the next blobs of a stream."""
-    return _seal_parts(link, target, kind, split_payload(payload), created_at)
-
-
-def _seal_parts(
-    link: Link, target: OutStream, kind: PayloadKind, parts: Sequence[tuple[bytes, bool]], created_at: int
-) -> list[bytes]:
     blobs: list[bytes] = []
     prev = target.last_tag
-    for seq, (part, more) in enumerate(parts, target.last_seq + 1):
+    for seq, (part, more) in enumerate(split_payload(payload), target.last_seq + 1):
         blob = seal(
             link.keys,
             part,
