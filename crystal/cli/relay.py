@@ -308,12 +308,12 @@ def key(
 
 def _describe(machine: Machine, *, as_json: bool) -> None:
     from crystal.app.relay_links import key_places
-    from crystal.sync.keys.places import place_of_key, read_key
+    from crystal.sync.keys.places import KEY, place_of, read_key
 
     places = key_places(machine)
     found = read_key(places)
     facts: dict[str, Any] = {
-        "place": place_of_key(places),
+        "place": place_of(places, KEY),
         "source": found.source,
         "kind": found.key.kind,
         "id": _key_id(found.key),
@@ -348,14 +348,14 @@ def _key_id(key: RelayKey) -> str:
 def _paper(machine: Machine, *, yes: bool) -> None:
     from crystal.app.relay_links import relay_keys
     from crystal.errors import NotConfiguredError
-    from crystal.sync.keys.paper import to_words
+    from crystal.sync.keys.word_codes import paper_words
 
     root = relay_keys(machine).root
     if machine.config.role == "device":
         raise NotConfiguredError("this machine is a device", hint="run this on the home machine")
     warning = "anyone who has these words can read everything that is sent over the relay"
     confirm("show the root key?", yes=yes, consequence=warning)
-    words = to_words(root)
+    words = paper_words(root)
     for at in range(0, len(words), 4):
         say("  ".join(f"{at + number:>2} {word:<8}" for number, word in enumerate(words[at : at + 4], 1)).rstrip())
     say("to restore it: crystal relay key --restore", stream=sys.stderr)
@@ -365,13 +365,13 @@ def _restore(machine: Machine, *, over: bool) -> None:
     from crystal.app.relay_links import key_places
     from crystal.errors import NotConfiguredError
     from crystal.sync.keys.forms import RelayKey
-    from crystal.sync.keys.paper import from_words
     from crystal.sync.keys.places import write_key
+    from crystal.sync.keys.word_codes import parse_paper
 
     if machine.config.role == "device":
         hint = "to become home with the paper key: crystal promote --paper-key"
         raise NotConfiguredError("this machine is a device, and the root belongs to home", hint=hint)
-    restored = RelayKey("root", from_words(relay_pairing.read_all("the 24 words, then an empty line: ")))
+    restored = RelayKey("root", parse_paper(relay_pairing.read_all("the 24 words, then an empty line: ")))
     written = write_key(key_places(machine), restored, replace=over)
     say(f"the root key is in {one_line(written.source)}, key id {_key_id(restored)}")
     if written.backup:

@@ -32,11 +32,11 @@ def promote(
     with open_machine() as machine:
         if paper_key:
             _confirm("make this machine the home, replacing the lost one?", yes=yes)
-            from crystal.sync.keys.paper import from_words
+            from crystal.sync.keys.word_codes import parse_paper
 
             words = read_secret_text("the 24 words of the paper key", lines=_WORDS)
             token = read_secret_text("the relay's token for home")
-            _say(promote_from_paper(machine, from_words(words), url=relay, token=token))
+            _say(promote_from_paper(machine, parse_paper(words), url=relay, token=token))
         elif home_peer(machine.store) is not None or is_promoting(machine.store):
             _confirm("make this machine the home of the others?", yes=yes)
             _say(take_over(machine))

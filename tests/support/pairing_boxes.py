@@ -16,9 +16,9 @@ from crystal.config.edit import set_value
 from crystal.config.load import load_config
 from crystal.sync.client import RelayClient
 from crystal.sync.errors import RelayUnavailableError
-from crystal.sync.keys.codes import parse_code
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import RelayToken, write_key, write_token
+from crystal.sync.keys.word_codes import parse_code
 from tests.support.fresh_store import open_fresh
 from tests.support.over_httpx import OverHttpx
 from tests.support.relay_world import RelaySite, Weather

@@ -16,8 +16,8 @@ from crystal.store.sync import past
 from crystal.store.sync.relay_peers import all_peers
 from crystal.sync.errors import MailboxTakenError, NotAtRelayError, RelayUnavailableError
 from crystal.sync.keys.bundle import Bundle, encode_bundle
-from crystal.sync.keys.codes import parse_code
 from crystal.sync.keys.pairing import Pairing, PairingError
+from crystal.sync.keys.word_codes import parse_code
 from tests.support.pairing_boxes import ROOT, URL, Pairs
 from tests.support.pairing_state import device_state, is_joined, nothing_left
 

@@ -31,12 +31,11 @@ from crystal.sync.keys.bundle import (
     encode_answer,
     parse_offline,
 )
-from crystal.sync.keys.codes import PairingCode, parse_code
 from crystal.sync.keys.derive import Random, device_secret
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.pairing import PairingError
 from crystal.sync.keys.places import KeyMissingError, KeyPlaces, RelayToken, check_writable, read_key, read_token
-from crystal.sync.keys.words import words_of_bits
+from crystal.sync.keys.word_codes import PairingCode, parse_code, words_of_bits
 
 DONE_SECONDS = 30.0
 """How long a device waits to hear that home has its answer."""

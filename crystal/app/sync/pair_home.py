@@ -29,7 +29,7 @@ from crystal.sync.keys.derive import Random, device_secret, new_root, shared_dev
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.pairing import PairingError
 from crystal.sync.keys.places import KeyMissingError, write_key
-from crystal.sync.keys.words import words_of_bits
+from crystal.sync.keys.word_codes import words_of_bits
 
 JOIN_PREFIX = "crystal-join:"
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
