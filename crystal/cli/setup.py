@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crystal.cli.capture import count_words, size_words
-from crystal.install.clients.table import NAMES
+from crystal.install.clients.known import NAMES
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
     from crystal.capture.backfill import Past
     from crystal.config.paths import Places
     from crystal.config.table import Config
-    from crystal.install.plan import RemovalPlan, SetupPlan
+    from crystal.install.setup_plan import RemovalPlan, SetupPlan
 
 
 class Role(str, Enum):
@@ -79,7 +79,7 @@ def init(
     from crystal.app.import_past import plan_import
     from crystal.app.notices import refresh_notice
     from crystal.app.open_store import refuse_links, refuse_lost
-    from crystal.install.plan import apply_setup, plan_setup, proposed_agent
+    from crystal.install.setup_plan import apply_setup, plan_setup, proposed_agent
 
     only = None if client is None else [_known_client(name) for name in client]
     if paste or instructions or (only and "any" in only):
@@ -203,8 +203,8 @@ def uninstall(
     """Remove from Claude Code what init added. The memory stays, unless you give --purge."""
     from crystal.app.context import default_paths, this_home
     from crystal.cli.timer import change_timer
-    from crystal.install.plan import apply_removal, plan_removal
-    from crystal.install.plan import purge as purge_data
+    from crystal.install.setup_plan import apply_removal, plan_removal
+    from crystal.install.setup_plan import purge as purge_data
     from crystal.install.timer import SCHEDULES
 
     places = default_paths()
@@ -290,12 +290,12 @@ def _show_plan(plan: SetupPlan) -> None:
 def _print_for_pasting(names: list[str], *, instructions: bool) -> None:
     """Print what a person pastes into a client's settings; reads only crystal's settings and writes nothing."""
     from crystal.app.context import this_config, this_home
-    from crystal.install.clients.guidance import guidance_text, snippet
-    from crystal.install.clients.table import known_clients
-    from crystal.install.plan import server_entry
+    from crystal.install.clients.entry_text import GUIDANCE, snippet
+    from crystal.install.clients.known import known_clients
+    from crystal.install.setup_plan import server_entry
 
     if instructions:
-        typer.echo(guidance_text(), nl=False)
+        typer.echo(GUIDANCE, nl=False)
         return
     config = this_config()
     known = known_clients(os.environ, this_home(), config.places)
@@ -321,7 +321,7 @@ def _say_done(plan: SetupPlan) -> None:
 
 def _say_what_is_asked(plan: SetupPlan) -> None:
     """Say what is new after a setup for clients alone."""
-    from crystal.install.claude_settings.file import read_facts
+    from crystal.install.claude_settings.settings_file import read_facts
 
     titles = " and ".join(dict.fromkeys(each.client.title for each in plan.clients))
     typer.echo(f"now: restart {titles}; then the agent can search, remember and forget")

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from crystal.config.paths import make_private_dir, write_private
+from crystal.config.paths import make_private_dir, system_errors, write_private
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError, UsageError
-from crystal.install.files import system_errors
 
 BY_HAND = (
     "you need no timer: the hooks sweep at every session start; or let any scheduler run: crystal sync, and on"

@@ -18,7 +18,7 @@ from crystal.app.sync.names import clean_name
 from crystal.app.sync.pair_home import JOIN_PREFIX, shared_ids, words_of_bundle
 from crystal.app.sync.pair_mailbox import PairingMailbox
 from crystal.errors import CrystalError, UsageError
-from crystal.install.plan import proposed_agent
+from crystal.install.setup_plan import proposed_agent
 from crystal.store.sync.relay_peers import all_peers
 from crystal.sync.address import is_loopback, parse_address
 from crystal.sync.client import RelayClient

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from crystal.config.paths import make_private_dir, refused, replace_file, sync_folder
+from crystal.config.paths import make_private_dir, replace_file, sync_folder, system_errors
 from crystal.errors import UnavailableError, UsageError
 from crystal.install import jsontext
 
@@ -125,15 +125,6 @@ def json_errors(path: Path, text: str, hint: str) -> Iterator[None]:
         raise UsageError(f"{path}: line {line}, column {column}: {error.problem}", hint=hint) from error
     except RecursionError as error:
         raise UsageError(f"{path}: nested too deeply", hint=hint) from error
-
-
-@contextlib.contextmanager
-def system_errors(path: Path) -> Iterator[None]:
-    """Translate errors of the system into ``CrystalError``."""
-    try:
-        yield
-    except OSError as error:
-        raise refused(error, path) from error
 
 
 def write_whole(path: Path, data: bytes, *, like: Path) -> None:

@@ -19,12 +19,11 @@ from crystal.config.paths import Places, checked_agent_id, make_private_dir, reg
 from crystal.config.table import Config
 from crystal.errors import CrystalError
 from crystal.hook import main as hook
-from crystal.install.claude_settings import file as settings
-from crystal.install.claude_settings.file import SettingsPlan
-from crystal.install.clients import plan as clients
-from crystal.install.clients.plan import ClientPlan
-from crystal.install.clients.record import read_record
-from crystal.install.clients.table import ServerCommand, known_clients
+from crystal.install.claude_settings import settings_file as settings
+from crystal.install.claude_settings.settings_file import SettingsPlan
+from crystal.install.clients import changes as clients
+from crystal.install.clients.changes import ClientPlan
+from crystal.install.clients.known import ServerCommand, known_clients, read_record
 from crystal.store.forget.forgetting import NAMES_FILE
 from crystal.store.private_record import RECORD_FILE
 

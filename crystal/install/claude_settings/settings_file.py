@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from crystal.config.paths import absolute
+from crystal.config.paths import absolute, system_errors
 from crystal.errors import CrystalError, DamagedError, UsageError
 from crystal.hook import main as hook
 from crystal.install.claude_settings import hooks
-from crystal.install.files import BOM, FileChange, decoded, encoded, json_errors, read_whole, system_errors, write_whole
+from crystal.install.file_change import BOM, FileChange, decoded, encoded, json_errors, read_whole, write_whole
 
 MEND = "nothing was changed; correct that place (Claude Code's /doctor shows it too), then run the command again"
 WRITTEN_BY_HAND = "nothing was changed; see docs/reference/hook.md for the entries to change by hand"
