@@ -26,12 +26,12 @@ def change_timer(*, install: bool, dry_run: bool = False, schedules: Sequence[ti
         _do(plan, f"{schedule.command} runs every {schedule.minutes} minutes from now on ({kind})", dry_run=dry_run)
     if not install:
         plan = timer.plan_remove(host, run, schedules)
-        _do(plan, "the timer is removed" if plan.steps else "there is no crystal timer", dry_run=dry_run)
+        _do(plan, "the timer is removed" if plan else "there is no crystal timer", dry_run=dry_run)
 
 
-def _do(plan: timer.TimerPlan, done: str, *, dry_run: bool) -> None:
+def _do(plan: timer.Steps, done: str, *, dry_run: bool) -> None:
     if dry_run:
-        typer.echo(plan.text(), nl=False)
+        typer.echo(timer.describe(plan), nl=False)
         return
     timer.apply(plan, run)
     typer.echo(done)

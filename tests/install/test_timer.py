@@ -156,7 +156,7 @@ def test_cron_gets_a_line_and_is_as_before_afterwards(linux: Host) -> None:
     machine = Machine(crontab=CRONTAB)
     timer.apply(timer.plan_install("cron", JOB, linux, machine.run), machine.run)
     assert machine.crontab == CRONTAB + timer.cron_line(JOB)
-    assert timer.plan_install("cron", JOB, linux, machine.run).steps == ()
+    assert timer.plan_install("cron", JOB, linux, machine.run) == ()
     newer = Job(("/new/python", "sync"), {})
     machine.crontab += "* * * * * later\n"
     timer.apply(timer.plan_install("cron", newer, linux, machine.run), machine.run)
@@ -194,7 +194,7 @@ def test_every_other_line_of_a_crontab_stays(lines: list[str]) -> None:
     line = timer.cron_line(JOB)
     after = timer.crontab_with(before, line)
     assert timer.crontab_with(after, line) == after
-    assert timer.crontab_without(after) == before
+    assert timer.crontab_with(after, "") == before
 
 
 @pytest.mark.skipif(shutil.which("crontab") is None, reason="cron is not installed")
@@ -216,10 +216,10 @@ def test_a_crontab_that_cannot_be_read_is_not_written(linux: Host) -> None:
 
 
 def test_the_plan_tells_everything_before_it_is_done(linux: Host) -> None:
-    text = timer.plan_install("systemd", JOB, linux, Machine(systemd=True).run).text()
+    text = timer.describe(timer.plan_install("systemd", JOB, linux, Machine(systemd=True).run))
     assert text.startswith(f"write {linux.systemd_folder}/crystal-sync.service\n      [Unit]\n")
     assert "run   systemctl --user enable --now crystal-sync.timer\n" in text
-    assert timer.plan_remove(linux, Machine().run).text() == "nothing to do\n"
+    assert timer.describe(timer.plan_remove(linux, Machine().run)) == "nothing to do\n"
 
 
 def test_a_failing_command_is_told_with_its_first_words(linux: Host) -> None:
