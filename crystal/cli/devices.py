@@ -92,13 +92,12 @@ def revoke(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help=
     """Accept nothing more from a device that was lost, stolen or given away. Other devices are not affected."""
     from crystal.app.context import open_kept_machine
     from crystal.app.sync import devices as wired
-    from crystal.sync.mirror import roll_key
 
     with open_kept_machine() as machine:
         shown = one_line(wired.find_device(machine, name).name)
         consequence = f"home accepts nothing more from {shown}, and sends it nothing, until it is paired again"
         confirm(f"revoke {shown}?", yes=yes, consequence=consequence)
-        peer, problem = wired.revoke(machine, name, roll_key=roll_key)
+        peer, problem = wired.revoke(machine, name)
     say(f"{shown} is revoked: home refuses what it sends from now on")
     if peer.vouches:
         say(f"crystal: warning: {one_line(peer.name)} was home before and may still have the root", stream=sys.stderr)

@@ -116,8 +116,7 @@ def _say_poll(outcome: PollOutcome, *, quiet: bool, as_json: bool) -> None:
 
 def _say_stuck(machine: Machine, named: set[str]) -> int:
     """Name the streams that only a person can bring on, each once in ``named``. Return the exit code."""
-    from crystal.app.sync.devices import needs_somebody
-    from crystal.app.sync.names import short_ids
+    from crystal.app.sync.devices import needs_somebody, short_ids
 
     stuck = needs_somebody(machine)
     ids = short_ids([one.known.stream for one in stuck])
@@ -234,8 +233,8 @@ def skip(
 ) -> None:
     """Skip a blob that home cannot accept. Its content is lost for good; crystal records the skip."""
     from crystal.app.context import open_kept_machine
-    from crystal.app.sync.skip import plan_skip
-    from crystal.app.sync.skip import skip as skip_over
+    from crystal.app.sync.devices import plan_skip
+    from crystal.app.sync.devices import skip as skip_over
 
     with open_kept_machine() as machine:
         _require(machine.config.role, "home", "crystal relay sync")

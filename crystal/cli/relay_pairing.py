@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import sys
@@ -15,7 +16,7 @@ from crystal.cli.render import note, one_line, say
 if TYPE_CHECKING:
     from crystal.app.context import Machine
     from crystal.app.sync.pair_device import Invited, Joined
-    from crystal.app.sync.pair_home import Invitation, Paired
+    from crystal.app.sync.pair_home import Paired
 
 MAX_TYPED = 65_536
 
@@ -58,8 +59,8 @@ def pair(
             elif offline:
                 _say_offline(pair_offline(machine, client, name=name))
             else:
-                url = relay_address(machine)
-                _say_paired(pair_online(machine, client, name=name, show=lambda shown: _show(shown, url), tell=note))
+                show = functools.partial(_show, relay_address(machine))
+                _say_paired(pair_online(machine, client, name=name, show=show, tell=note))
 
 
 def _note_loopback(machine: Machine) -> None:
@@ -70,9 +71,9 @@ def _note_loopback(machine: Machine) -> None:
         note(f"{url} reaches only this machine; other devices need a tunnel to it, or a relay with a public name")
 
 
-def _show(invitation: Invitation, url: str) -> None:
-    say(f"code: {invitation.code}", "")
-    _draw(invitation.joined)
+def _show(url: str, code: str, joined: str) -> None:
+    say(f"code: {code}", "")
+    _draw(joined)
     say(f"on the device run: crystal relay join --relay {url}", stream=sys.stderr)
     say("waiting for it, at most ten minutes; Ctrl-C cancels", stream=sys.stderr)
     sys.stdout.flush()

@@ -136,7 +136,7 @@ def _stream_json(one: StreamStatus) -> dict[str, Any]:
 
 
 def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
-    from crystal.app.sync.names import short_ids
+    from crystal.app.sync.devices import short_ids
 
     lines = [("role", state.role)]
     if state.url is not None:

@@ -12,7 +12,7 @@ import pytest
 
 from crystal.app import relay_links
 from crystal.app.context import Machine
-from crystal.app.sync import pair_device, pair_home
+from crystal.app.sync import pair_device
 from crystal.cli import relay_pairing
 from crystal.store.sync.relay_peers import all_peers, home_peer
 from crystal.sync.client import RelayClient
@@ -155,7 +155,7 @@ def test_a_qr_code_is_drawn_only_for_eyes(pairs: Pairs, on: On, monkeypatch: pyt
 
     screen = Screen()
     monkeypatch.setattr(sys, "stdout", screen)
-    relay_pairing._show(pair_home.Invitation("7-apple-river-story", "CRYSTAL-JOIN:7-A-B-C:HTTPS://X"), "https://x")
+    relay_pairing._show("https://x", "7-apple-river-story", "CRYSTAL-JOIN:7-A-B-C:HTTPS://X")
     assert "code: 7-apple-river-story\n" in screen.getvalue()
     assert "PICTURE" in screen.getvalue()
     assert drawn == ["CRYSTAL-JOIN:7-A-B-C:HTTPS://X"]

@@ -87,8 +87,8 @@ class Pairs:
         shown, code = threading.Event(), []
         found: dict[str, Any] = {}
 
-        def show(invitation: pair_home.Invitation) -> None:
-            code.append(invitation.code)
+        def show(made: str, joined: str) -> None:
+            code.append(made)
             shown.set()
 
         def at_home() -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from crystal.app.context import Machine, now_ms
-from crystal.app.relay_links import opened_relay, relay_client, relay_keys
+from crystal.app.relay_links import opened_relay, relay_client, relay_keys, senders
 from crystal.app.sync.device_registry import save_registry
 from crystal.app.sync.forget import Unconfirmed, unconfirmed
-from crystal.app.sync.names import UNFINISHED, checked_name
 from crystal.app.sync.quarantine import QuarantineList, read_refused
 from crystal.errors import CrystalError, DeniedError, UnavailableError, UsageError
 from crystal.store import Store
@@ -20,16 +19,23 @@ from crystal.store.problems import LastingProblem, find_problem, list_problems
 from crystal.store.sync import inbox, outbox, relay_peers
 from crystal.store.sync.inbox import InStream, Skip
 from crystal.store.sync.outbox import Backlog
-from crystal.store.sync.quarantine import quarantined
+from crystal.store.sync.quarantine import quarantined, quarantined_at
 from crystal.store.sync.relay_peers import Peer, all_peers, find_peer, home_peer
 from crystal.sync.answers import MadeToken
 from crystal.sync.client import RelayClient
 from crystal.sync.delivery import ROOM
 from crystal.sync.documents import LATEST_WINS
+from crystal.sync.envelope.blob import open_blob
+from crystal.sync.envelope.header import Channel, read_header
+from crystal.sync.envelope.link import LinkKeys
+from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.errors import NotAtRelayError
-from crystal.sync.keys.derive import Random
 from crystal.sync.losses import LOST_ROOMS
+from crystal.sync.mirror import roll_key
 
+UNFINISHED = "unfinished-"
+"""How the name of a device begins whose pairing has not ended."""
+MAX_NAME_BYTES = 64
 STUCK = ("fork", "wrong-key", "damaged", "revoked")
 """States of a stream that do not resolve with time."""
 MAX_PAGES = 20
@@ -219,19 +225,12 @@ def rename(machine: Machine, old: str, new: str) -> Peer:
     return relay_peers.peer_by_id(machine.store, peer.id)
 
 
-def revoke(
-    machine: Machine,
-    name: str,
-    *,
-    roll_key: Callable[[Store, Random, int], None],
-    client: RelayClient | None = None,
-) -> tuple[Peer, str | None]:
+def revoke(machine: Machine, name: str, client: RelayClient | None = None) -> tuple[Peer, str | None]:
     """Take nothing more of a device, let the relay refuse it, and give the mirror new keys.
 
     Args:
         machine: The home machine.
         name: The device.
-        roll_key: Makes a new key for the mirror, which the device does not get.
         client: The relay; opened from the settings when not given.
 
     Returns:
@@ -336,3 +335,114 @@ def find_device(machine: Machine, name: str) -> Peer:
     if peer.side != "device":
         raise UsageError(f"{peer.name} is this machine's home, not a device of it", hint="run this on the home machine")
     return peer
+
+
+# ----------------------------------------------------------------------------------------------------------- naming
+
+
+def clean_name(name: str) -> str:
+    """Return a name reduced to what is allowed: printable, at most 64 bytes."""
+    kept = "".join(letter for letter in name if letter.isprintable()).strip()
+    return kept.encode("utf-8", "replace")[:MAX_NAME_BYTES].decode("utf-8", "ignore").strip()
+
+
+def checked_name(name: str) -> str:
+    """Return a machine's name that a person chose, checked.
+
+    Raises:
+        UsageError: It cannot be one.
+    """
+    if not name or clean_name(name) != name or name.startswith(("-", UNFINISHED)):
+        hint = f"a name is one printable line of at most {MAX_NAME_BYTES} bytes that does not begin with -"
+        raise UsageError(f"the name {name!r} cannot be used", hint=hint)
+    return name
+
+
+def free_name(store: Store, wanted: str, own: str) -> str:
+    """Return the name, with the first number appended that makes it unique if another machine has it."""
+    taken = {own, *(peer.name for peer in all_peers(store))}
+    name, number = wanted, 2
+    while name in taken:
+        end = f"-{number}"
+        name = wanted.encode()[: MAX_NAME_BYTES - len(end)].decode("utf-8", "ignore").rstrip() + end
+        number += 1
+    return name
+
+
+def short_ids(streams: Sequence[bytes]) -> dict[bytes, str]:
+    """Return unique prefixes of the streams' own part, 8 digits or more.
+
+    All streams of a device begin with the same 16 digits; what comes after is random.
+    """
+    own = {stream: stream.hex()[16:] for stream in streams}
+    for digits in range(8, 16):
+        if len({name[:digits] for name in own.values()}) == len(own):
+            return {stream: name[:digits] for stream, name in own.items()}
+    return {stream: stream.hex() for stream in streams}
+
+
+# --------------------------------------------------------------------------------------------------------- skipping
+
+
+def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tuple[Peer, InStream]:
+    """Find the stream in which a number stands in the way.
+
+    Raises:
+        UsageError: There is none, or more than one and ``stream`` does not say which.
+    """
+    peer = find_device(machine, name)
+    if peer.revoked_at is not None:
+        raise UsageError(f"{peer.name} was revoked: home accepts nothing from it", hint="there is nothing to skip")
+    wanted = (stream or "").lower()
+    own = [
+        one
+        for one in inbox.all_streams(machine.store)
+        if (one.peer == peer.id or one.stream[:8] == peer.up_prefix)
+        and one.channel in (0, Channel.CONVERSATIONS)
+        and one.state != "left"
+        and one.head > one.last_seq
+        and (one.stream.hex().startswith(wanted) or one.stream.hex()[16:].startswith(wanted))
+    ]
+    found = [one for one in own if one.last_seq + 1 == seq]
+    if len(found) == 1:
+        return peer, found[0]
+    if found:
+        names = ", ".join(short_ids([one.stream for one in found]).values())
+        raise UsageError(f"number {seq} blocks {len(found)} streams", hint=f"--stream, one of: {names}")
+    ways = ", ".join(str(one.last_seq + 1) for one in own)
+    hint = f"only the next one can be skipped: {ways}" if ways else "see: crystal relay status"
+    raise UsageError(f"number {seq} of {peer.name} blocks nothing", hint=hint)
+
+
+def skip(machine: Machine, known: InStream) -> int:
+    """Move over the number that stands in the way, on record; return how many numbers are known after it.
+
+    Nothing is deleted, what was kept of it stays.
+
+    Raises:
+        WatermarkMovedError: A poll has taken it meanwhile.
+    """
+    seq = known.last_seq + 1
+    tag = _proved_tag(machine, known, seq)
+    with machine.store.transaction():
+        inbox.skip_over(machine.store, known, seq, tag, now_ms())
+    return max(0, known.head - seq)
+
+
+def _proved_tag(machine: Machine, known: InStream, seq: int) -> bytes:
+    """Return the tag of the skipped blob if a quarantined one was sealed by its device; empty if unknown.
+
+    The next blob must name it. After an empty one any predecessor is taken once: the blob's own HMAC vouches for its
+    place in the stream.
+    """
+    sealed: Mapping[bytes, LinkKeys] = {
+        key_id: one.keys
+        for key_id, one in senders(machine, relay_keys(machine)).items()
+        if known.peer in (None, one.peer.id)
+    }
+    tags = set()
+    for blob in quarantined_at(machine.store, known.stream, seq):
+        with contextlib.suppress(EnvelopeError):
+            channel = read_header(blob).channel
+            tags.add(open_blob(blob, sealed.get, channel=channel, stream=known.stream, seq=seq, prev=None).tag)
+    return tags.pop() if len(tags) == 1 else b""

@@ -12,13 +12,12 @@ import hmac
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from crystal.app.context import Machine, now_ms
 from crystal.app.relay_links import key_places, relay_address, relay_keys
-from crystal.app.sync.devices import give_token, retry_revocations
-from crystal.app.sync.names import UNFINISHED, checked_name, clean_name, free_name
+from crystal.app.sync.devices import UNFINISHED, checked_name, clean_name, free_name, give_token, retry_revocations
 from crystal.app.sync.pair_mailbox import opened_mailbox
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.store.sync import relay_peers
@@ -32,15 +31,8 @@ from crystal.sync.keys.places import KeyMissingError, write_key
 from crystal.sync.keys.word_codes import words_of_bits
 
 JOIN_PREFIX = "crystal-join:"
+MAX_AUTHORITY = 12_000
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
-
-
-@dataclass(frozen=True, slots=True)
-class Invitation:
-    """What is carried to the device: the code, and code and relay in one string for the QR code."""
-
-    code: str
-    joined: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +49,17 @@ class Paired:
     peer: Peer
     words: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    secret: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Paired({self.peer.name!r})"
+    secret: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class PairingOffer:
     """The data that every device of this home gets, and the root."""
 
-    root: bytes
+    root: bytes = field(repr=False)
     url: str
-    ca: str | None
+    ca: str | None = field(repr=False)
     home_name: str
-
-    def __repr__(self) -> str:
-        return f"Offer({self.url!r})"
 
 
 # --------------------------------------------------------------------------------------------------- through the relay
@@ -83,7 +69,7 @@ def pair(
     machine: Machine,
     client: RelayClient,
     *,
-    show: Callable[[Invitation], None],
+    show: Callable[[str, str], None],
     tell: Callable[[str], None],
     name: str | None = None,
     random: Random = os.urandom,
@@ -93,7 +79,7 @@ def pair(
     Args:
         machine: The home machine.
         client: The relay, with home's token.
-        show: Given the code as soon as the mailbox is open.
+        show: Given the code as soon as the mailbox is open, and code and relay in one string for the QR code.
         tell: Called with each step, in words.
         name: What the device is to be called; it names itself when not given.
         random: Fresh random bytes.
@@ -108,7 +94,7 @@ def pair(
         checked_name(name)
     with opened_mailbox(client, random) as mailbox:
         mailbox.send()
-        show(Invitation(mailbox.code.text, joined_string(mailbox.code.text, offer.url)))
+        show(mailbox.code.text, joined_string(mailbox.code.text, offer.url))
         mailbox.take()
         tell("a device has answered")
         mailbox.send()
@@ -154,8 +140,7 @@ def pair_offline(machine: Machine, client: RelayClient, *, name: str | None, ran
     given = free_name(machine.store, asked, machine.config.device)
     with _admitted(machine, client, random(16), random(8), random(8)) as admitted:
         bundle = _make_bundle(machine, client, offer, admitted, given)
-        with machine.store.transaction():
-            peer = relay_peers.settle_peer(machine.store, admitted.id, given)
+        peer = _settle(machine, admitted, given)
     notes = (f"another machine is called {asked}: this device is {given}",) if name and given != asked else ()
     return Paired(peer, words_of_bundle(bundle), notes, format_offline(bundle))
 
@@ -186,24 +171,25 @@ def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
     offer = prepare(machine)
     device_id, up, down = shared_ids(offer.root, checked_name(name))
     words = words_of_bits(up, 4)
-    known = [peer for peer in all_peers(machine.store, "device") if peer.device_id == device_id]
-    if known and known[0].revoked_at is not None:
-        raise UsageError(f"{known[0].name} was revoked", hint="give the device another name, on both machines")
-    if known:
-        peer = known[0]
-        if peer.name.startswith(UNFINISHED):  # an earlier run was cut off before it gave the name
-            with machine.store.transaction():
-                peer = relay_peers.settle_peer(
-                    machine.store, peer.id, free_name(machine.store, name, machine.config.device)
-                )
-        token = give_token(machine, client, peer)
-        return Paired(peer, words, ("its former token no longer works",), token)
-    if free_name(machine.store, name, machine.config.device) != name:
-        raise UsageError(f"another machine is called {name}", hint="choose another name, the same on both machines")
-    with _admitted(machine, client, device_id, up, down) as peer:
-        token = give_token(machine, client, peer)
-        with machine.store.transaction():
-            return Paired(relay_peers.settle_peer(machine.store, peer.id, name), words, (), token)
+    known = next((peer for peer in all_peers(machine.store, "device") if peer.device_id == device_id), None)
+    if known is None:
+        if free_name(machine.store, name, machine.config.device) != name:
+            hint = "choose another name, the same on both machines"
+            raise UsageError(f"another machine is called {name}", hint=hint)
+        with _admitted(machine, client, device_id, up, down) as peer:
+            token = give_token(machine, client, peer)
+            return Paired(_settle(machine, peer, name), words, (), token)
+    if known.revoked_at is not None:
+        raise UsageError(f"{known.name} was revoked", hint="give the device another name, on both machines")
+    if known.name.startswith(UNFINISHED):  # an earlier run was cut off before it gave the name
+        known = _settle(machine, known, free_name(machine.store, name, machine.config.device))
+    token = give_token(machine, client, known)
+    return Paired(known, words, ("its former token no longer works",), token)
+
+
+def _settle(machine: Machine, peer: Peer, name: str) -> Peer:
+    with machine.store.transaction():
+        return relay_peers.settle_peer(machine.store, peer.id, name)
 
 
 # ---------------------------------------------------------------------------------------------------------- the parts
@@ -219,13 +205,10 @@ def prepare(machine: Machine) -> PairingOffer:
     role = machine.config.role
     if role != "home":
         hint = "run this on the home machine" if role == "device" else "first: crystal init --role home --relay URL"
-        raise NotConfiguredError(f"this machine is {_article(role)}, not the home of others", hint=hint)
+        what = "a device" if role == "device" else role
+        raise NotConfiguredError(f"this machine is {what}, not the home of others", hint=hint)
     home_name = clean_name(machine.config.device) or "home"
     return PairingOffer(_root(machine), relay_address(machine), _authority(machine), home_name)
-
-
-def _article(role: str) -> str:
-    return "a device" if role == "device" else role
 
 
 def _root(machine: Machine) -> bytes:
@@ -247,9 +230,8 @@ def _authority(machine: Machine) -> str | None:
     try:
         text = Path(path).read_text("utf-8", "replace")
     except OSError as error:
-        raise NotConfiguredError(
-            f"{path}: {(error.strerror or str(error)).lower()}", hint="see relay.ca_file"
-        ) from error
+        problem = f"{path}: {(error.strerror or str(error)).lower()}"
+        raise NotConfiguredError(problem, hint="see relay.ca_file") from error
     found = _CERTIFICATE.findall(text)
     if not found:
         raise UsageError(f"{path} holds no certificate in PEM", hint="see relay.ca_file")
@@ -258,9 +240,6 @@ def _authority(machine: Machine) -> str | None:
         hint = "name a file with the authority's own certificate, nothing else"
         raise UsageError(f"{path} is too large to be handed to a device", hint=hint)
     return authority
-
-
-MAX_AUTHORITY = 12_000
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 from crystal.app.context import Machine, now_ms
 from crystal.app.relay_links import (
@@ -22,7 +21,7 @@ from crystal.app.relay_links import (
     relay_keys,
 )
 from crystal.app.sync.device import deliver_relay
-from crystal.app.sync.device_registry import ignore_streams, read_registry
+from crystal.app.sync.device_registry import ignore_streams, read_documents, read_registry
 from crystal.app.sync.handover import finish_promotion, hand_over, is_promoting, note_promotion, settle
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.ingest import archive
@@ -33,11 +32,10 @@ from crystal.store.sync import outbox, relay_peers
 from crystal.store.sync.relay_peers import Peer, all_peers, find_peer, home_peer
 from crystal.sync.arrival import Arrivals, arrive
 from crystal.sync.client import RelayClient
-from crystal.sync.documents import newest_documents, read_document
+from crystal.sync.documents import Document
 from crystal.sync.envelope.blob import open_blob
 from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import Channel
-from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.errors import RelayUnavailableError
 from crystal.sync.forgotten import read_told
 from crystal.sync.handover import Handover, KnownDevice, from_words, take_devices
@@ -310,26 +308,16 @@ def _has_key(places: KeyPlaces, key: RelayKey) -> bool:
 
 
 def read_handover(client: RelayClient, peer: Peer, keys: Keyring) -> tuple[Handover | None, tuple[Tombstone, ...]]:
-    """Return the old home's handover message, None if there is none, and the tombstones that it sent last."""
-    found: dict[int, Any] = {}
+    """Return the old home's handover message, or None, and the tombstones that it sent last."""
+    found: list[Document] = []
     forgotten: dict[str, Tombstone] = {}
-    down = keys_from_home(peer, keys)
-    for info in client.streams().streams:
-        if info.stream[:8] != peer.down_prefix:
-            continue
-        for newest in newest_documents(client, info, 0):
-            try:
-                opened = open_blob(
-                    newest.data, down.get, channel=newest.channel, stream=info.stream, seq=newest.seq, prev=None
-                )
-            except EnvelopeError:
-                continue
-            document = read_document(opened)
-            found[document.serial] = document.body.get("handover")
-            if (words := read_told(document.body.get("forgotten"))) is not None:
-                forgotten |= {one.uid: one for one in words.tombstones}
-    told = [found[serial] for serial in sorted(found) if found[serial] is not None]
-    return (from_words(told[-1]) if told else None), tuple(forgotten.values())
+    for document in read_documents(client, peer.down_prefix, keys_from_home(peer, keys).get):
+        if document.body.get("handover") is not None:
+            found.append(document)
+        if (words := read_told(document.body.get("forgotten"))) is not None:
+            forgotten |= {one.uid: one for one in words.tombstones}
+    newest = max(found, key=lambda document: document.serial, default=None)
+    return (None if newest is None else from_words(newest.body["handover"])), tuple(forgotten.values())
 
 
 def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token: str) -> RoleChange:
