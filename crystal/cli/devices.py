@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from crystal.app.context import open_kept_machine, open_reader
+from crystal.app.sync import devices as wired
+from crystal.app.sync.devices import DeviceStatus, list_devices
 from crystal.cli.capture import count_words
 from crystal.cli.confirm import confirm
 from crystal.cli.relay_status import json_row
 from crystal.cli.render import cells, note, one_line, padded, say
-
-if TYPE_CHECKING:
-    from crystal.app.sync.devices import DeviceStatus
+from crystal.timewords.parse import ago
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Name = Annotated[str, typer.Argument(help="A device, by name.", metavar="NAME", show_default=False)]
@@ -27,10 +28,6 @@ def devices(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List the devices of this home, and how each stands."""
     if context.invoked_subcommand is not None:
         return
-    from crystal.app.context import open_reader
-    from crystal.app.sync.devices import list_devices
-    from crystal.timewords.parse import ago
-
     with open_reader() as machine:
         found = list_devices(machine)
         now, role = machine.now(), machine.config.role
@@ -79,9 +76,6 @@ def rename(
     new: Annotated[str, typer.Argument(help="Its new name.", metavar="NEW", show_default=False)],
 ) -> None:
     """Rename a device, also in everything captured on it."""
-    from crystal.app.context import open_kept_machine
-    from crystal.app.sync import devices as wired
-
     with open_kept_machine() as machine:
         peer = wired.rename(machine, old, new)
     say(f"{one_line(old)} is {one_line(peer.name)} now")
@@ -90,9 +84,6 @@ def rename(
 @commands.command("revoke")
 def revoke(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
     """Accept nothing more from a device that was lost, stolen or given away. Other devices are not affected."""
-    from crystal.app.context import open_kept_machine
-    from crystal.app.sync import devices as wired
-
     with open_kept_machine() as machine:
         shown = one_line(wired.find_device(machine, name).name)
         consequence = f"home accepts nothing more from {shown}, and sends it nothing, until it is paired again"
@@ -110,9 +101,6 @@ def revoke(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help=
 @commands.command("rotate")
 def rotate(name: Name) -> None:
     """Give a device new keys; it gets them at its next sync, and the old ones end then."""
-    from crystal.app.context import open_kept_machine
-    from crystal.app.sync import devices as wired
-
     with open_kept_machine() as machine:
         peer = wired.rotate(machine, name)
     say(f"{one_line(peer.name)} gets keys of generation {peer.generation} with the next poll and its next sync")

@@ -6,21 +6,32 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from crystal.app.context import Machine, open_kept_machine, open_machine, open_reader, this_config
+from crystal.app.relay_links import key_places, relay_client, relay_keys
+from crystal.app.sync.device import BUSY, deliver_relay
+from crystal.app.sync.devices import needs_somebody, plan_skip, short_ids
+from crystal.app.sync.devices import skip as skip_over
+from crystal.app.sync.home import PollOutcome, poll_relay, watch
+from crystal.app.sync.quarantine import plan_purge
+from crystal.app.sync.quarantine import purge as delete_refused
 from crystal.cli import relay_pairing, relay_status
 from crystal.cli.capture import count_words, size_words
 from crystal.cli.confirm import confirm
 from crystal.cli.render import note, one_line, say
-
-if TYPE_CHECKING:
-    from crystal.app.context import Machine
-    from crystal.app.sync.home import PollOutcome
-    from crystal.sync.client import RelayClient
-    from crystal.sync.delivery import DeliveryReport
-    from crystal.sync.keys.forms import RelayKey
+from crystal.cli.timer import change_timer
+from crystal.errors import NotConfiguredError, UnavailableError, UsageError
+from crystal.install.timer import POLL
+from crystal.store.sync.outbox import backlog
+from crystal.sync.client import RelayClient
+from crystal.sync.delivery import DeliveryReport
+from crystal.sync.envelope.link import link_keys
+from crystal.sync.keys.derive import shared_prefix
+from crystal.sync.keys.forms import RelayKey
+from crystal.sync.keys.places import KEY, place_of, read_key, write_key
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -60,17 +71,10 @@ def poll(
 ) -> None:
     """Fetch what the devices sent, and confirm it (on the home machine)."""
     if install_timer or remove_timer:
-        from crystal.app.context import this_config
-        from crystal.cli.timer import change_timer
-        from crystal.install.timer import POLL
-
         if install_timer:
             _require(this_config().role, "home", "crystal sync --install-timer")
         change_timer(install=install_timer, dry_run=dry_run, schedules=(POLL,))
         return
-    from crystal.app.context import open_kept_machine
-    from crystal.app.sync.home import poll_relay
-
     with open_kept_machine() as machine:
         _require(machine.config.role, "home", "crystal relay sync")
         if watch:
@@ -91,8 +95,6 @@ def poll(
 def _poll_once(
     machine: Machine, client: RelayClient, change: int | None, named: set[str], *, quiet: bool, as_json: bool
 ) -> int | None:
-    from crystal.app.sync.home import poll_relay
-
     outcome = poll_relay(machine, client, wait=0 if change is None else WATCH_SECONDS, after=change)
     if outcome.report.blobs or outcome.problems:
         _say_poll(outcome, quiet=quiet, as_json=as_json)
@@ -116,8 +118,6 @@ def _say_poll(outcome: PollOutcome, *, quiet: bool, as_json: bool) -> None:
 
 def _say_stuck(machine: Machine, named: set[str]) -> int:
     """Name the streams that only a person can bring on, each once in ``named``. Return the exit code."""
-    from crystal.app.sync.devices import needs_somebody, short_ids
-
     stuck = needs_somebody(machine)
     ids = short_ids([one.known.stream for one in stuck])
     for one in stuck:
@@ -137,9 +137,6 @@ def sync(
     as_json: AsJson = False,
 ) -> None:
     """Send what waits to home, and fetch home's news (on a device)."""
-    from crystal.app.context import open_kept_machine
-    from crystal.app.sync.device import deliver_relay
-
     with open_kept_machine() as machine:
         _require(machine.config.role, "device", "crystal relay poll")
         if watch:
@@ -154,10 +151,6 @@ def sync(
 
 def _delivering(machine: Machine, *, quiet: bool, as_json: bool) -> Callable[[RelayClient, int | None], None]:
     """Return a step of watching: deliver when something waits, and ask for news of home now and then."""
-    from crystal.app.sync.device import BUSY, deliver_relay
-    from crystal.errors import UnavailableError
-    from crystal.store.sync.outbox import backlog
-
     asked = -DELIVER_SECONDS
 
     def step(client: RelayClient, _: int | None) -> None:
@@ -175,8 +168,6 @@ def _delivering(machine: Machine, *, quiet: bool, as_json: bool) -> Callable[[Re
 
 
 def _say_delivery(machine: Machine, report: DeliveryReport, *, quiet: bool, as_json: bool) -> None:
-    from crystal.store.sync.outbox import backlog
-
     waiting = backlog(machine.store).blobs
     noticed = [one_line(words) for words in report.noticed]
     if as_json:
@@ -194,9 +185,6 @@ def _say_delivery(machine: Machine, report: DeliveryReport, *, quiet: bool, as_j
 
 def _watch(machine: Machine, step: Callable[[RelayClient, int | None], int | None], *, pause: float) -> None:
     """Take a step again and again until Ctrl-C; an outage is told once."""
-    from crystal.app.relay_links import relay_client
-    from crystal.app.sync.home import watch
-
     told = ""
     with relay_client(machine) as client:
         for problem in watch(lambda change: step(client, change), pause=pause, should_stop=lambda: False):
@@ -209,8 +197,6 @@ def _watch(machine: Machine, step: Callable[[RelayClient, int | None], int | Non
 
 
 def _require(own: str, role: str, other: str) -> None:
-    from crystal.errors import NotConfiguredError
-
     if own == role:
         return
     if own == "standalone":
@@ -232,10 +218,6 @@ def skip(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Skip a blob that home cannot accept. Its content is lost for good; crystal records the skip."""
-    from crystal.app.context import open_kept_machine
-    from crystal.app.sync.devices import plan_skip
-    from crystal.app.sync.devices import skip as skip_over
-
     with open_kept_machine() as machine:
         _require(machine.config.role, "home", "crystal relay sync")
         peer, known = plan_skip(machine, device, seq, stream)
@@ -256,10 +238,6 @@ def purge(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete the refused blobs kept here, and the counts of others. Nothing that home accepted is deleted."""
-    from crystal.app.context import open_kept_machine
-    from crystal.app.sync.quarantine import plan_purge
-    from crystal.app.sync.quarantine import purge as delete_refused
-
     with open_kept_machine() as machine:
         plan = plan_purge(machine, device)
         if plan.is_empty:
@@ -289,9 +267,6 @@ def key(
     as_json: AsJson = False,
 ) -> None:
     """Show where the relay's key is kept, and its id, never the key itself."""
-    from crystal.app.context import open_machine, open_reader
-    from crystal.errors import UsageError
-
     if paper and restore:
         raise UsageError("--paper and --restore do not go together", hint="give one of them")
     if restore:
@@ -306,9 +281,6 @@ def key(
 
 
 def _describe(machine: Machine, *, as_json: bool) -> None:
-    from crystal.app.relay_links import key_places
-    from crystal.sync.keys.places import KEY, place_of, read_key
-
     places = key_places(machine)
     found = read_key(places)
     facts: dict[str, Any] = {
@@ -336,17 +308,12 @@ def _key_id(key: RelayKey) -> str:
 
     For a device's key this is the id that stands in its blobs; for a root, a prefix of the same kind.
     """
-    from crystal.sync.envelope.link import link_keys
-    from crystal.sync.keys.derive import shared_prefix
-
     if key.kind == "root":
         return shared_prefix(key.secret, bytes(16), "down").hex()
     return link_keys(key.secret, "up").key_id.hex()
 
 
 def _paper(machine: Machine, *, yes: bool) -> None:
-    from crystal.app.relay_links import relay_keys
-    from crystal.errors import NotConfiguredError
     from crystal.sync.keys.word_codes import paper_words
 
     root = relay_keys(machine).root
@@ -361,10 +328,6 @@ def _paper(machine: Machine, *, yes: bool) -> None:
 
 
 def _restore(machine: Machine, *, over: bool) -> None:
-    from crystal.app.relay_links import key_places
-    from crystal.errors import NotConfiguredError
-    from crystal.sync.keys.forms import RelayKey
-    from crystal.sync.keys.places import write_key
     from crystal.sync.keys.word_codes import parse_paper
 
     if machine.config.role == "device":
