@@ -85,7 +85,7 @@ def locations_to_bake(env: Mapping[str, str], home: Path) -> dict[str, str]:
     return {name: str(absolute(env[name], home, name=name)) for name in hook.BAKED if env.get(name, "").strip()}
 
 
-def plan_install(settings: Path, command: str, *, timeouts: Mapping[str, int] = hooks.TIMEOUTS) -> SettingsPlan:
+def plan_install(settings: Path, command: str) -> SettingsPlan:
     """Plan to give each event one entry that runs ``command``. If all are present, the plan changes nothing.
 
     Raises:
@@ -96,10 +96,10 @@ def plan_install(settings: Path, command: str, *, timeouts: Mapping[str, int] = 
     target, before = read_whole(settings)
     mark, text = decoded(settings, before or b"", MEND)
     with json_errors(settings, text, MEND):
-        after = hooks.installed(text, command, timeouts)
+        after = hooks.installed(text, command)
         old, new = _loaded(text), json.loads(after)
         is_only_ours = hooks.same(hooks.without_ours(new), hooks.without_ours(old))
-    if hooks.ours(after) != {event: [command] for event in timeouts} or not is_only_ours:
+    if hooks.ours(after) != {event: [command] for event in hooks.TIMEOUTS} or not is_only_ours:
         raise DamagedError(f"{settings}: crystal's hooks cannot be added without changing others", hint=WRITTEN_BY_HAND)
     if before is None:
         return SettingsPlan(settings, target, None, encoded(settings, after), "shelve")
@@ -163,7 +163,7 @@ def read_facts(settings: Path) -> SettingsFacts:
             return SettingsFacts(settings, exists=data is not None)
         _, text = decoded(settings, data, MEND)
         with json_errors(settings, text, MEND):
-            document = hooks.checked(text, hooks.TIMEOUTS).value
+            document = hooks.checked(text).value
     except CrystalError as error:
         return SettingsFacts(settings, exists=True, problem=error)
     disabled = document.get("disableAllHooks")
