@@ -6,14 +6,14 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from crystal.app.context import Machine, open_kept_machine, open_machine, open_reader, this_config
 from crystal.app.relay_links import key_places, relay_client, relay_keys
 from crystal.app.sync.device import BUSY, deliver_relay
-from crystal.app.sync.devices import needs_somebody, plan_skip, short_ids
+from crystal.app.sync.devices import plan_skip, short_ids, stream_states
 from crystal.app.sync.devices import skip as skip_over
 from crystal.app.sync.home import PollOutcome, poll_relay, watch
 from crystal.app.sync.quarantine import plan_purge
@@ -70,36 +70,29 @@ def poll(
     as_json: AsJson = False,
 ) -> None:
     """Fetch what the devices sent, and confirm it (on the home machine)."""
+    if install_timer:
+        _require(this_config().role, "home", "crystal sync --install-timer")
     if install_timer or remove_timer:
-        if install_timer:
-            _require(this_config().role, "home", "crystal sync --install-timer")
         change_timer(install=install_timer, dry_run=dry_run, schedules=(POLL,))
         return
     with open_kept_machine() as machine:
         _require(machine.config.role, "home", "crystal relay sync")
+        named: set[str] = set()
+
+        def step(client: RelayClient, change: int | None) -> int | None:
+            outcome = poll_relay(machine, client, wait=0 if change is None else WATCH_SECONDS, after=change)
+            if outcome.report.blobs or outcome.problems:
+                _say_poll(outcome, quiet=quiet, as_json=as_json)
+            _say_stuck(machine, named)
+            return outcome.report.change
+
         if watch:
-            named: set[str] = set()
-
-            def step(client: RelayClient, change: int | None) -> int | None:
-                return _poll_once(machine, client, change, named, quiet=quiet, as_json=as_json)
-
             _watch(machine, step, pause=0.2)
             return
-        outcome = poll_relay(machine)
-        _say_poll(outcome, quiet=quiet, as_json=as_json)
-        code = _say_stuck(machine, set())
+        _say_poll(poll_relay(machine), quiet=quiet, as_json=as_json)
+        code = _say_stuck(machine, named)
     if code:
         raise typer.Exit(code)
-
-
-def _poll_once(
-    machine: Machine, client: RelayClient, change: int | None, named: set[str], *, quiet: bool, as_json: bool
-) -> int | None:
-    outcome = poll_relay(machine, client, wait=0 if change is None else WATCH_SECONDS, after=change)
-    if outcome.report.blobs or outcome.problems:
-        _say_poll(outcome, quiet=quiet, as_json=as_json)
-    _say_stuck(machine, named)
-    return outcome.report.change
 
 
 def _say_poll(outcome: PollOutcome, *, quiet: bool, as_json: bool) -> None:
@@ -118,7 +111,7 @@ def _say_poll(outcome: PollOutcome, *, quiet: bool, as_json: bool) -> None:
 
 def _say_stuck(machine: Machine, named: set[str]) -> int:
     """Name the streams that only a person can bring on, each once in ``named``. Return the exit code."""
-    stuck = needs_somebody(machine)
+    stuck = [one for one in stream_states(machine.store) if one.is_stuck]
     ids = short_ids([one.known.stream for one in stuck])
     for one in stuck:
         who = one_line(one.device or "an unknown sender")
@@ -283,21 +276,20 @@ def key(
 def _describe(machine: Machine, *, as_json: bool) -> None:
     places = key_places(machine)
     found = read_key(places)
-    facts: dict[str, Any] = {
-        "place": place_of(places, KEY),
-        "source": found.source,
-        "kind": found.key.kind,
-        "id": _key_id(found.key),
-        "device_id": None if found.key.device_id is None else found.key.device_id.hex(),
-        "generation": found.key.generation,
-    }
+    key, ident = found.key, _key_id(found.key)
     if as_json:
-        print(json.dumps({"schema": 1, **facts, "note": found.note}))
+        device_id = None if key.device_id is None else key.device_id.hex()
+        facts: dict[str, object] = {
+            "place": place_of(places, KEY),
+            "source": found.source,
+            "kind": key.kind,
+            "id": ident,
+        }
+        facts |= {"device_id": device_id, "generation": key.generation, "note": found.note}
+        print(json.dumps({"schema": 1, **facts}))
         return
-    what = (
-        "root: it opens everything" if facts["kind"] == "root" else f"of this device, generation {facts['generation']}"
-    )
-    for name, words in (("kept in", facts["source"]), ("kind", what), ("key id", facts["id"])):
+    what = "root: it opens everything" if key.kind == "root" else f"of this device, generation {key.generation}"
+    for name, words in (("kept in", found.source), ("kind", what), ("key id", ident)):
         say(f"{name:<8} {one_line(words)}")
     if found.note:
         note(found.note)

@@ -54,7 +54,7 @@ def this_job(schedule: timer.Schedule = timer.SWEEP) -> timer.Job:
 def run(words: Sequence[str], text: str | None) -> timer.Ran:
     """Run a command of the system in the C locale; its words are compared."""
     try:
-        done = subprocess.run(
+        return subprocess.run(
             words,
             input=text or "",
             capture_output=True,
@@ -65,7 +65,6 @@ def run(words: Sequence[str], text: str | None) -> timer.Ran:
             check=False,
         )
     except FileNotFoundError:
-        return timer.Ran(127, "", f"{words[0]} is not installed")
+        return timer.Ran(words, 127, "", f"{words[0]} is not installed")
     except (OSError, subprocess.TimeoutExpired) as error:
-        return timer.Ran(126, "", str(error))
-    return timer.Ran(done.returncode, done.stdout, done.stderr)
+        return timer.Ran(words, 126, "", str(error))

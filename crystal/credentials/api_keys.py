@@ -40,7 +40,7 @@ _ENV_LINE = re.compile(
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 KeyringReader = Callable[[str, str], "str | None"]
-"""Returns the password of (service, user name), None if there is none; raises NotConfiguredError on failure."""
+"""Returns the password of (service, user name) or None; raises NotConfiguredError on failure."""
 
 
 class Secret:
@@ -95,7 +95,7 @@ class KeyCommand:
 
 
 def read_keyring(service: str, name: str) -> str | None:
-    """Return the password in the system's keyring; None if there is none, no keyring, or no package.
+    """Return the password in the system's keyring; None without a password, a keyring or its package.
 
     Raises:
         NotConfiguredError: The keyring fails: locked, no permission, or its settings name a missing backend.
@@ -169,7 +169,7 @@ def find_key(
     command = command or env.get("CRYSTAL_KEY_COMMAND", "").strip() or None
     if found is None and command is not None:
         asked = KeyCommand(command) if isinstance(command, str) else command
-        found = _secret(run_key_command(asked, provider, env), f"command {_program(asked)}")
+        found = _secret(run_key_command(asked, provider, env), f"command {_split(asked)[0]}")
     return found
 
 
@@ -311,10 +311,6 @@ def _split(command: KeyCommand) -> list[str]:
     if not words:
         raise UsageError(f"{command.name} holds no command")
     return [word.strip('"') for word in words] if sys.platform == "win32" else words
-
-
-def _program(command: KeyCommand) -> str:
-    return _split(command)[0]
 
 
 def _secret(text: str, source: str, note: str | None = None) -> Secret | None:

@@ -25,7 +25,7 @@ class FileChange:
     Attributes:
         path: The path that the other program uses.
         target: The path with symbolic links followed: the file that is written.
-        before: The current bytes, None if there is no file.
+        before: The current bytes, or None without a file.
         after: The new bytes, None to delete the file.
     """
 
@@ -72,7 +72,7 @@ class FileChange:
 
 
 def read_whole(path: Path) -> tuple[Path, bytes | None]:
-    """Return the real path of a file, symbolic links followed, and its bytes; None if there is no file.
+    """Return the real path of a file, symbolic links followed, and its bytes or None.
 
     Raises:
         UsageError: ``path`` is not a regular file.

@@ -144,6 +144,8 @@ def plan_setup(
     agent_folder = places.agent_folder(agent)
     wanted = [places.ldm_home, places.data_dir, *(agent_folder / name for name in AGENT_FOLDERS)]
     in_file = config.origin("agent_id").startswith("file ") and config.agent_id == agent
+    known, record = known_clients(env, home, places), read_record(places.ldm_home)
+    entry = server_entry(config, env, home)
     return SetupPlan(
         agent,
         places,
@@ -151,15 +153,8 @@ def plan_setup(
         config.device if config.origin("device") == "default" else None,
         tuple(folder for folder in wanted if not folder.is_dir()),
         tuple(settings.plan_install(folder / "settings.json", command) for folder in hooked),
-        _plan_clients(config, env, home, only or ()),
+        tuple(clients.plan_add(known[name], entry, record, _program(name, env)) for name in dict.fromkeys(only or ())),
     )
-
-
-def _plan_clients(config: Config, env: Mapping[str, str], home: Path, names: Sequence[str]) -> tuple[ClientPlan, ...]:
-    known = known_clients(env, home, config.places)
-    record = read_record(config.places.ldm_home)
-    entry = server_entry(config, env, home)
-    return tuple(clients.plan_add(known[name], entry, record, _program(name, env)) for name in dict.fromkeys(names))
 
 
 def _program(name: str, env: Mapping[str, str]) -> str | None:
@@ -204,25 +199,16 @@ def plan_removal(places: Places, env: Mapping[str, str], home: Path) -> RemovalP
     data += [places.config_file, places.machine_json, *(places.ldm_home / name for name in (NAMES_FILE, RECORD_FILE))]
     data += [folder / name for folder in _agent_folders(places) for name in AGENT_FOLDERS]
     data += [manifest.parent for manifest in sorted(places.models.glob("*/crystal.json"))]
-    return RemovalPlan(
-        tuple(settings.plan_uninstall(folder / "settings.json") for folder in places.claude_dirs),
-        tuple(path for path in data if path.exists()),
-        *_plan_leaving(places, env, home),
-    )
-
-
-def _plan_leaving(
-    places: Places, env: Mapping[str, str], home: Path
-) -> tuple[tuple[ClientPlan, ...], tuple[CrystalError, ...]]:
-    record = read_record(places.ldm_home)
-    plans: list[ClientPlan] = []
+    removed: list[ClientPlan] = []
     problems: list[CrystalError] = []
+    record = read_record(places.ldm_home)
     for each in known_clients(env, home, places).values():
         try:
-            plans += clients.plan_remove(each, record, _program(each.name, env))
+            removed += clients.plan_remove(each, record, _program(each.name, env))
         except CrystalError as error:
             problems.append(error)
-    return tuple(plans), tuple(problems)
+    hooked = tuple(settings.plan_uninstall(folder / "settings.json") for folder in places.claude_dirs)
+    return RemovalPlan(hooked, tuple(path for path in data if path.exists()), tuple(removed), tuple(problems))
 
 
 def _agent_folders(places: Places) -> list[Path]:

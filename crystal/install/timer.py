@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import plistlib
 import shlex
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,14 +66,8 @@ POLL = Schedule("crystal relay poll", "poll", 2, 1, 20, "fetch what the devices 
 SCHEDULES = (SWEEP, POLL)
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """Result of a command. ``code`` is 127 if the program does not exist."""
-
-    code: int
-    stdout: str = ""
-    stderr: str = ""
-
+Ran = subprocess.CompletedProcess[str]
+"""Result of a command. The return code is 127 if the program does not exist."""
 
 Runner = Callable[[Sequence[str], "str | None"], Ran]
 """Runs a command with a text on stdin, in the C locale, because messages of ``crontab`` are compared."""
@@ -142,13 +137,13 @@ def find_kind(host: Host, run: Runner) -> Kind:
     """Find a scheduler of this machine that a user may use.
 
     Raises:
-        NotConfiguredError: There is none.
+        NotConfiguredError: The machine has no scheduler.
     """
     if host.platform == "win32":
         raise NotConfiguredError("no timer can be installed on Windows yet", hint=BY_HAND)
     if host.platform == "darwin":
         return "launchd"
-    if host.platform == "linux" and run(("systemctl", "--user", "show-environment"), None).code == 0:
+    if host.platform == "linux" and run(("systemctl", "--user", "show-environment"), None).returncode == 0:
         return "systemd"
     if _read_crontab(run) is not None:
         return "cron"
@@ -231,8 +226,8 @@ def apply(steps: Steps, run: Runner) -> None:
                 step.path.unlink(missing_ok=True)
         else:
             ran = run(step.words, step.text)
-            if ran.code != 0 and step.required:
-                said = (ran.stderr.strip() or ran.stdout.strip() or f"exit code {ran.code}").splitlines()[0]
+            if ran.returncode != 0 and step.required:
+                said = (ran.stderr.strip() or ran.stdout.strip() or f"exit code {ran.returncode}").splitlines()[0]
                 hint = "to remove the timer: the same command with --remove-timer"
                 raise UnavailableError(f"{shlex.join(step.words)}: {said}", hint=hint)
 
@@ -326,9 +321,9 @@ def _systemd_word(word: str) -> str:
 
 
 def _read_crontab(run: Runner) -> str | None:
-    """Return the user's crontab, empty if there is none yet; None if the user is not allowed one."""
+    """Return the user's crontab, empty if it does not exist yet; None if the user is not allowed one."""
     ran = run(("crontab", "-l"), None)
-    if ran.code == 0:
+    if ran.returncode == 0:
         return ran.stdout
     return "" if "no crontab for" in ran.stderr else None
 

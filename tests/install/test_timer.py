@@ -25,6 +25,10 @@ LATIN = "# t\xe4glich, in no encoding that we know\n"
 CRONTAB = "# mine\nMAILTO=me\n\n0 3 * * * backup  \n"
 
 
+def ran(code: int, stdout: str = "", stderr: str = "") -> Ran:
+    return Ran((), code, stdout, stderr)
+
+
 class Machine:
     """A machine with the schedulers that the test gives it; it remembers what was run."""
 
@@ -38,18 +42,18 @@ class Machine:
         if line not in ("crontab -l", "systemctl --user show-environment"):
             self.ran.append(line)
         if self.failing and self.failing in line:
-            return Ran(1, "", "it does not work\nmore\n")
+            return ran(1, "", "it does not work\nmore\n")
         if words[0] == "crontab":
-            return self._crontab(words[1], text) if self.cron else Ran(127, "", "not found")
+            return self._crontab(words[1], text) if self.cron else ran(127, "", "not found")
         if words[0] == "systemctl":
-            return Ran(0) if self.systemd else Ran(1, "", "Failed to connect to bus")
-        return Ran(0)
+            return ran(0) if self.systemd else ran(1, "", "Failed to connect to bus")
+        return ran(0)
 
     def _crontab(self, how: str, text: str | None) -> Ran:
         if how == "-l":
-            return Ran(1, "", "no crontab for user\n") if self.crontab is None else Ran(0, self.crontab)
+            return ran(1, "", "no crontab for user\n") if self.crontab is None else ran(0, self.crontab)
         self.crontab = None if how == "-r" else text
-        return Ran(0)
+        return ran(0)
 
 
 @pytest.fixture
@@ -285,6 +289,6 @@ def test_the_commands_install_and_remove_a_line_of_this_installation(
 
 def test_a_program_that_is_missing_or_hangs_is_an_answer_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cli_timer, "COMMAND_SECONDS", 0.01)
-    assert cli_timer.run(("sleep", "60"), None).code == 126
+    assert cli_timer.run(("sleep", "60"), None).returncode == 126
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert cli_timer.run(("crontab", "-l"), None).code == 127
+    assert cli_timer.run(("crontab", "-l"), None).returncode == 127

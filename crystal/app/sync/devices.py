@@ -1,4 +1,4 @@
-"""The devices of a home machine, and what its relay status tells: lists, renames, revokes, rotates, skips."""
+"""The devices of a home machine: list, name, rename, revoke, rotate; the relay's status; and skipping a blob."""
 
 from __future__ import annotations
 
@@ -180,11 +180,10 @@ def relay_state(machine: Machine, client: RelayClient | None = None) -> RelaySta
                 asked.streams()
                 reachable = True
                 streams = stream_states(store, asked) if role == "home" else None
+        except UnavailableError as error:
+            reachable, problem = False, error
         except CrystalError as error:
-            reachable = (
-                False if isinstance(error, UnavailableError) else True if isinstance(error, DeniedError) else None
-            )
-            problem = error
+            reachable, problem = True if isinstance(error, DeniedError) else None, error
     home = home_peer(store)
     return RelayState(
         role,
@@ -200,11 +199,6 @@ def relay_state(machine: Machine, client: RelayClient | None = None) -> RelaySta
         tuple(one for one in list_problems(store) if one.room in LOST_ROOMS),
         unconfirmed(store),
     )
-
-
-def needs_somebody(machine: Machine) -> list[StreamStatus]:
-    """Return the streams that cannot continue without a person."""
-    return [one for one in stream_states(machine.store) if one.is_stuck]
 
 
 # ---------------------------------------------------------------------------------------------------------- changing
@@ -329,7 +323,7 @@ def find_device(machine: Machine, name: str) -> Peer:
     """Find a device of this home.
 
     Raises:
-        UsageError: There is none of that name.
+        UsageError: No device has that name.
     """
     peer = find_peer(machine.store, name)
     if peer.side != "device":
@@ -388,7 +382,7 @@ def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tupl
     """Find the stream in which a number stands in the way.
 
     Raises:
-        UsageError: There is none, or more than one and ``stream`` does not say which.
+        UsageError: It blocks no stream, or several and ``stream`` does not say which.
     """
     peer = find_device(machine, name)
     if peer.revoked_at is not None:

@@ -150,7 +150,7 @@ class Made:
     Attributes:
         path: The client's file.
         what: What was created: the whole file, the key of the servers with our entry, or only the entry.
-        blank: The content of a file that was blank; None if there was no file.
+        blank: The content of a file that was blank, or None.
         folders: The parent folders that were missing, outermost first.
     """
 

@@ -92,7 +92,7 @@ class Pairing:
         """The name of the next message in the mailbox.
 
         Raises:
-            PairingError: There is none: the pairing is complete, or has ended.
+            PairingError: The pairing is complete, or has ended.
         """
         if not 0 <= self._passed < len(PHASES):
             raise PairingError("order", "this pairing has ended" if self.has_ended else "the pairing is complete")
