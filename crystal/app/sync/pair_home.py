@@ -52,16 +52,6 @@ class Paired:
     secret: str | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class PairingOffer:
-    """The data that every device of this home gets, and the root."""
-
-    root: bytes = field(repr=False)
-    url: str
-    ca: str | None = field(repr=False)
-    home_name: str
-
-
 # --------------------------------------------------------------------------------------------------- through the relay
 
 
@@ -89,19 +79,19 @@ def pair(
         RelayUnavailableError, RelayDeniedError: The relay cannot be asked.
         UsageError, NotConfiguredError: This machine is no home, or something of it cannot be used.
     """
-    offer = prepare(machine)
+    prepare(machine)
     if name is not None:
         checked_name(name)
     with opened_mailbox(client, random) as mailbox:
         mailbox.send()
-        show(mailbox.code.text, joined_string(mailbox.code.text, offer.url))
+        show(mailbox.code.text, joined_string(mailbox.code.text, relay_address(machine)))
         mailbox.take()
         tell("a device has answered")
         mailbox.send()
         mailbox.take()
         tell("it has the right code")
         with _admitted(machine, client, random(16), random(8), random(8)) as peer:
-            bundle = _make_bundle(machine, client, offer, peer, name or "")
+            bundle = _make_bundle(machine, client, peer, name or "")
             mailbox.send(encode_bundle(bundle))
             answer = decode_answer(mailbox.take())
             if not hmac.compare_digest(answer.bundle_digest, digest_of(bundle)):
@@ -135,11 +125,11 @@ def pair_offline(machine: Machine, client: RelayClient, *, name: str | None, ran
         RelayUnavailableError, RelayDeniedError: The relay cannot be asked: it makes the device's token.
         UsageError, NotConfiguredError: This machine is no home, or the name cannot be used.
     """
-    offer = prepare(machine)
+    prepare(machine)
     asked = checked_name(name) if name is not None else "device"
     given = free_name(machine.store, asked, machine.config.device)
     with _admitted(machine, client, random(16), random(8), random(8)) as admitted:
-        bundle = _make_bundle(machine, client, offer, admitted, given)
+        bundle = _make_bundle(machine, client, admitted, given)
         peer = _settle(machine, admitted, given)
     notes = (f"another machine is called {asked}: this device is {given}",) if name and given != asked else ()
     return Paired(peer, words_of_bundle(bundle), notes, format_offline(bundle))
@@ -152,11 +142,11 @@ def pair_again(machine: Machine, client: RelayClient, name: str) -> Paired:
         RelayUnavailableError, RelayDeniedError: The relay cannot be asked: it makes the device's token.
         UsageError, NotConfiguredError: This machine is no home, or has no such device, or it was revoked.
     """
-    offer = prepare(machine)
+    prepare(machine)
     peer = relay_peers.find_peer(machine.store, name)
     if peer.revoked_at is not None:
         raise UsageError(f"{peer.name} was revoked", hint="let it join as a new device: crystal relay pair")
-    bundle = _make_bundle(machine, client, offer, peer, peer.name)
+    bundle = _make_bundle(machine, client, peer, peer.name)
     notes = ("its former token no longer works; on the device run: crystal relay join --replace",)
     return Paired(peer, words_of_bundle(bundle), notes, format_offline(bundle))
 
@@ -168,8 +158,8 @@ def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
         RelayUnavailableError, RelayDeniedError: The relay cannot be asked: it makes the device's token.
         UsageError, NotConfiguredError: This machine is no home, or the name cannot be used.
     """
-    offer = prepare(machine)
-    device_id, up, down = shared_ids(offer.root, checked_name(name))
+    prepare(machine)
+    device_id, up, down = shared_ids(relay_keys(machine).root, checked_name(name))
     words = words_of_bits(up, 4)
     known = next((peer for peer in all_peers(machine.store, "device") if peer.device_id == device_id), None)
     if known is None:
@@ -195,8 +185,8 @@ def _settle(machine: Machine, peer: Peer, name: str) -> Peer:
 # ---------------------------------------------------------------------------------------------------------- the parts
 
 
-def prepare(machine: Machine) -> PairingOffer:
-    """Return what pairing needs before any request is made; create the root if this home has none yet.
+def prepare(machine: Machine) -> None:
+    """Check what pairing needs before any request is made; create the root if this home has none yet.
 
     Raises:
         NotConfiguredError: This machine is no home, or has no relay.
@@ -207,20 +197,15 @@ def prepare(machine: Machine) -> PairingOffer:
         hint = "run this on the home machine" if role == "device" else "first: crystal init --role home --relay URL"
         what = "a device" if role == "device" else role
         raise NotConfiguredError(f"this machine is {what}, not the home of others", hint=hint)
-    home_name = clean_name(machine.config.device) or "home"
-    return PairingOffer(_root(machine), relay_address(machine), _authority(machine), home_name)
-
-
-def _root(machine: Machine) -> bytes:
+    relay_address(machine)
+    _authority(machine)
     try:
-        return relay_keys(machine).root
+        _ = relay_keys(machine).root
     except KeyMissingError as error:
         if all_peers(machine.store):
             hint = "restore it from the paper key: crystal relay key --restore"
             raise NotConfiguredError("this home has devices, but its root key is gone", hint=hint) from error
-    root = new_root(os.urandom)
-    write_key(key_places(machine), RelayKey("root", root))
-    return root
+        write_key(key_places(machine), RelayKey("root", new_root(os.urandom)))
 
 
 def _authority(machine: Machine) -> str | None:
@@ -261,19 +246,19 @@ def _admitted(machine: Machine, client: RelayClient, device_id: bytes, up: bytes
         raise
 
 
-def _make_bundle(machine: Machine, client: RelayClient, offer: PairingOffer, peer: Peer, proposed: str) -> Bundle:
+def _make_bundle(machine: Machine, client: RelayClient, peer: Peer, proposed: str) -> Bundle:
     """Make a device's token, and return everything that the device needs."""
     return Bundle(
-        url=offer.url,
+        url=relay_address(machine),
         token=give_token(machine, client, peer),
         device_id=peer.device_id,
         generation=peer.accepted_from,
-        device_secret=device_secret(offer.root, peer.device_id, peer.accepted_from),
+        device_secret=device_secret(relay_keys(machine).root, peer.device_id, peer.accepted_from),
         up_prefix=peer.up_prefix,
         down_prefix=peer.down_prefix,
-        home_name=offer.home_name,
+        home_name=clean_name(machine.config.device) or "home",
         device_name=proposed,
-        ca=offer.ca,
+        ca=_authority(machine),
     )
 
 

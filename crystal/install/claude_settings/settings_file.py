@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 from collections.abc import Mapping
@@ -97,10 +98,7 @@ def plan_install(settings: Path, command: str) -> SettingsPlan:
     mark, text = decoded(settings, before or b"", MEND)
     with json_errors(settings, text, MEND):
         after = hooks.installed(text, command)
-        old, new = _loaded(text), json.loads(after)
-        is_only_ours = hooks.same(hooks.without_ours(new), hooks.without_ours(old))
-    if hooks.ours(after) != {event: [command] for event in hooks.TIMEOUTS} or not is_only_ours:
-        raise DamagedError(f"{settings}: crystal's hooks cannot be added without changing others", hint=WRITTEN_BY_HAND)
+        _prove(settings, text, after, {event: [command] for event in hooks.TIMEOUTS})
     if before is None:
         return SettingsPlan(settings, target, None, encoded(settings, after), "shelve")
     data = mark + encoded(settings, after)
@@ -118,15 +116,12 @@ def plan_uninstall(settings: Path) -> SettingsPlan:
     if before is None or b"crystal" not in before:
         return SettingsPlan(settings, target, before, before)
     mark, text = decoded(settings, before, MEND)
-    backup = _backup_bytes(settings)
+    backup: bytes | None = None
+    with contextlib.suppress(OSError):
+        backup = backup_path(settings).read_bytes()
     with json_errors(settings, text, MEND):
         left = hooks.removed(text, None if backup is None else decoded(settings, backup, MEND)[1])
-        old, new = _loaded(text), json.loads(left)
-        is_only_ours = hooks.same(hooks.without_ours(new), hooks.without_ours(old))
-    if hooks.ours(left) or not is_only_ours:
-        raise DamagedError(
-            f"{settings}: crystal's hooks cannot be removed without changing others", hint=WRITTEN_BY_HAND
-        )
+        _prove(settings, text, left, {})
     if not hooks.ours(text):
         return SettingsPlan(settings, target, before, before)
     if left == hooks.EMPTY and (backup is None or not backup.removeprefix(BOM).strip()):
@@ -193,12 +188,10 @@ def backup_path(settings: Path) -> Path:
     return settings.with_name(settings.name + ".crystal-backup")
 
 
-def _backup_bytes(settings: Path) -> bytes | None:
-    try:
-        return backup_path(settings).read_bytes()
-    except OSError:
-        return None
-
-
-def _loaded(text: str) -> Any:
-    return json.loads(text) if text.strip() else {}
+def _prove(settings: Path, before: str, after: str, wanted: Mapping[str, list[str]]) -> None:
+    """Check that the document has exactly our entries as wanted, and nothing else has changed."""
+    old = json.loads(before) if before.strip() else {}
+    is_only_ours = hooks.same(hooks.without_ours(json.loads(after)), hooks.without_ours(old))
+    if hooks.ours(after) != wanted or not is_only_ours:
+        problem = f"{settings}: crystal's hooks cannot be changed without changing others"
+        raise DamagedError(problem, hint=WRITTEN_BY_HAND)

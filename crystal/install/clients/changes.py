@@ -72,13 +72,11 @@ class ClientFacts:
     """State of a client with regard to this memory.
 
     Attributes:
-        client: The client.
         present: True if it seems to be installed.
         entry: Our entry in its file, or None.
         problem: Why its file cannot be parsed, or None.
     """
 
-    client: Client
     present: bool
     entry: Mapping[str, Any] | None = None
     problem: CrystalError | None = None
@@ -163,8 +161,8 @@ def read_facts(client: Client) -> ClientFacts:
         with _naming(client, client.file, text):
             entry = document_of(client, text).get(client.servers, {}).get(SERVER)
     except CrystalError as error:
-        return ClientFacts(client, present=True, problem=error)
-    return ClientFacts(client, data is not None or client.folder.is_dir(), entry if is_ours(entry) else None)
+        return ClientFacts(present=True, problem=error)
+    return ClientFacts(data is not None or client.folder.is_dir(), entry if is_ours(entry) else None)
 
 
 def _plan_remove(client: Client, path: Path, made: Made | None, program: str | None) -> ClientPlan:
