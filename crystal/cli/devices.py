@@ -10,7 +10,7 @@ import typer
 
 from crystal.app.context import open_kept_machine, open_reader
 from crystal.app.sync import devices as wired
-from crystal.app.sync.devices import DeviceStatus, list_devices
+from crystal.app.sync.relay_state import DeviceStatus, list_devices
 from crystal.cli.capture import count_words
 from crystal.cli.confirm import confirm
 from crystal.cli.relay_status import json_row

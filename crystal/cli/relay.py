@@ -13,11 +13,11 @@ import typer
 from crystal.app.context import Machine, open_kept_machine, open_machine, open_reader, this_config
 from crystal.app.relay_links import key_places, relay_client, relay_keys
 from crystal.app.sync.device import BUSY, deliver_relay
-from crystal.app.sync.devices import plan_skip, short_ids, stream_states
-from crystal.app.sync.devices import skip as skip_over
 from crystal.app.sync.home import PollOutcome, poll_relay, watch
 from crystal.app.sync.quarantine import plan_purge
 from crystal.app.sync.quarantine import purge as delete_refused
+from crystal.app.sync.relay_state import plan_skip, short_ids, stream_states
+from crystal.app.sync.relay_state import skip as skip_over
 from crystal.cli import relay_pairing, relay_status
 from crystal.cli.capture import count_words, size_words
 from crystal.cli.confirm import confirm

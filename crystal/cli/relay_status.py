@@ -14,8 +14,8 @@ from crystal.cli.capture import count_words, size_words
 from crystal.cli.render import one_line, say
 
 if TYPE_CHECKING:
-    from crystal.app.sync.devices import RelayState, StreamStatus
     from crystal.app.sync.quarantine import QuarantineList
+    from crystal.app.sync.relay_state import RelayState, StreamStatus
     from crystal.store.sync.quarantine import RefusalCount
     from crystal.store.sync.relay_peers import Peer
 
@@ -33,7 +33,7 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     was refused or is damaged, or the relay loses what it confirmed, and somebody has to look.
     """
     from crystal.app.context import open_reader
-    from crystal.app.sync.devices import relay_state
+    from crystal.app.sync.relay_state import relay_state
     from crystal.timewords.parse import ago
 
     with open_reader() as machine:
@@ -136,7 +136,7 @@ def _stream_json(one: StreamStatus) -> dict[str, Any]:
 
 
 def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
-    from crystal.app.sync.devices import short_ids
+    from crystal.app.sync.relay_state import short_ids
 
     lines = [("role", state.role)]
     if state.url is not None:

@@ -1,204 +1,57 @@
-"""The devices of a home machine: list, name, rename, revoke, rotate; the relay's status; and skipping a blob."""
+"""The devices of a home machine: name, rename, revoke and rotate them, and make their tokens."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from crystal.app.context import Machine, now_ms
-from crystal.app.relay_links import opened_relay, relay_client, relay_keys, senders
+from crystal.app.relay_links import opened_relay, relay_keys
 from crystal.app.sync.device_registry import save_registry
-from crystal.app.sync.forget import Unconfirmed, unconfirmed
-from crystal.app.sync.quarantine import QuarantineList, read_refused
-from crystal.errors import CrystalError, DeniedError, UnavailableError, UsageError
+from crystal.errors import CrystalError, UsageError
 from crystal.store import Store
-from crystal.store.problems import LastingProblem, find_problem, list_problems
-from crystal.store.sync import inbox, outbox, relay_peers
-from crystal.store.sync.inbox import InStream, Skip
-from crystal.store.sync.outbox import Backlog
-from crystal.store.sync.quarantine import quarantined, quarantined_at
-from crystal.store.sync.relay_peers import Peer, all_peers, find_peer, home_peer
+from crystal.store.sync import relay_peers
+from crystal.store.sync.relay_peers import Peer, all_peers, find_peer
 from crystal.sync.answers import MadeToken
 from crystal.sync.client import RelayClient
-from crystal.sync.delivery import ROOM
-from crystal.sync.documents import LATEST_WINS
-from crystal.sync.envelope.blob import open_blob
-from crystal.sync.envelope.header import Channel, read_header
-from crystal.sync.envelope.link import LinkKeys
-from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.errors import NotAtRelayError
-from crystal.sync.losses import LOST_ROOMS
 from crystal.sync.mirror import roll_key
 
 UNFINISHED = "unfinished-"
 """How the name of a device begins whose pairing has not ended."""
 MAX_NAME_BYTES = 64
-STUCK = ("fork", "wrong-key", "damaged", "revoked")
-"""States of a stream that do not resolve with time."""
-MAX_PAGES = 20
-"""How far blobs at the relay are counted, in thousands."""
-_ORDER = ("damaged", "wrong-key", "fork", "revoked", "waiting", "ok")
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStatus:
-    """One stream that this machine reads.
+# ----------------------------------------------------------------------------------------------------------- naming
 
-    Attributes:
-        device: The name of who writes it, None when nobody of ours does.
-        missing: How many numbers are known to exist and are not taken.
-        at_relay: How many of them the relay has; None when it was not asked.
-        aside: How many blobs of it were set aside.
-        is_settled: It stands still because its device was revoked: nothing is to be done.
+
+def clean_name(name: str) -> str:
+    """Return a name reduced to what is allowed: printable, at most 64 bytes."""
+    kept = "".join(letter for letter in name if letter.isprintable()).strip()
+    return kept.encode("utf-8", "replace")[:MAX_NAME_BYTES].decode("utf-8", "ignore").strip()
+
+
+def checked_name(name: str) -> str:
+    """Return a machine's name that a person chose, checked.
+
+    Raises:
+        UsageError: It cannot be one.
     """
-
-    device: str | None
-    known: InStream
-    missing: int
-    at_relay: int | None
-    aside: int
-    is_settled: bool
-
-    @property
-    def is_unproven(self) -> bool:
-        """Return True if no blob in the stream was ever proved to be a device's."""
-        return self.known.peer is None and not self.known.channel
-
-    @property
-    def is_stuck(self) -> bool:
-        """Return True if a person has to look at it."""
-        return self.known.state in STUCK and not self.is_settled
+    if not name or clean_name(name) != name or name.startswith(("-", UNFINISHED)):
+        hint = f"a name is one printable line of at most {MAX_NAME_BYTES} bytes that does not begin with -"
+        raise UsageError(f"the name {name!r} cannot be used", hint=hint)
+    return name
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceStatus:
-    """One device, and how its streams stand: the worst state, how much is known to exist and is not taken here."""
-
-    peer: Peer
-    state: str
-    missing: int
-    waiting: int
-    aside: int
-
-
-@dataclass(frozen=True, slots=True)
-class RelayState:
-    """How the relay stands for this machine.
-
-    Attributes:
-        role: ``home``, ``device`` or ``standalone``.
-        url: The relay's address, None when none is set.
-        reachable: Whether it answered; None when it was not asked.
-        problem: Why it did not, or what it said; or why it could not be asked.
-        home: On a device: its home.
-        backlog: On a device: what waits.
-        resting: On a device: the failure that is waited out.
-        streams: What this machine reads.
-        skips: Holes that were left on purpose.
-        refused: What was refused.
-        lost: What the relay confirmed and does not have.
-        forgotten: What other machines have not confirmed of forgetting.
-    """
-
-    role: str
-    url: str | None
-    reachable: bool | None
-    problem: CrystalError | None
-    home: Peer | None
-    backlog: Backlog | None
-    resting: LastingProblem | None
-    streams: tuple[StreamStatus, ...]
-    skips: tuple[Skip, ...]
-    refused: QuarantineList
-    lost: tuple[LastingProblem, ...]
-    forgotten: Unconfirmed
-
-
-# ---------------------------------------------------------------------------------------------------------- looking
-
-
-def list_devices(machine: Machine) -> list[DeviceStatus]:
-    """Return every device that was ever paired, in the order of pairing; on a device, its home."""
-    streams = stream_states(machine.store)
-    found = []
-    for peer in all_peers(machine.store):
-        own = [one for one in streams if one.known.peer == peer.id or one.known.stream[:8] == peer.up_prefix]
-        states = [one.known.state for one in own if one.known.state != "left"]
-        found.append(
-            DeviceStatus(
-                peer,
-                min(states, key=_ORDER.index, default="ok"),
-                sum(one.missing for one in own),
-                sum(max(0, min(one.known.listed, one.known.head) - one.known.last_seq) for one in own),
-                sum(one.aside for one in own),
-            )
-        )
-    return found
-
-
-def stream_states(store: Store, client: RelayClient | None = None) -> list[StreamStatus]:
-    """Return every stream of conversations that this machine reads, and any other that is stuck."""
-    peers = all_peers(store)
-    kept = Counter(one.stream for one in quarantined(store))
-    found = []
-    for known in inbox.all_streams(store):
-        if known.channel in LATEST_WINS and known.state in ("ok", "left"):
-            continue
-        peer = next((one for one in peers if known.peer == one.id or known.stream[:8] == one.up_prefix), None)
-        missing = 0 if known.state == "left" else max(0, known.head - known.last_seq)
-        there = _at_relay(client, known) if client is not None and missing else None if client is None else 0
-        settled = peer is not None and peer.revoked_at is not None
-        name = None if peer is None else peer.name
-        found.append(StreamStatus(name, known, missing, there, kept[known.stream], settled))
-    return found
-
-
-def _at_relay(client: RelayClient, known: InStream) -> int:
-    """Return how many of the numbers not yet taken the relay has."""
-    count, after = 0, known.last_seq
-    for _ in range(MAX_PAGES):
-        page = client.blobs(known.stream, after, 1000)
-        count += len(page.blobs)
-        if len(page.blobs) < 1000:
-            break
-        after = page.blobs[-1].seq
-    return count
-
-
-def relay_state(machine: Machine, client: RelayClient | None = None) -> RelayState:
-    """Return the state of the relay: what is recorded here, and whether it answers now."""
-    store, role = machine.store, machine.config.role
-    problem: CrystalError | None = None
-    reachable: bool | None = None
-    streams = None
-    if machine.config.relay_url is not None and role != "standalone":
-        try:
-            with contextlib.nullcontext(client) if client is not None else relay_client(machine) as asked:
-                asked.streams()
-                reachable = True
-                streams = stream_states(store, asked) if role == "home" else None
-        except UnavailableError as error:
-            reachable, problem = False, error
-        except CrystalError as error:
-            reachable, problem = True if isinstance(error, DeniedError) else None, error
-    home = home_peer(store)
-    return RelayState(
-        role,
-        machine.config.relay_url,
-        reachable,
-        problem,
-        home,
-        outbox.backlog(store) if home is not None else None,
-        find_problem(store, ROOM) if home is not None else None,
-        tuple(stream_states(store) if streams is None else streams),
-        tuple(inbox.skips(store)),
-        read_refused(store),
-        tuple(one for one in list_problems(store) if one.room in LOST_ROOMS),
-        unconfirmed(store),
-    )
+def free_name(store: Store, wanted: str, own: str) -> str:
+    """Return the name, with the first number appended that makes it unique if another machine has it."""
+    taken = {own, *(peer.name for peer in all_peers(store))}
+    name, number = wanted, 2
+    while name in taken:
+        end = f"-{number}"
+        name = wanted.encode()[: MAX_NAME_BYTES - len(end)].decode("utf-8", "ignore").rstrip() + end
+        number += 1
+    return name
 
 
 # ---------------------------------------------------------------------------------------------------------- changing
@@ -329,114 +182,3 @@ def find_device(machine: Machine, name: str) -> Peer:
     if peer.side != "device":
         raise UsageError(f"{peer.name} is this machine's home, not a device of it", hint="run this on the home machine")
     return peer
-
-
-# ----------------------------------------------------------------------------------------------------------- naming
-
-
-def clean_name(name: str) -> str:
-    """Return a name reduced to what is allowed: printable, at most 64 bytes."""
-    kept = "".join(letter for letter in name if letter.isprintable()).strip()
-    return kept.encode("utf-8", "replace")[:MAX_NAME_BYTES].decode("utf-8", "ignore").strip()
-
-
-def checked_name(name: str) -> str:
-    """Return a machine's name that a person chose, checked.
-
-    Raises:
-        UsageError: It cannot be one.
-    """
-    if not name or clean_name(name) != name or name.startswith(("-", UNFINISHED)):
-        hint = f"a name is one printable line of at most {MAX_NAME_BYTES} bytes that does not begin with -"
-        raise UsageError(f"the name {name!r} cannot be used", hint=hint)
-    return name
-
-
-def free_name(store: Store, wanted: str, own: str) -> str:
-    """Return the name, with the first number appended that makes it unique if another machine has it."""
-    taken = {own, *(peer.name for peer in all_peers(store))}
-    name, number = wanted, 2
-    while name in taken:
-        end = f"-{number}"
-        name = wanted.encode()[: MAX_NAME_BYTES - len(end)].decode("utf-8", "ignore").rstrip() + end
-        number += 1
-    return name
-
-
-def short_ids(streams: Sequence[bytes]) -> dict[bytes, str]:
-    """Return unique prefixes of the streams' own part, 8 digits or more.
-
-    All streams of a device begin with the same 16 digits; what comes after is random.
-    """
-    own = {stream: stream.hex()[16:] for stream in streams}
-    for digits in range(8, 16):
-        if len({name[:digits] for name in own.values()}) == len(own):
-            return {stream: name[:digits] for stream, name in own.items()}
-    return {stream: stream.hex() for stream in streams}
-
-
-# --------------------------------------------------------------------------------------------------------- skipping
-
-
-def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tuple[Peer, InStream]:
-    """Find the stream in which a number stands in the way.
-
-    Raises:
-        UsageError: It blocks no stream, or several and ``stream`` does not say which.
-    """
-    peer = find_device(machine, name)
-    if peer.revoked_at is not None:
-        raise UsageError(f"{peer.name} was revoked: home accepts nothing from it", hint="there is nothing to skip")
-    wanted = (stream or "").lower()
-    own = [
-        one
-        for one in inbox.all_streams(machine.store)
-        if (one.peer == peer.id or one.stream[:8] == peer.up_prefix)
-        and one.channel in (0, Channel.CONVERSATIONS)
-        and one.state != "left"
-        and one.head > one.last_seq
-        and (one.stream.hex().startswith(wanted) or one.stream.hex()[16:].startswith(wanted))
-    ]
-    found = [one for one in own if one.last_seq + 1 == seq]
-    if len(found) == 1:
-        return peer, found[0]
-    if found:
-        names = ", ".join(short_ids([one.stream for one in found]).values())
-        raise UsageError(f"number {seq} blocks {len(found)} streams", hint=f"--stream, one of: {names}")
-    ways = ", ".join(str(one.last_seq + 1) for one in own)
-    hint = f"only the next one can be skipped: {ways}" if ways else "see: crystal relay status"
-    raise UsageError(f"number {seq} of {peer.name} blocks nothing", hint=hint)
-
-
-def skip(machine: Machine, known: InStream) -> int:
-    """Move over the number that stands in the way, on record; return how many numbers are known after it.
-
-    Nothing is deleted, what was kept of it stays.
-
-    Raises:
-        WatermarkMovedError: A poll has taken it meanwhile.
-    """
-    seq = known.last_seq + 1
-    tag = _proved_tag(machine, known, seq)
-    with machine.store.transaction():
-        inbox.skip_over(machine.store, known, seq, tag, now_ms())
-    return max(0, known.head - seq)
-
-
-def _proved_tag(machine: Machine, known: InStream, seq: int) -> bytes:
-    """Return the tag of the skipped blob if a quarantined one was sealed by its device; empty if unknown.
-
-    The next blob must name it. After an empty one any predecessor is taken once: the blob's own HMAC vouches for its
-    place in the stream.
-    """
-    sealed: Mapping[bytes, LinkKeys] = {
-        key_id: one.keys
-        for key_id, one in senders(machine, relay_keys(machine)).items()
-        if known.peer in (None, one.peer.id)
-    }
-    tags = set()
-    for blob in quarantined_at(machine.store, known.stream, seq):
-        with contextlib.suppress(EnvelopeError):
-            channel = read_header(blob).channel
-            tags.add(open_blob(blob, sealed.get, channel=channel, stream=known.stream, seq=seq, prev=None).tag)
-    return tags.pop() if len(tags) == 1 else b""
