@@ -6,14 +6,12 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from crystal.app.context import Machine, open_kept_machine, open_machine, open_reader, this_config
 from crystal.app.relay_links import key_places, relay_client, relay_keys
-from crystal.app.sync.device import BUSY, deliver_relay
-from crystal.app.sync.home import PollOutcome, poll_relay, watch
 from crystal.app.sync.quarantine import plan_purge
 from crystal.app.sync.quarantine import purge as delete_refused
 from crystal.app.sync.relay_state import plan_skip, short_ids, stream_states
@@ -22,16 +20,17 @@ from crystal.cli import relay_pairing, relay_status
 from crystal.cli.capture import count_words, size_words
 from crystal.cli.confirm import confirm
 from crystal.cli.render import note, one_line, say
-from crystal.cli.timer import change_timer
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
-from crystal.install.timer import POLL
 from crystal.store.sync.outbox import backlog
 from crystal.sync.client import RelayClient
-from crystal.sync.delivery import DeliveryReport
 from crystal.sync.envelope.link import link_keys
 from crystal.sync.keys.derive import shared_prefix
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import KEY, place_of, read_key, write_key
+
+if TYPE_CHECKING:  # what sends and fetches loads for the commands that do
+    from crystal.app.sync.home import PollOutcome
+    from crystal.sync.delivery import DeliveryReport
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -70,6 +69,10 @@ def poll(
     as_json: AsJson = False,
 ) -> None:
     """Fetch what the devices sent, and confirm it (on the home machine)."""
+    from crystal.app.sync.home import poll_relay
+    from crystal.cli.timer import change_timer
+    from crystal.install.timer import POLL
+
     if install_timer:
         _require(this_config().role, "home", "crystal sync --install-timer")
     if install_timer or remove_timer:
@@ -130,6 +133,8 @@ def sync(
     as_json: AsJson = False,
 ) -> None:
     """Send what waits to home, and fetch home's news (on a device)."""
+    from crystal.app.sync.device import deliver_relay
+
     with open_kept_machine() as machine:
         _require(machine.config.role, "device", "crystal relay poll")
         if watch:
@@ -144,6 +149,8 @@ def sync(
 
 def _delivering(machine: Machine, *, quiet: bool, as_json: bool) -> Callable[[RelayClient, int | None], None]:
     """Return a step of watching: deliver when something waits, and ask for news of home now and then."""
+    from crystal.app.sync.device import BUSY, deliver_relay
+
     asked = -DELIVER_SECONDS
 
     def step(client: RelayClient, _: int | None) -> None:
@@ -178,6 +185,8 @@ def _say_delivery(machine: Machine, report: DeliveryReport, *, quiet: bool, as_j
 
 def _watch(machine: Machine, step: Callable[[RelayClient, int | None], int | None], *, pause: float) -> None:
     """Take a step again and again until Ctrl-C; an outage is told once."""
+    from crystal.app.sync.home import watch
+
     told = ""
     with relay_client(machine) as client:
         for problem in watch(lambda change: step(client, change), pause=pause, should_stop=lambda: False):

@@ -8,10 +8,11 @@ import os
 from crystal.app.context import Machine, now_ms
 from crystal.app.relay_links import opened_relay, relay_keys
 from crystal.app.sync.device_registry import save_registry
+from crystal.app.sync.relay_state import find_device
 from crystal.errors import CrystalError, UsageError
 from crystal.store import Store
 from crystal.store.sync import relay_peers
-from crystal.store.sync.relay_peers import Peer, all_peers, find_peer
+from crystal.store.sync.relay_peers import Peer, all_peers
 from crystal.sync.answers import MadeToken
 from crystal.sync.client import RelayClient
 from crystal.sync.errors import NotAtRelayError
@@ -170,15 +171,3 @@ def rotate(machine: Machine, name: str) -> Peer:
     with machine.store.transaction():
         relay_peers.set_generation(machine.store, peer.id, peer.generation + 1, peer.accepted_from)
     return relay_peers.peer_by_id(machine.store, peer.id)
-
-
-def find_device(machine: Machine, name: str) -> Peer:
-    """Find a device of this home.
-
-    Raises:
-        UsageError: No device has that name.
-    """
-    peer = find_peer(machine.store, name)
-    if peer.side != "device":
-        raise UsageError(f"{peer.name} is this machine's home, not a device of it", hint="run this on the home machine")
-    return peer

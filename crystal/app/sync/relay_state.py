@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from crystal.app.context import Machine, now_ms
 from crystal.app.relay_links import relay_client, relay_keys, senders
-from crystal.app.sync.devices import find_device
 from crystal.app.sync.forget import Unconfirmed, unconfirmed
 from crystal.app.sync.quarantine import QuarantineList, read_refused
 from crystal.errors import CrystalError, DeniedError, UnavailableError, UsageError
@@ -19,7 +18,7 @@ from crystal.store.sync import inbox, outbox
 from crystal.store.sync.inbox import InStream, Skip
 from crystal.store.sync.outbox import Backlog
 from crystal.store.sync.quarantine import quarantined, quarantined_at
-from crystal.store.sync.relay_peers import Peer, all_peers, home_peer
+from crystal.store.sync.relay_peers import Peer, all_peers, find_peer, home_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.delivery import ROOM
 from crystal.sync.documents import LATEST_WINS
@@ -204,6 +203,18 @@ def short_ids(streams: Sequence[bytes]) -> dict[bytes, str]:
         if len({name[:digits] for name in own.values()}) == len(own):
             return {stream: name[:digits] for stream, name in own.items()}
     return {stream: stream.hex() for stream in streams}
+
+
+def find_device(machine: Machine, name: str) -> Peer:
+    """Find a device of this home.
+
+    Raises:
+        UsageError: No device has that name.
+    """
+    peer = find_peer(machine.store, name)
+    if peer.side != "device":
+        raise UsageError(f"{peer.name} is this machine's home, not a device of it", hint="run this on the home machine")
+    return peer
 
 
 # --------------------------------------------------------------------------------------------------------- skipping
