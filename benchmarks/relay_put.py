@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import hashlib
 import os
 import queue
 import selectors
@@ -34,12 +33,12 @@ from operator import truediv
 from pathlib import Path
 
 from relay_worker import log, serving
-from relay_worker.app import create_app
-from relay_worker.model import Token
+from relay_worker.app import RelayApp
+from relay_worker.services import Services
 from relay_worker.settings import Settings
 from relay_worker.store.operator import add_token
 from relay_worker.store.sqlite import SqliteStore
-from relay_worker.tokens import mint
+from relay_worker.tokens import new_token
 
 SHARE, MEMORY = 0.60, 200_000_000
 CONNECTIONS = {4096: 64, 65_536: 64, 1_048_576: 16}
@@ -50,38 +49,11 @@ MIB = 1 << 20
 # -- the server's side: three stores
 
 
-class Memory:
-    """A spool that keeps a large body in memory: the log appends it whole, and no store forgets it."""
-
-    def __init__(self):
-        self.body, self.kept = bytearray(), False
-
-    size = property(lambda self: len(self.body))
-    name = property(lambda self: self.body)
-    head = property(lambda self: bytes(self.body[:116]))
-    tail = property(lambda self: bytes(self.body[-32:]))
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *_):
-        pass
-
-    async def write(self, chunk):
-        self.body += chunk
-
-    async def finish(self):
-        return hashlib.sha256(self.body).digest()
-
-
 class NoStore(SqliteStore):
     """Tokens as ever; blobs go nowhere."""
 
-    def spool(self):
-        return Memory()
-
     async def put(self, *_, **__):
-        return "created"
+        return True
 
 
 class Log:
@@ -126,10 +98,9 @@ class LogStore(NoStore):
 
     async def put(self, _, new, stream, seq, _tag):
         done = asyncio.get_running_loop().create_future()
-        whole = new.file if new.body is None else new.body
-        self.log.jobs.put(([struct.pack(">16sQ32sI", stream, seq, new.digest, len(whole)), whole], done))
+        self.log.jobs.put(([struct.pack(">16sQ32sI", stream, seq, new.digest, new.size), new.body], done))
         await done
-        return "created"
+        return True
 
 
 def resolve(futures):
@@ -167,9 +138,9 @@ def serve(name, folder):
     """Serve with one of the stores until a signal comes; the port is the first line of standard output."""
     settings = settings_of(folder)
     kind = {"none": NoStore, "log": LogStore, "relay": SqliteStore}[name]
-    store = kind(folder, settings.limits, now=time.time_ns() // 1_000_000)
-    app = create_app(settings, store)
-    listener = serving._bind(settings.listen, "listen")
+    store = kind(folder, settings, now=time.time_ns() // 1_000_000)
+    app = RelayApp(Services(settings, store))
+    listener = serving._bind(settings)
     print(listener.getsockname()[1], flush=True)
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         log.configure("json", nowhere)
@@ -185,12 +156,12 @@ def serve(name, folder):
 def server(name, folder):
     """A running server: its port, its process and a token."""
     folder.mkdir(parents=True)
-    made = mint(os.urandom(8), os.urandom(32))
-    add_token(folder, Token(made.id, "default", "bench", ("home",), made.secret_hash, 1), settings_of(folder).limits)
+    made, text = new_token("default", "bench", ["home"], 1, os.urandom)
+    add_token(folder, made)
     command = [sys.executable, __file__, "--serve", name, "--folder", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield int(process.stdout.readline()), process.pid, made.text
+            yield int(process.stdout.readline()), process.pid, text
         finally:
             process.send_signal(signal.SIGTERM)
 

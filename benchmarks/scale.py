@@ -27,7 +27,7 @@ from machine import Machine, folder_size
 from transcripts import parse_size
 from words import Writer
 
-from crystal.app.disk_usage import PARTS, sizes_of
+from crystal.app.status import PARTS, sizes_of
 from crystal.config.paths import resolve_places
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store

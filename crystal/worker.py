@@ -39,10 +39,10 @@ def main() -> None:
         _work(places)
     except CrystalError as error:
         _stop(places, error)
-    except Exception:
-        from crystal.app.damage import damage_here
+    except Exception:  # a damaged database explains any error; else it is raised again
+        from crystal.app.context import damage_here
 
-        found = damage_here()  # whatever came of it, a damaged database is the cause
+        found = damage_here()
         if found is None:
             raise
         _stop(places, found)

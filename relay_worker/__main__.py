@@ -11,7 +11,7 @@ from pathlib import Path
 
 from relay_worker.errors import CannotServeError, RequestRefusedError
 
-PACKAGES = ("anyio", "httptools", "prometheus-client", "starlette", "uvicorn", "uvloop")
+PACKAGES = ("anyio", "httptools", "prometheus-client", "uvicorn", "uvloop")
 """Packages that the server needs besides the client: the extra ``relay`` of pyproject.toml."""
 
 try:

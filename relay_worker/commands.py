@@ -13,11 +13,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from relay_worker.errors import CannotServeError
-from relay_worker.model import Token
 from relay_worker.serving import refuse_bad_certificate, refuse_plain_http
 from relay_worker.settings import NAMES, Settings, host_and_port
-from relay_worker.store import operator
-from relay_worker.tokens import ID_BYTES, SECRET_BYTES, check_label, check_scopes, mint
+from relay_worker.store import accounts, operator
+from relay_worker.tokens import new_token
 
 ACCOUNT_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
 
@@ -37,22 +36,24 @@ def make_token(settings: Settings, asked: argparse.Namespace, now: int) -> None:
     account = asked.account
     if not 1 <= len(account) <= 64 or not set(account) <= ACCOUNT_CHARACTERS:
         raise CannotServeError(f"account {account!r} has other characters than a-z 0-9 . _ -", exit_code=2)
-    checked, made = check_scopes(asked.scopes), mint(secrets.token_bytes(ID_BYTES), secrets.token_bytes(SECRET_BYTES))
-    token = Token(made.id, account, check_label(asked.label), checked, made.secret_hash, now)
+    token, text = new_token(account, asked.label, asked.scopes, now, secrets.token_bytes)
     if not asked.create:
-        operator.require_relay(settings.data_dir)
-    operator.add_token(settings.data_dir, token, settings.limits)
+        with operator.opened(settings.data_dir):
+            pass  # or refused
+    operator.add_token(settings.data_dir, token)
     if asked.as_json:
-        _print({"id": made.id, "token": made.text, "account": account, "label": asked.label, "scopes": checked})
+        _print({"id": token.id, "token": text, "account": account, "label": token.label, "scopes": token.scopes})
     else:
-        sys.stdout.write(made.text + "\n")
+        sys.stdout.write(text + "\n")
         sys.stderr.write("this is shown once; the relay keeps only its hash\n")
 
 
 def list_tokens(settings: Settings, account: str | None, *, as_json: bool) -> None:
     """List tokens, including revoked ones."""
     _as_owner(settings.data_dir)
-    for one in operator.list_tokens(settings.data_dir, account):
+    with operator.opened(settings.data_dir) as db:
+        found = accounts.list_all(db, account)
+    for one in found:
         if as_json:
             _print({**one.public, "account": one.account})
         else:
@@ -63,7 +64,8 @@ def list_tokens(settings: Settings, account: str | None, *, as_json: bool) -> No
 def revoke_token(settings: Settings, token_id: str, now: int) -> None:
     """Revoke a token, effective with its next request."""
     _as_owner(settings.data_dir)
-    operator.revoke_token(settings.data_dir, token_id, now)
+    with operator.opened(settings.data_dir) as db, db:
+        accounts.revoke(db, None, token_id, now)
     sys.stderr.write(f"revoked {token_id}\n")
 
 

@@ -16,10 +16,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from relay_worker.limits import AddressCounts, Network, address_of, is_trusted
+from relay_worker.limits import Counts, Network, address_of, is_trusted
 
-MAX_ACCEPTS = 256
-"""Maximum connections accepted before control returns to the event loop."""
 RETRY_SECONDS = 1.0
 """Pause after the system lacked a file descriptor or memory for another connection."""
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -50,7 +48,7 @@ class ConnectionLimits:
     """
 
     def __init__(self, each: int, total: int, trusted: Sequence[Network], refused: Callable[[str], None]) -> None:
-        self.counts = AddressCounts(each)
+        self.counts = Counts(each)
         self.open = 0
         self._total, self._trusted, self._refused = total, trusted, refused
 
@@ -77,7 +75,7 @@ class LimitedServer:
     """Listening socket with limited connections; replaces uvicorn's ``asyncio.Server``.
 
     Args:
-        listener: A bound, listening socket; the caller closes it.
+        listener: A bound, listening, non-blocking socket; the caller closes it.
         protocol: Returns the protocol of a connection.
         limits: Limits on connections.
         tls: The TLS context; None for plain HTTP.
@@ -93,53 +91,44 @@ class LimitedServer:
         handshake_seconds: float,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._listener, self._protocol, self._limits, self._tls = listener, protocol, limits, tls
-        self._more: dict[str, Any] = {"ssl_handshake_timeout": handshake_seconds} if tls else {}
-        self._opening: set[asyncio.Task[None]] = set()
-        self._closed = False
-        self._listen()
+        self._listener, self._protocol, self._limits = listener, protocol, limits
+        self._tls: dict[str, Any] = {"ssl": tls, "ssl_handshake_timeout": handshake_seconds} if tls else {}
+        self._tasks = {self._loop.create_task(self._accept())}
 
     def close(self) -> None:
         """Stop accepting, and abort pending handshakes."""
-        self._closed = True
-        self._loop.remove_reader(self._listener)
-        for task in self._opening:
+        for task in self._tasks:
             task.cancel()
 
     async def wait_closed(self) -> None:
         """Wait until handshakes are aborted; uvicorn waits for the connections itself."""
-        await asyncio.gather(*self._opening, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _listen(self) -> None:
-        if not self._closed:
-            self._loop.add_reader(self._listener, self._accept)
-
-    def _accept(self) -> None:
-        for _ in range(MAX_ACCEPTS):
+    async def _accept(self) -> None:
+        while True:
             try:
-                accepted, peer = self._listener.accept()
-            except (BlockingIOError, InterruptedError):
-                return
+                self._start(*await self._loop.sock_accept(self._listener))
             except OSError as error:
                 if error.errno in _EXHAUSTED:
                     LOG.warning("no connection can be accepted", extra={"fields": {"reason": error.strerror}})
-                    self._loop.remove_reader(self._listener)
-                    self._loop.call_later(RETRY_SECONDS, self._listen)
-                    return
-                continue  # the client disconnected before accept
-            kept = self._limits.admit(accepted, str(peer[0]))
-            if kept is not None:
-                task = self._loop.create_task(self._open(kept))
-                self._opening.add(task)
-                task.add_done_callback(self._opening.discard)
+                    await asyncio.sleep(RETRY_SECONDS)
+                # else the client disconnected before accept
+            await asyncio.sleep(0)  # a flood of connections leaves room for requests
+
+    def _start(self, accepted: socket.socket, peer: Any) -> None:
+        """Open a connection, unless it is over a limit. Keep no reference to it: a dropped socket is not counted."""
+        kept = self._limits.admit(accepted, str(peer[0]))
+        if kept is not None:
+            task = self._loop.create_task(self._open(kept))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _open(self, kept: CountedSocket) -> None:
         try:
             kept.setblocking(False)
             kept.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._loop.connect_accepted_socket(self._protocol, kept, ssl=self._tls, **self._more)
-        except OSError:  # a handshake that failed, stalled or was aborted
+            await self._loop.connect_accepted_socket(self._protocol, kept, **self._tls)
+        except BaseException as error:
             kept.close()
-        except BaseException:
-            kept.close()
-            raise
+            if not isinstance(error, OSError):  # a handshake that failed, stalled or was aborted
+                raise

@@ -19,21 +19,21 @@ MAX_BLOB = 8_388_608 + MIN_BLOB
 _OUTSIDE = struct.Struct(">4sB19x16sQ64xI")
 
 
-def check_envelope(head: bytes, size: int, *, stream: bytes, seq: int) -> None:
+def check_envelope(body: bytes, *, stream: bytes, seq: int) -> None:
     """Refuse what cannot be blob ``seq`` of ``stream``.
 
     Args:
-        head: The first 116 bytes or more, if there are that many.
-        size: Length of the whole body.
+        body: The whole body.
         stream: The value in the URL.
         seq: The value in the URL.
 
     Raises:
         RequestRefusedError: ``bad-envelope``.
     """
-    if size < MIN_BLOB or len(head) < HEADER_BYTES:
+    size = len(body)
+    if size < MIN_BLOB:
         raise RequestRefusedError("bad-envelope", f"a sealed blob has at least {MIN_BLOB} bytes, this has {size}")
-    magic, version, in_stream, in_seq, ct_len = _OUTSIDE.unpack_from(head)
+    magic, version, in_stream, in_seq, ct_len = _OUTSIDE.unpack_from(body)
     if magic != b"CRB1":
         raise RequestRefusedError("bad-envelope", "the body does not begin with CRB1")
     if version != 1:

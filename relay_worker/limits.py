@@ -11,7 +11,6 @@ import ipaddress
 import math
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import anyio
@@ -51,32 +50,42 @@ class Buckets:
         return 0 if short <= 0 else max(1, math.ceil(short / self._rate - 1e-6))
 
 
-@dataclass(slots=True)
-class AddressCounts:
-    """Number of open items by address.
+class Counts:
+    """Number of open items by address or token.
 
-    Attributes:
-        each: Maximum per address; 0 for no limit.
+    Args:
+        each: Maximum per key; 0 for no limit.
     """
 
-    each: int
-    _open: Counter[str] = field(default_factory=Counter)
+    def __init__(self, each: int) -> None:
+        self._each = each
+        self._open: Counter[str] = Counter()
 
-    def take(self, address: str) -> bool:
-        """Count one more. Return False, without counting, if the address is at its limit."""
-        if self.each and self._open[address] >= self.each:
+    def take(self, key: str) -> bool:
+        """Count one more. Return False, without counting, if the key is at its limit."""
+        if self._each and self._open[key] >= self._each:
             return False
-        self._open[address] += 1
+        self._open[key] += 1
         return True
 
-    def release(self, address: str) -> None:
+    def release(self, key: str) -> None:
         """Count one less."""
-        self._open[address] -= 1
-        if self._open[address] <= 0:
-            del self._open[address]
+        self._open[key] -= 1
+        if self._open[key] <= 0:
+            del self._open[key]
+
+    @contextlib.contextmanager
+    def hold(self, key: str) -> Iterator[bool]:
+        """Count one more within the context; give False if the key is at its limit."""
+        is_counted = self.take(key)
+        try:
+            yield is_counted
+        finally:
+            if is_counted:
+                self.release(key)
 
     def __len__(self) -> int:
-        """Return the number of addresses with open items."""
+        """Return the number of keys with open items."""
         return len(self._open)
 
 
@@ -177,22 +186,19 @@ def address_of(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
                 break
     parsed = _parse(address)
     if isinstance(parsed, ipaddress.IPv6Address):
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
         return str(ipaddress.ip_network((int(parsed) >> 64 << 64, 64)))
-    return address[:64]
+    return str(parsed or address[:64])
 
 
 def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(text)
+        found = ipaddress.ip_address(text)
     except ValueError:
         return None
+    return getattr(found, "ipv4_mapped", None) or found
 
 
 def is_trusted(text: str, trusted: Sequence[Network]) -> bool:
     """Return True if an address is that of a trusted proxy."""
     parsed = _parse(text)
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
-        parsed = parsed.ipv4_mapped
     return parsed is not None and any(parsed in network for network in trusted)

@@ -26,28 +26,22 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     return found
 
 
-class JsonFormatter(logging.Formatter):
-    """Writes one JSON object per line; ``time`` in milliseconds since 1970."""
+class LineFormatter(logging.Formatter):
+    """Writes time (in JSON milliseconds since 1970), level, event and fields of a record."""
+
+    def __init__(self, log_format: str) -> None:
+        super().__init__()
+        self._is_json = log_format == "json"
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record."""
-        line = {
-            "time": int(record.created * 1000),
-            "level": record.levelname.lower(),
-            "event": record.getMessage().strip(),
-            **_fields(record),
-        }
-        return json.dumps(line, separators=(",", ":"), default=str)
-
-
-class TextFormatter(logging.Formatter):
-    """Writes time, level, event and fields for people."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Format a record."""
-        fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
-        event = record.getMessage().strip()
-        return f"{self.formatTime(record)} {record.levelname.lower()} {event}{fields}"
+        level, event, fields = record.levelname.lower(), record.getMessage().strip(), _fields(record)
+        if self._is_json:
+            line = {"time": int(record.created * 1000), "level": level, "event": event, **fields}
+            return json.dumps(line, separators=(",", ":"), default=str)
+        return f"{self.formatTime(record)} {level} {event}" + "".join(
+            f" {key}={value}" for key, value in fields.items()
+        )
 
 
 def configure(log_format: str, stream: TextIO | None = None) -> None:
@@ -56,7 +50,7 @@ def configure(log_format: str, stream: TextIO | None = None) -> None:
     uvicorn's own messages below an error are dropped, because the relay logs the same events.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler.setFormatter(LineFormatter(log_format))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)

@@ -16,7 +16,7 @@ from relay_worker.model import Usage
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-class Metrics:
+class Metrics(Collector):
     """Counters of one relay."""
 
     def __init__(self) -> None:
@@ -57,20 +57,11 @@ class Metrics:
 
     def watch(self, usage: Callable[[], Usage], now: Callable[[], int]) -> None:
         """Query the store for its usage whenever the metrics are read."""
-        self.registry.register(_Held(usage, now))
-
-
-class _Held(Collector):
-    def __init__(self, usage: Callable[[], Usage], now: Callable[[], int]) -> None:
-        self._usage = usage
-        self._now = now
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not query the store."""
-        return []
+        self._usage, self._now = usage, now
+        self.registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
-        """Yield one gauge per value."""
+        """Yield one gauge per value of the store's usage."""
         usage = self._usage()
         oldest = 0.0 if usage.oldest_unread_at is None else max(0, self._now() - usage.oldest_unread_at) / 1000
         for name, text, value in (

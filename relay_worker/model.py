@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from msgspec import Struct
 
 MAX_NUMBER = 2**53 - 1
 """Highest seq: JSON carries integers exactly up to this number in every language."""
-
-Result = Literal["created", "replaced", "duplicate"]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of one stream and one account."""
-
-    max_blobs: int = 10_000
-    max_streams: int = 4096
-    quota_bytes: int = 4 << 30
-    max_tokens: int = 1000
-    max_mailboxes: int = 8
-    max_mail: int = 16
-    ttl_ms: int = 30 * 86_400_000
-    mailbox_ms: int = 600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +43,33 @@ class StreamState(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NewBody:
-    """Body of a blob or object to be stored; exactly one of ``body`` and ``file`` is set.
+    """Body of a blob or object to be stored.
 
     Attributes:
         account: Whose it is.
-        size: Its size in bytes.
+        body: Its bytes.
         digest: Its SHA-256.
-        body: A small one.
-        file: Name of the body file of a large one.
         resend: Store it again even if the same is, or was, stored.
         now: The time, ms.
+        file: Name of its file, if it is large.
     """
 
     account: str
-    size: int
+    body: bytes = field(repr=False)
     digest: bytes
-    body: bytes | None = field(repr=False)
-    file: str | None
     resend: bool
     now: int
+    file: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return len(self.body)
+
+    @property
+    def inline(self) -> bytes | None:
+        """The bytes for the database."""
+        return None if self.file else self.body
 
 
 class BlobEntry(Struct, frozen=True):

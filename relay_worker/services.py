@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.limits import AddressCounts, Buckets, ChangeSignals, Network, Slots, networks
+from relay_worker.limits import Buckets, ChangeSignals, Counts, Slots, networks
 from relay_worker.metrics import Metrics
 from relay_worker.settings import Settings
-from relay_worker.store import tokens
+from relay_worker.store import accounts
 from relay_worker.store.sqlite import SqliteStore
 
 SWEEP_MS = 60_000
@@ -26,45 +25,42 @@ def wall_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-@dataclass(slots=True)
 class Services:
     """Services of one relay: its store, limits and counters.
 
-    Attributes:
+    Args:
         settings: The effective configuration.
-        store: The store; its creator closes it.
-        now: Returns milliseconds since 1970.
+        store: The open store; its creator closes it.
+        metrics: Passed by the caller if the store reports to them too.
+        now: Returns milliseconds since 1970; tests replace it.
         monotonic: Returns seconds, for rates and deadlines.
         random: Returns that many random bytes.
     """
 
-    settings: Settings
-    store: SqliteStore
-    now: Callable[[], int] = wall_clock
-    monotonic: Callable[[], float] = time.monotonic
-    random: Callable[[int], bytes] = secrets.token_bytes
-    metrics: Metrics = field(default_factory=Metrics)
-    signals: ChangeSignals = field(default_factory=ChangeSignals)
-    log: logging.Logger = field(default_factory=lambda: logging.getLogger("relay_worker"))
-    by_token: Buckets = field(init=False)
-    refused: Buckets = field(init=False)
-    claims: Buckets = field(init=False)
-    uploads: Slots = field(init=False)
-    under_way: AddressCounts = field(init=False)
-    trusted: Sequence[Network] = field(init=False)
-    used: dict[str, int] = field(init=False, default_factory=dict)
-    waiting: dict[str, int] = field(init=False, default_factory=dict)
-    _swept_at: int | None = field(init=False, default=None)
-    _probed_at: float | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        chosen = self.settings
-        self.by_token = Buckets(chosen.rate, chosen.rate * 5, self.monotonic)
-        self.refused = Buckets(chosen.refused_rate / 60, chosen.refused_rate, self.monotonic)
-        self.claims = Buckets(chosen.pair_rate / 60, chosen.pair_rate, self.monotonic)
-        self.uploads = Slots(chosen.large_uploads, chosen.body_total)
-        self.under_way = AddressCounts(chosen.max_connections_per_address)
-        self.trusted = networks(chosen.trusted_proxies)
+    def __init__(
+        self,
+        settings: Settings,
+        store: SqliteStore,
+        *,
+        metrics: Metrics | None = None,
+        now: Callable[[], int] = wall_clock,
+        monotonic: Callable[[], float] = time.monotonic,
+        random: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self.settings, self.store, self.metrics = settings, store, metrics or Metrics()
+        self.now, self.monotonic, self.random = now, monotonic, random
+        self.log = logging.getLogger("relay_worker")
+        self.signals = ChangeSignals()
+        self.by_token = Buckets(settings.rate, settings.rate * 5, monotonic)
+        self.refused = Buckets(settings.refused_rate / 60, settings.refused_rate, monotonic)
+        self.claims = Buckets(settings.pair_rate / 60, settings.pair_rate, monotonic)
+        self.uploads = Slots(settings.large_uploads, settings.body_total)
+        self.under_way = Counts(settings.max_connections_per_address)
+        self.waiting = Counts(MAX_WAITING_EACH)
+        self.trusted = networks(settings.trusted_proxies)
+        self.used: dict[str, int] = {}
+        self._swept_at: int | None = None
+        self._probed_at: float | None = None
 
     async def sweep_if_due(self) -> None:
         """Expire old data if the last sweep is a minute ago. Called by requests, so the relay needs no timer."""
@@ -81,7 +77,7 @@ class Services:
         """Expire old data, and record when tokens were last used."""
         used, self.used = self.used, {}
         if used:
-            await self.store.write(lambda batch: tokens.touch(batch.db, used))
+            await self.store.write(lambda batch: accounts.touch(batch.db, used))
         for account, count in await self.store.sweep(self.now()):
             self.metrics.expired.inc(count)
             self.log.warning("blobs expired unread", extra={"fields": {"count": count}})

@@ -9,7 +9,6 @@ import resource
 import signal
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -18,7 +17,8 @@ import uvicorn
 from prometheus_client import start_http_server
 
 from relay_worker import log
-from relay_worker.app import RelayApp, create_app
+from relay_worker.app import RelayApp
+from relay_worker.bounded_protocol import HEAD_SECONDS, BoundedProtocol
 from relay_worker.connections import ConnectionLimits, LimitedServer
 from relay_worker.errors import CannotServeError
 from relay_worker.limits import networks
@@ -26,7 +26,6 @@ from relay_worker.metrics import Metrics
 from relay_worker.services import SWEEP_MS, Services, wall_clock
 from relay_worker.settings import Settings, host_and_port, is_loopback
 from relay_worker.store.sqlite import SqliteStore
-from relay_worker.wire import HEAD_SECONDS, BoundedProtocol
 
 SHUTDOWN_SECONDS = 5
 KEEP_ALIVE_SECONDS = 75
@@ -57,28 +56,27 @@ def refuse_bad_certificate(settings: Settings) -> None:
     """
     if settings.tls_cert is None or settings.tls_key is None:
         return
+    asked: list[int] = []
+
+    def no_pass_phrase() -> str:
+        asked.append(1)
+        return ""
+
     try:
         for file in (settings.tls_cert, settings.tls_key):
             with file.open("rb"):
                 pass
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key, _no_pass_phrase)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key, no_pass_phrase)
     except ssl.SSLError as error:
         problem = f"{settings.tls_cert} and {settings.tls_key} are not a certificate and its key ({error.reason})"
-        raise CannotServeError(problem, hint="give both as PEM, the certificate's own first", exit_code=2) from error
+        hint = "give both as PEM, the certificate's own first"
+        if asked:
+            problem = f"{settings.tls_key} needs a pass phrase"
+            hint = "give it without one, readable only for the relay"
+        raise CannotServeError(problem, hint=hint, exit_code=2) from error
     except OSError as error:
         problem = f"{error.filename} cannot be read: {error.strerror}"
         raise CannotServeError(problem, hint="check its path and permissions", exit_code=2) from error
-    except _LockedError as error:
-        problem = f"{settings.tls_key} needs a pass phrase"
-        raise CannotServeError(problem, hint="give it without one, readable only for the relay", exit_code=2) from error
-
-
-class _LockedError(Exception):
-    """The key needs a pass phrase."""
-
-
-def _no_pass_phrase() -> str:
-    raise _LockedError
 
 
 class RelayServer(uvicorn.Server):
@@ -95,23 +93,10 @@ class RelayServer(uvicorn.Server):
         self._relay, self._connections = relay, connections
         self._sweeper: asyncio.Task[None] | None = None
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Stop on a signal without re-raising it afterwards."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop on the first signal; on another interrupt do not wait for requests."""
-        super().handle_exit(sig, frame)
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - it is a signal handler
+        """Stop on a signal, on another interrupt without waiting; uvicorn's own would raise it again at the end."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the server, and expire old data even without requests."""
@@ -152,11 +137,11 @@ def serve(settings: Settings) -> None:
     for name in settings.unknown:
         LOG.warning("unknown setting", extra={"fields": {"name": name}})
     metrics = Metrics()
-    store = SqliteStore(settings.data_dir, settings.limits, now=wall_clock(), observe=metrics.observe_commit)
+    store = SqliteStore(settings.data_dir, settings, now=wall_clock(), observe=metrics.observe_commit)
     try:
         metrics.watch(store.usage, wall_clock)
-        app = create_app(settings, store, metrics=metrics)
-        listener = _bind(settings.listen, "listen")
+        app = RelayApp(Services(settings, store, metrics=metrics))
+        listener = _bind(settings)
         with contextlib.closing(listener), _metrics_listener(settings, metrics) as metrics_at:
             scheme = "https" if settings.tls_cert else "http"
             fields = {"address": f"{scheme}://{_name(listener)}", "metrics": metrics_at, "data": str(settings.data_dir)}
@@ -188,7 +173,8 @@ def _connection_limits(settings: Settings, metrics: Metrics) -> ConnectionLimits
     """Return connection limits: in total by the granted open files, per address a quarter of that."""
     total = _file_limit() - 128
     each = settings.max_connections_per_address
-    if each and settings.is_proxy_unnamed:
+    if each and settings.behind_proxy and not settings.trusted_proxies:
+        # All clients seem to have one address: that of the proxy.
         LOG.warning("no limit for one address: name the proxy in CRYSTAL_RELAY_TRUSTED_PROXIES")
         each = 0
 
@@ -212,23 +198,18 @@ def _file_limit() -> int:
     return wanted
 
 
-def _bind(listen: str, name: str) -> socket.socket:
-    host, port = host_and_port(listen, name)
+def _bind(settings: Settings) -> socket.socket:
+    host, port = host_and_port(settings.listen, "listen")
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind, protocol)
-        try:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            found.bind(address)
-            found.listen(2048)  # from here on connections queue up and are served shortly after
-            found.setblocking(False)
-        except BaseException:
-            found.close()
-            raise
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        # From here on connections queue up and are served shortly after.
+        found = socket.create_server(address, family=family, backlog=2048, dualstack_ipv6=dual)
     except OSError as error:
         raise CannotServeError(
-            f"{name}: {listen}: {error.strerror or error}", hint=f"set CRYSTAL_RELAY_{name.upper()}"
+            f"listen: {settings.listen}: {error.strerror or error}", hint="set CRYSTAL_RELAY_LISTEN"
         ) from error
+    found.setblocking(False)
     return found
 
 

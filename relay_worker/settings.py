@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
@@ -17,7 +17,6 @@ import msgspec
 from relay_worker.crb1 import MAX_BLOB
 from relay_worker.errors import CannotServeError
 from relay_worker.limits import networks
-from relay_worker.model import Limits
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,8 +24,8 @@ else:
     import tomli as tomllib
 
 PREFIX = "CRYSTAL_RELAY_"
-DAY_MS = 86_400_000
 MAX_DAYS = 36_500
+# Variables of the client, which may run next to a relay.
 _OF_CLIENTS = (
     *("CONFIG", "URL", "KEY", "KEY_PLACE", "TOKEN", "TOKEN_FILE", "CA_FILE"),
     *("INSECURE_HTTP", "KEEP_DAYS", "LOCAL_MEMORY"),
@@ -92,21 +91,6 @@ class Settings:
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
     unknown: tuple[str, ...] = field(default=(), compare=False)
 
-    @property
-    def is_proxy_unnamed(self) -> bool:
-        """True if all clients seem to have one address: that of an unconfigured proxy."""
-        return self.behind_proxy and not self.trusted_proxies
-
-    @property
-    def limits(self) -> Limits:
-        """Limits enforced by the store."""
-        return Limits(
-            max_blobs=self.max_blobs,
-            max_streams=self.max_streams,
-            quota_bytes=self.quota_bytes,
-            ttl_ms=int(self.ttl_days * DAY_MS),
-        )
-
 
 def host_and_port(text: str, name: str) -> tuple[str, int]:
     """Split ``host:port``; a port alone means loopback.
@@ -131,32 +115,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _listen(source: str, value: Any) -> str:
-    host_and_port(str(value), source)
-    return str(value)
-
-
-def _listen_or_off(source: str, value: Any) -> str:
-    return "" if value in {"", "off", "none", False} else _listen(source, value)
-
-
-def _proxies(_: str, value: Any) -> tuple[str, ...]:
-    parts = value.replace(",", " ").split() if isinstance(value, str) else value
-    networks(parts)
-    return tuple(parts)
-
-
-def _file(_: str, value: Any) -> Any:
-    return value or None
-
-
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "listen": _listen,
-    "metrics_listen": _listen_or_off,
-    "trusted_proxies": _proxies,
-    "tls_cert": _file,
-    "tls_key": _file,
-}
 _TYPES = get_type_hints(Settings, include_extras=True)
 NAMES = tuple(name for name in _TYPES if name not in {"sources", "unknown"})
 
@@ -172,15 +130,22 @@ def read_value(name: str, source: str, value: Any) -> Any:
     Raises:
         CannotServeError: It is not of the setting's type, or out of range.
     """
+    if name == "metrics_listen" and value in {"", "off", "none", False}:
+        return ""
+    if name in {"listen", "metrics_listen"}:
+        host_and_port(str(value), source)
+        return str(value)
+    if name in {"tls_cert", "tls_key"} and not value:
+        return None
+    if name == "trusted_proxies" and isinstance(value, str):
+        value = value.replace(",", " ").split()
     try:
-        checked = _CHECKS[name](source, value) if name in _CHECKS else value
-        return msgspec.convert(checked, _TYPES[name], strict=False, dec_hook=_expanded)
+        found = msgspec.convert(value, _TYPES[name], strict=False, dec_hook=lambda _, folder: Path(folder).expanduser())
+        if name == "trusted_proxies":
+            networks(found)
     except (TypeError, ValueError) as error:
         raise CannotServeError(f"{source} is {value!r}: {error}", exit_code=2) from error
-
-
-def _expanded(_: type, value: str) -> Path:
-    return Path(value).expanduser()
+    return found
 
 
 def load(environ: Mapping[str, str], file: Path | None = None) -> Settings:
@@ -201,17 +166,18 @@ def load(environ: Mapping[str, str], file: Path | None = None) -> Settings:
         sources[name] = named
     if "PORT" in environ and f"{PREFIX}LISTEN" not in environ and "listen" not in values:
         # Set by Fly, Railway and similar platforms: they route from outside and provide TLS.
-        values["listen"] = _listen("PORT", f"0.0.0.0:{environ['PORT']}")
+        values["listen"] = read_value("listen", "PORT", f"0.0.0.0:{environ['PORT']}")
         values["behind_proxy"] = True
         sources["listen"] = sources["behind_proxy"] = "PORT"
     for name in NAMES:
         variable = PREFIX + name.upper()
-        if variable in environ:
-            values[name] = read_value(name, variable, environ[variable])
+        text = environ.get(variable)
+        if text is None and f"{variable}_FILE" in environ:
+            variable += "_FILE"
+            text = _read(Path(environ[variable])).strip()
+        if text is not None:
+            values[name] = read_value(name, variable, text)
             sources[name] = variable
-        elif f"{variable}_FILE" in environ:
-            values[name] = read_value(name, f"{variable}_FILE", _read_text(Path(environ[f"{variable}_FILE"])))
-            sources[name] = f"{variable}_FILE"
     if "data_dir" not in values:
         values["data_dir"] = _default_folder(environ)
     settings = replace(Settings(), **values, sources=sources, unknown=_unknown(environ))
@@ -229,23 +195,22 @@ def _default_folder(environ: Mapping[str, str]) -> Path:
 
 def _unknown(environ: Mapping[str, str]) -> tuple[str, ...]:
     known = {PREFIX + name.upper() for name in NAMES}
-    known |= {f"{name}_FILE" for name in known}
-    # Variables of the client, which may run next to a relay.
-    known |= {f"{PREFIX}{name}" for name in _OF_CLIENTS}
-    return tuple(sorted(name for name in environ if name.startswith(PREFIX) and name not in known))
+    of_clients = {PREFIX + name for name in _OF_CLIENTS}
+    given = {name for name in environ if name.startswith(PREFIX)}
+    return tuple(sorted(name for name in given - of_clients if name.removesuffix("_FILE") not in known))
 
 
-def _read_text(path: Path) -> str:
+def _read(path: Path) -> str:
     try:
-        return path.read_text("utf-8").strip()
+        return path.read_text("utf-8")
     except (OSError, UnicodeError) as error:
         raise CannotServeError(f"{path} cannot be read: {error}", exit_code=2) from error
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        found = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
+        found = tomllib.loads(_read(path))
+    except tomllib.TOMLDecodeError as error:
         raise CannotServeError(
             f"{path}: {error}", hint='write TOML, e.g. listen = "127.0.0.1:8600"', exit_code=2
         ) from error

@@ -12,44 +12,36 @@ import hmac
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from relay_worker.errors import RequestRefusedError
 from relay_worker.model import Token
 
-SECRET_BYTES = 32
-ID_BYTES = 8
 MAX_SCOPES = 64
 MAX_LABEL = 200
+CLAIM = re.compile(r"[A-Za-z0-9_-]{43}")
+"""Form of a joiner's secret."""
 
 _TOKEN = re.compile(r"(crt_([0-9a-z]{16})_([A-Za-z0-9_-]{43}))_([0-9a-f]{8})")
-_CLAIM = re.compile(r"[A-Za-z0-9_-]{43}")
 _SCOPE = re.compile(r"home|pair|objects:(?:read|write)|(?:write|read|ack):[0-9a-f]{16}")
 _CONTROLS = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _DUMMY = hashlib.sha256(b"no token has this secret").digest()
 
 
-@dataclass(frozen=True, slots=True)
-class Minted:
-    """New token: the text to show once, and the values to store."""
+def new_token(
+    account: str, label: str, scopes: Sequence[str], now: int, random: Callable[[int], bytes]
+) -> tuple[Token, str]:
+    """Make a token. Return what to store of it, and its text to show once.
 
-    id: str
-    text: str
-    secret_hash: bytes
-
-    def __repr__(self) -> str:
-        return f"Minted(id={self.id!r})"
-
-
-def mint(id_random: bytes, secret_random: bytes) -> Minted:
-    """Make a token from 8 and 32 fresh random bytes."""
-    if len(id_random) != ID_BYTES or len(secret_random) != SECRET_BYTES:
-        raise ValueError("a token takes 8 and 32 random bytes")
-    token_id = id_random.hex()
-    secret = base64.urlsafe_b64encode(secret_random).decode().rstrip("=")
+    Raises:
+        RequestRefusedError: ``bad-request``; the label or the scopes are wrong.
+    """
+    check_label(label)
+    check_scopes(scopes)
+    token_id = random(8).hex()
+    secret = base64.urlsafe_b64encode(random(32)).decode().rstrip("=")
     text = f"crt_{token_id}_{secret}"
-    return Minted(token_id, f"{text}_{_checksum(text)}", hash_secret(secret))
+    return Token(token_id, account, label, tuple(scopes), hash_secret(secret), now), f"{text}_{_checksum(text)}"
 
 
 def hash_secret(secret: str) -> bytes:
@@ -69,11 +61,6 @@ def parse_token(text: str) -> tuple[str, str] | None:
     return found[2], found[3]
 
 
-def parse_claim(text: str) -> str | None:
-    """Return the secret of a claim; None if the format is wrong."""
-    return text if _CLAIM.fullmatch(text) else None
-
-
 def is_secret_of(secret: str, kept: bytes | None) -> bool:
     """Compare in constant time; without a stored hash it takes as long and returns False."""
     same = hmac.compare_digest(hash_secret(secret), _DUMMY if kept is None else kept)
@@ -86,53 +73,36 @@ def is_valid(secret: str, token: Token | None) -> bool:
     return same and token is not None and token.revoked_at is None
 
 
-def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
-    """Return the scopes if each is known and given once.
+def check_scopes(scopes: Sequence[str]) -> None:
+    """Check that each scope is known and given once.
 
     Raises:
         RequestRefusedError: ``bad-request``.
     """
-    asked = tuple(scopes)
-    if not 1 <= len(asked) <= MAX_SCOPES:
-        raise RequestRefusedError("bad-request", f"a token has 1 to {MAX_SCOPES} scopes, not {len(asked)}")
-    for scope in asked:
-        if not _SCOPE.fullmatch(scope):
-            raise RequestRefusedError(
-                "bad-request",
-                "a scope is home, pair, objects:read, objects:write, or write:, read:, ack: with 16 hexadecimal digits",
-            )
-    if len(set(asked)) != len(asked):
+    if not 1 <= len(scopes) <= MAX_SCOPES:
+        raise RequestRefusedError("bad-request", f"a token has 1 to {MAX_SCOPES} scopes, not {len(scopes)}")
+    if not all(_SCOPE.fullmatch(scope) for scope in scopes):
+        raise RequestRefusedError(
+            "bad-request",
+            "a scope is home, pair, objects:read, objects:write, or write:, read:, ack: with 16 hexadecimal digits",
+        )
+    if len(set(scopes)) != len(scopes):
         raise RequestRefusedError("bad-request", "a scope is given twice")
-    return asked
 
 
-def check_label(label: str) -> str:
-    """Return the label if it has no line breaks, control characters or lone surrogates.
+def check_label(label: str) -> None:
+    """Check that a label has no line breaks, control characters or lone surrogates.
 
     Raises:
         RequestRefusedError: ``bad-request``.
     """
     if not 1 <= len(label) <= MAX_LABEL or not _CONTROLS.isdisjoint(map(unicodedata.category, label)):
         raise RequestRefusedError("bad-request", f"a label has 1 to {MAX_LABEL} characters and no controls")
-    return label
 
 
-def allows(scopes: tuple[str, ...], verb: str) -> bool:
-    """Return True if the scopes include ``verb`` (``pair``, ``objects:read``, ``objects:write``) or ``home``."""
-    return "home" in scopes or verb in scopes
-
-
-def allows_stream(scopes: tuple[str, ...], stream: bytes, *verbs: str) -> bool:
-    """Return True if the scopes allow any of ``write``, ``read``, ``ack`` in this stream."""
+def prefixes_of(scopes: Sequence[str]) -> tuple[bytes, ...]:
+    """Return the stream prefixes in the scopes; ``home`` has the empty one."""
     if "home" in scopes:
-        return True
-    prefix = stream[:8].hex()
-    return any(f"{verb}:{prefix}" in scopes for verb in verbs)
-
-
-def prefixes_of(scopes: tuple[str, ...]) -> tuple[bytes, ...] | None:
-    """Return the stream prefixes in the scopes, None for all (``home``)."""
-    if "home" in scopes:
-        return None
+        return (b"",)
     named = {scope.partition(":")[2] for scope in scopes if scope.startswith(("write:", "read:", "ack:"))}
     return tuple(sorted(bytes.fromhex(prefix) for prefix in named))

@@ -11,7 +11,7 @@ from crystal.app.context import Machine
 from crystal.app.projects import project_finder
 from crystal.capture.engine import Capture, Sink
 from crystal.capture.spool import PrivateNotes
-from crystal.capture.tail import Cleaner, CleanLine
+from crystal.capture.tail import Cleaner
 from crystal.errors import CrystalError, NotConfiguredError
 from crystal.ingest.ingest import Claim, IngestReport, ingest
 from crystal.model.capture import Segment
@@ -36,12 +36,14 @@ def make_capture(machine: Machine, lane: Lane = "live") -> Capture:
         lane: Whether the captured text is new, or past text that is sent after new text.
     """
     config, store = machine.config, machine.store
-    sink, ended = _device_sinks(machine, lane) if _sends(machine) else (_store_sink(machine), lambda *_: None)
+    sends = config.role == "device" and home_peer(store) is not None
+    sink, ended = _device_sinks(machine, lane) if sends else (_store_sink(machine), lambda *_: None)
+    redactor = cache(machine.redactor)  # its rules are loaded with the first line: often nothing is new
     return Capture(
         store=store,
         sink=sink,
         ended=ended,
-        cleaner=Cleaner(_clean_line(machine), store_key(store)),
+        cleaner=Cleaner(lambda line: redactor().clean_line(line), store_key(store)),
         agent=config.agent_id,
         device=config.device,
         roots=machine.transcript_folders.roots,
@@ -51,16 +53,6 @@ def make_capture(machine: Machine, lane: Lane = "live") -> Capture:
         clock=machine.now,
         announced=PrivateNotes(machine.places.spool).marks,
     )
-
-
-def _sends(machine: Machine) -> bool:
-    return machine.config.role == "device" and home_peer(machine.store) is not None
-
-
-def _clean_line(machine: Machine) -> CleanLine:
-    """Take secrets out of a line. The rules are loaded with the first one: often nothing is new."""
-    redactor = cache(machine.redactor)
-    return lambda line: redactor().clean_line(line)
 
 
 def _store_sink(machine: Machine) -> Sink:

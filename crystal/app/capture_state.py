@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from crystal.app.context import now_ms
@@ -35,26 +34,17 @@ def capture_state(config: Config, store: Store | None = None, *, everywhere: boo
         everywhere: Leave out what holds in the current folder alone.
     """
     try:
-        with _opened(config.places, store) as opened:
+        with Store.open_existing(config.places.db) if store is None else contextlib.nullcontext(store) as opened:
             return assess_capture(_facts(config, opened, None, everywhere=everywhere))
     except CrystalError as error:
         return assess_capture(_facts(config, None, _problem_of(config.places, error), everywhere=everywhere))
 
 
 def current_folder() -> Path | None:
-    """Return the current folder, None if it is gone."""
+    """Return the current folder, or None if it was deleted."""
     with contextlib.suppress(OSError):
         return Path.cwd()
     return None
-
-
-@contextlib.contextmanager
-def _opened(places: Places, store: Store | None) -> Iterator[Store]:
-    if store is not None:
-        yield store
-        return
-    with Store.open_existing(places.db) as opened:
-        yield opened
 
 
 def _problem_of(places: Places, error: CrystalError) -> tuple[str, str]:
@@ -65,11 +55,7 @@ def _problem_of(places: Places, error: CrystalError) -> tuple[str, str]:
         return lost.message, "crystal verify --repair"
     except CrystalError:
         pass  # the first error says more
-    return error.message, _command(error.hint)
-
-
-def _command(hint: str | None) -> str:
-    return "crystal doctor" if hint is None else hint.removeprefix("run: ")
+    return error.message, (error.hint or "crystal doctor").removeprefix("run: ")
 
 
 def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None, *, everywhere: bool) -> CaptureFacts:

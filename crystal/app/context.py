@@ -19,13 +19,13 @@ from crystal.config.paths import MEMORY_RECORD, Places, make_private_dir, resolv
 from crystal.config.providers import needs_key, runs_here
 from crystal.config.table import Config
 from crystal.embedding import Embedder, make_embedder
-from crystal.errors import CrystalError, ForeignStoreError, NotConfiguredError
+from crystal.errors import CrystalError, ForeignStoreError, NotConfiguredError, StoreDamagedError
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
 from crystal.store.migrate import refuse_foreign
 from crystal.store.notes import MEMORY_RECORD_SIZE, read_note
 from crystal.store.private_record import RECORD_FILE
-from crystal.store.search.vectors import Generation, serving_generation
+from crystal.store.search.vectors import serving_generation
 
 if TYPE_CHECKING:
     from crystal.redact import Redactor
@@ -42,9 +42,9 @@ def this_home() -> Path:
     return Path.home()
 
 
-def default_paths(data_dir: Path | None = None) -> Places:
+def default_paths() -> Places:
     """Return where crystal's files are on this machine; cheap."""
-    return resolve_places(os.environ, this_home(), data_dir=data_dir)
+    return resolve_places(os.environ, this_home())
 
 
 def this_config(overrides: Mapping[str, object] | None = None) -> Config:
@@ -63,7 +63,7 @@ def usable_config(config: Config) -> Config:
 
 
 def api_key(config: Config, provider: str) -> str | None:
-    """Return the API key of a provider; None if there is none, and for a provider that runs on this machine.
+    """Return the API key of a provider, or None; always None for a provider that runs on this machine.
 
     Raises:
         NotConfiguredError: A place that the user has set up for keys fails.
@@ -74,6 +74,21 @@ def api_key(config: Config, provider: str) -> str | None:
         return None
     found = key_for(config, provider, os.environ)
     return None if found is None else found.reveal()
+
+
+def embedder_for(
+    config: Config, provider: str, model: str | None, dimension: int | None, base_url: str | None
+) -> Embedder:
+    """Return the embedder of a model; its key is fetched, and its parts are loaded, when it is first used."""
+    return make_embedder(
+        provider,
+        model,
+        dimension,
+        base_url,
+        lambda: api_key(config, provider),
+        models=config.places.models,
+        threads=config.embedding_threads,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +110,14 @@ class Machine:
 
     @property
     def mirror_store(self) -> Store | None:
-        """Return the store of the mirror, None if there is none that can be read."""
+        """Return the store of the mirror, or None if no mirror can be read."""
         return None if self.mirror is None else self.mirror.store
+
+    @property
+    def stores(self) -> list[Store]:
+        """Return this machine's own store, and the mirror's if there is one that can be read."""
+        mirror = self.mirror_store
+        return [self.store] if mirror is None else [self.store, mirror]
 
     def now(self) -> int:
         """Return the current time, ms since the epoch, UTC."""
@@ -137,18 +158,10 @@ class Machine:
             NotConfiguredError: The chosen provider needs something that is not there, such as a key.
         """
         config = self.config
-        provider = config.embedding_provider
+        provider, base_url = config.embedding_provider, config.embedding_base_url
         if provider == "none":
             return None
-        return make_embedder(
-            provider,
-            model=config.embedding_model,
-            dimension=config.embedding_dimension,
-            base_url=config.embedding_base_url,
-            key=lambda: api_key(config, provider),
-            models=self.places.models,
-            threads=config.embedding_threads,
-        )
+        return embedder_for(config, provider, config.embedding_model, config.embedding_dimension, base_url)
 
     def asking_embedder(self, store: Store | None = None) -> Embedder | None:
         """Return the embedder for questions: that of the serving vectors, also while another model is being filled.
@@ -162,30 +175,21 @@ class Machine:
             NotConfiguredError: As for ``embedder``.
         """
         serving = serving_generation(store or self.store)
+        is_local = serving is not None and runs_here(serving.provider)
         try:
             chosen = self.embedder()
-        except CrystalError:
-            if serving is None or not runs_here(serving.provider):
+        except CrystalError:  # what is chosen cannot be asked; the vectors that are there may be
+            if serving is None or not is_local:
                 raise
-            return self._installed(serving)  # what is chosen cannot be asked, but the vectors that are there can
-        if chosen is None or serving is None:
-            return chosen
-        if serving.provider != chosen.provider and not runs_here(serving.provider):
-            return chosen
-        if (chosen.provider, chosen.model, chosen.dimension) == (serving.provider, serving.model, serving.dimension):
-            return chosen
-        provider = serving.provider
-        if runs_here(provider):
-            return self._installed(serving)
+        else:
+            if chosen is None or serving is None or not (is_local or chosen.provider == serving.provider):
+                return chosen
+            if (chosen.provider, chosen.model) == (serving.provider, serving.model) and (
+                chosen.dimension == serving.dimension
+            ):
+                return chosen
         base_url = self.config.embedding_base_url
-        return make_embedder(
-            provider, serving.model, serving.dimension, base_url=base_url, key=lambda: api_key(self.config, provider)
-        )
-
-    def _installed(self, serving: Generation) -> Embedder:
-        """Return the installed model that produced a generation of vectors."""
-        models, threads = self.places.models, self.config.embedding_threads
-        return make_embedder(serving.provider, serving.model, serving.dimension, models=models, threads=threads)
+        return embedder_for(self.config, serving.provider, serving.model, serving.dimension, base_url)
 
     def summary_model(self) -> SummaryModel | None:
         """Return the summary model that the settings choose, None for simple summaries.
@@ -242,7 +246,7 @@ def open_store(places: Places) -> Store:
 
 @contextlib.contextmanager
 def open_machine(overrides: Mapping[str, object] | None = None) -> Iterator[Machine]:
-    """Open this machine's memory for writing; make it if there is none."""
+    """Open this machine's memory for writing; make it if it does not exist."""
     config = this_config(overrides)
     with open_store(config.places) as store:
         machine = Machine(config, store)
@@ -256,7 +260,7 @@ def open_kept_machine() -> Iterator[Machine]:
     """Open this machine's memory for writing, if there is one.
 
     Raises:
-        NotConfiguredError: There is none. Nothing is made.
+        NotConfiguredError: It does not exist. Nothing is made.
     """
     places = default_paths()
     refuse_lost(places)
@@ -279,3 +283,17 @@ def open_reader(overrides: Mapping[str, object] | None = None) -> Iterator[Machi
     refuse_lost(config.places)
     with Store.open_existing(config.places.db) as store, open_mirror(config.places, config.role) as mirror:
         yield Machine(config, store, mirror)
+
+
+def damage_here() -> CrystalError | None:
+    """Return what is wrong with this machine's database, or None. Called to explain another error."""
+    from crystal.store.health.checks import damage  # noqa: PLC0415 - after an error alone
+
+    places = default_paths()
+    try:
+        found = damage(places.db) if places.db.exists() else None
+    except CrystalError as error:
+        return error
+    if found is None:
+        return None
+    return StoreDamagedError(f"{places.db} is damaged: {found}", hint="run: crystal verify --repair")

@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 from crystal.app import status
 from crystal.app.capture_state import capture_state
-from crystal.app.context import Machine
-from crystal.app.damage import damage_here
+from crystal.app.context import Machine, damage_here, open_reader, this_config
 from crystal.app.mirror import open_mirror
 from crystal.app.open_store import links_to
 from crystal.capture.drain import REFUSED
@@ -60,16 +59,14 @@ class Check:
     fix: str | None = None
 
 
-def examine(read_config: Callable[[], Config], open_reader: Callable[[], Any], *, deep: bool = False) -> list[Check]:
+def examine(*, deep: bool = False) -> list[Check]:
     """Run all checks, in the order in which a turn passes the parts. A ``CrystalError`` becomes a check, too.
 
     Args:
-        read_config: Reads the settings.
-        open_reader: Opens this machine's memory for reading, as a context manager.
         deep: Read every page of the database, however long that takes.
     """
     try:
-        config = read_config()
+        config = this_config()
     except CrystalError as error:  # where everything else lies is not known without them
         return [*_python(deep=deep), Check("settings", "failure", error.message, error.hint)]
     parts: dict[str, Callable[[Config], Iterator[Check]]] = {
@@ -79,7 +76,7 @@ def examine(read_config: Callable[[], Config], open_reader: Callable[[], Any], *
         "places": _places,
         "privacy": _folders,
         "API key": _keys,
-        "memory": lambda _: _in_memory(open_reader, deep=deep),
+        "memory": lambda _: _memory(deep=deep),
     }
     return [check for name, part in parts.items() for check in _told(name, partial(part, config))]
 
@@ -93,17 +90,11 @@ def _told(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
     except OSError as error:
         told = refused(error, Path(os.fsdecode(error.filename or "?")))
         yield Check(name, "failure", told.message, told.hint)
-    except Exception:
-        found = damage_here()  # a damaged database is the cause, whatever the error was
+    except Exception:  # a damaged database explains any error; else it is raised again
+        found = damage_here()
         if found is None:
             raise
         yield Check(name, "failure", found.message, found.hint)
-
-
-def _in_memory(open_reader: Callable[[], Any], *, deep: bool) -> Iterator[Check]:
-    with open_reader() as machine:
-        checks = list(_memory(machine, deep=deep))
-    yield from checks
 
 
 def _python(*, deep: bool) -> Iterator[Check]:
@@ -227,26 +218,27 @@ def _folders(config: Config) -> Iterator[Check]:
         yield Check("disk", "ok", f"{free / 1e9:.0f} GB are free on the memory's disk")
 
 
-def _memory(machine: Machine, *, deep: bool) -> Iterator[Check]:
-    found = status.gather_health(machine)
-    yield _store(machine.store, deep=deep)
-    yield from _capture(found)
-    unexamined = status.describe_unexamined(found["redactions"])
-    if unexamined:
-        yield Check("redaction", "ok", f"{unexamined} ({status.FIND_UNEXAMINED})")
-    yield _embedding(machine, status.count_without_vector(machine))
-    yield _index(machine.store, "search index")
-    with open_mirror(machine.places, machine.config.role) as mirrored:
-        if mirrored is not None and mirrored.store is not None:
-            yield _index(mirrored.store, "search index of the mirror")
-    relay = list(_relay(machine, found["relay"]))
-    yield from relay
-    known = {check.name for check in relay if check.verdict != "ok"}
-    for problem in found["problems"]:
-        if problem["room"] in known:
-            continue  # the same, seen just now
-        fix = LEAVE_REFUSED if problem["room"] == REFUSED else "crystal sync"
-        yield Check(problem["room"], "warning", problem["message"], fix)
+def _memory(*, deep: bool) -> Iterator[Check]:
+    with open_reader() as machine:
+        found = status.gather_health(machine)
+        yield _store(machine.store, deep=deep)
+        yield from _capture(found)
+        unexamined = status.describe_unexamined(found["redactions"])
+        if unexamined:
+            yield Check("redaction", "ok", f"{unexamined} ({status.FIND_UNEXAMINED})")
+        yield _embedding(machine, status.count_without_vector(machine))
+        yield _index(machine.store, "search index")
+        with open_mirror(machine.places, machine.config.role) as mirrored:
+            if mirrored is not None and mirrored.store is not None:
+                yield _index(mirrored.store, "search index of the mirror")
+        relay = list(_relay(machine, found["relay"]))
+        yield from relay
+        known = {check.name for check in relay if check.verdict != "ok"}
+        for problem in found["problems"]:
+            if problem["part"] in known:
+                continue  # the same, seen just now
+            fix = LEAVE_REFUSED if problem["part"] == REFUSED else "crystal sync"
+            yield Check(problem["part"], "warning", problem["message"], fix)
 
 
 def _index(store: Store, name: str) -> Check:

@@ -7,7 +7,7 @@ from crystal.store.forget.forgetting import NAMES_FILE, is_work_left, names_agre
 
 
 def finish_forgetting(machine: Machine) -> int:
-    """Finish pending deletions; return the number of tombstones still open. Cheap if there are none."""
+    """Finish pending deletions; return the number of tombstones still open. Cheap if nothing is pending."""
     if not is_work_left(machine.store) and names_agree(machine.store, machine.places.ldm_home / NAMES_FILE):
         return 0
     from crystal.app.forget import finish_left  # noqa: PLC0415 - brings NumPy and cryptography, 0.4 s: asked after every turn

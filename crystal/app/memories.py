@@ -1,21 +1,128 @@
-"""Remembering on this machine: new text is cleaned and stored, and what home knows is taken in from the mirror."""
+"""Remembering on this machine: new text is cleaned and stored, on a device sealed for home in the same transaction."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine
-from crystal.app.memory_queries import find_by_key, find_by_words, storable
-from crystal.app.memory_storing import own_version, placed, project_of_words, store_version
+from crystal.app.memory_queries import find_by_key, find_by_words, is_folder_word, mirror_of, storable
 from crystal.app.mirror import open_mirror
-from crystal.memories.rules import changed, checked_category, cleaned_key, cleaned_text, refuse_named_secret
+from crystal.app.projects import project_finder
+from crystal.app.session_context import refresh
+from crystal.errors import CrystalError, NotFoundError, WatermarkMovedError
+from crystal.memories.rules import (
+    changed,
+    checked_category,
+    cleaned_key,
+    cleaned_name,
+    cleaned_text,
+    refuse_named_secret,
+)
+from crystal.memories.serialize import memory_to_dict
 from crystal.model.capture import Project
 from crystal.model.recall import Remembered
 from crystal.store import Store
 from crystal.store.memories import memories
 from crystal.store.memories.memories import Version
 from crystal.store.notes import ALIAS, write_note
+from crystal.store.search.scope import project_named
+from crystal.store.sync import past
+from crystal.store.sync.relay_peers import home_peer
+
+if TYPE_CHECKING:
+    from crystal.redact import Redactor
+    from crystal.sync.sending import Link
+
+
+def store_version(machine: Machine, next_version: Callable[[Store | None, int], Version]) -> Remembered:
+    """Store what comes next, and on a device seal it for home; both or neither."""
+    for attempt in (1, 2):
+        link = _link(machine)
+        try:
+            with mirror_of(machine) as mirror, machine.store.transaction():
+                version = next_version(mirror, machine.now())
+                if memories.put_version(machine.store, version):
+                    _tell_home(machine, link, version.memory.id)
+                found = memories.memory_of(machine.store, version.memory.id)
+        except WatermarkMovedError:  # the keys were rotated meanwhile
+            if attempt == 2:
+                raise
+            continue
+        break
+    assert found is not None
+    refresh(machine)
+    return found
+
+
+def _tell_home(machine: Machine, link: Link | None, uid: str) -> None:
+    """Seal a memory for home. Inside the transaction that changed it; without its key it goes with the past later."""
+    store = machine.store
+    if home_peer(store) is None:
+        return
+    version = memories.version_of(store, uid)
+    assert version is not None
+    if link is None:
+        past.include_memory(store, memories.row_of(store, uid) or 0)
+    else:
+        from crystal.sync.sending import put_control  # noqa: PLC0415 - brings cryptography: devices alone seal
+
+        put_control(store, link, "memory", {"memory": memory_to_dict(version)}, lane="live", now=machine.now())
+
+
+def _link(machine: Machine) -> Link | None:
+    """Return the link to home, or None without a home and while its key cannot be read."""
+    if home_peer(machine.store) is None:
+        return None
+    from crystal.app.relay_links import device_link  # noqa: PLC0415 - brings cryptography: only a device seals
+
+    try:
+        link = device_link(machine)
+        if link is not None:
+            _ = link.keys
+    except CrystalError:  # capture and doctor report it
+        return None
+    return link
+
+
+def own_version(store: Store, mirror: Store | None, one: Remembered) -> Version:
+    """Return a memory as it is here; one of the mirror's is taken in first. Inside a transaction."""
+    if one.memory == "mirror" and mirror is not None:
+        theirs = memories.version_of(mirror, one.id)
+        if theirs is not None:
+            memories.put_version(store, theirs)
+    found = memories.version_of(store, one.id)
+    if found is None:
+        raise NotFoundError(f"there is no memory {one.id!r} any more", hint="list them: crystal memories")
+    return found
+
+
+def placed(one: Remembered, place: Project | None) -> Remembered:
+    """Return a memory that holds in a project, None: everywhere."""
+    name, folder = (None, None) if place is None else (place.name, place.cwd)
+    return replace(one, project=name, cwd=folder)
+
+
+def project_of_words(machine: Machine, wanted: str, cwd: str | None, cleaner: Redactor) -> Project:
+    """Return the project that a name or a folder means: of a folder the whole repository that it is in."""
+    if not is_folder_word(wanted):
+        name = cleaned_name(wanted, cleaner.clean_text)
+        return _known_project(machine, name) or Project(cwd=name, name=name)
+    base = Path.cwd() if cwd is None else Path(cwd)
+    folder = os.path.normpath(base / os.path.expanduser(wanted))  # noqa: PTH111 - links stay: transcripts may name them
+    found = project_finder(machine.store)(storable(folder))
+    root = found.git_root or found.cwd
+    return Project(root, found.git_root, found.remote, found.name)
+
+
+def _known_project(machine: Machine, name: str) -> Project | None:
+    with mirror_of(machine) as mirror:
+        stores = [machine.store, *([] if mirror is None else [mirror])]
+        return next((found for store in stores if (found := project_named(store, name)) is not None), None)
+
 
 MAX_SOURCE = 100
 MAX_SESSION = 400

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from crystal.app.capture import run_capture
 from crystal.app.context import Machine
+from crystal.app.memories import own_version, placed, project_of_words, store_version
 from crystal.app.memory_queries import find_by_key, find_one
-from crystal.app.memory_storing import own_version, placed, project_of_words, store_version
 from crystal.capture.engine import Tally
 from crystal.capture.spool import read_notes
 from crystal.errors import UsageError

@@ -30,7 +30,6 @@ def list_memories(
     *,
     category: str | None = None,
     project: str | None = None,
-    everywhere: bool = False,
     key: str | None = None,
     status: str | None = "active",
     limit: int = 100,
@@ -41,7 +40,6 @@ def list_memories(
         machine: This machine.
         category: Only these.
         project: Only of this one: a name, or a folder and all below it.
-        everywhere: With ``project``: also those that hold everywhere.
         key: Only the one with this key, or with ``*`` at the end those whose keys begin so.
         status: ``active``, ``deprecated``, or None for both.
         limit: How many at most.
@@ -63,7 +61,7 @@ def list_memories(
             continue
         if wanted is not None and (one.key is None or not wanted(one.key)):
             continue
-        if is_there is None or (everywhere and one.cwd is None) or is_there(one):
+        if is_there is None or is_there(one):
             found.append(one)
     return found[:limit]
 
@@ -72,7 +70,7 @@ def memory_of(machine: Machine, id_or_prefix: str) -> Remembered:
     """Return the memory with this id or unique prefix of one; else the one with this key, active or not.
 
     Raises:
-        NotFoundError: There is none.
+        NotFoundError: No memory matches.
         UsageError: There are several.
     """
     with mirror_of(machine) as mirror:
@@ -80,7 +78,7 @@ def memory_of(machine: Machine, id_or_prefix: str) -> Remembered:
 
 
 def by_key(machine: Machine, key: str) -> Remembered | None:
-    """Return the active memory that has this key, None if there is none.
+    """Return the active memory that has this key, or None.
 
     Raises:
         UsageError: It is no key.
@@ -115,14 +113,11 @@ def _merged(store: Store, mirror: Store | None, read: Callable[[Store], Iterable
 def find_one(store: Store, mirror: Store | None, ident: str) -> Remembered:
     """Return the memory with this id, unique prefix of an id, or key; see ``memory_of``."""
     wanted = ident.strip().lower()
-    if _is_beginning(wanted):
+    found: dict[str, Remembered] = {}
+    if wanted.startswith("mem-") and len(wanted) > len("mem-") and wanted.isascii():
         wanted = read_note(store, f"{ALIAS}{wanted}") or wanted
-    like = (
-        _merged(store, mirror, lambda one: memories.memories_like(one, wanted, SHOWN + 1))
-        if _is_beginning(wanted)
-        else []
-    )
-    found = {one.id: one for one in like}
+        like = _merged(store, mirror, lambda one: memories.memories_like(one, wanted, SHOWN + 1))
+        found = {one.id: one for one in like}
     if not found:
         named = find_by_key(store, mirror, unicodedata.normalize("NFC", storable(ident)).strip())
         if named is not None:
@@ -132,10 +127,6 @@ def find_one(store: Store, mirror: Store | None, ident: str) -> Remembered:
         names = ", ".join(list(found)[:SHOWN])
         raise UsageError(f"{wanted!r} is the beginning of several memories: {names}", hint="use more of the id")
     return found.get(wanted) or next(iter(found.values()))
-
-
-def _is_beginning(wanted: str) -> bool:
-    return wanted.startswith("mem-") and len(wanted) > len("mem-") and wanted.isascii()
 
 
 def find_by_key(store: Store, mirror: Store | None, key: str) -> Remembered | None:
@@ -181,7 +172,7 @@ def storable(text: str) -> str:
 
 @contextlib.contextmanager
 def mirror_of(machine: Machine) -> Iterator[Store | None]:
-    """Yield the mirror of home's memory, None if there is none that can be read."""
+    """Yield the mirror of home's memory, or None if no mirror can be read."""
     if machine.mirror is not None:
         yield machine.mirror_store
         return

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.app.background import ENRICH_LOCK
-from crystal.app.context import Machine, api_key, open_machine, open_reader, this_config
+from crystal.app.context import Machine, api_key, embedder_for, open_machine, open_reader, this_config
 from crystal.app.maintenance import index
 from crystal.app.search import prepare_search
 from crystal.capture.lock import try_lock
@@ -50,7 +50,7 @@ class ModelRow:
         licence: Of the model.
         origin: Where it came from; empty for what is not installed.
         verified: What its files were compared with.
-        is_chosen: Whether the settings choose it.
+        chosen: Whether the settings choose it.
         done: Chunks that have its vector.
         chunks: Chunks that shall have one, 0 where none do.
     """
@@ -64,7 +64,7 @@ class ModelRow:
     licence: str = ""
     origin: str = ""
     verified: str = ""
-    is_chosen: bool = False
+    chosen: bool = False
     done: int = 0
     chunks: int = 0
 
@@ -108,7 +108,7 @@ def list_models() -> list[ModelRow]:
         if isinstance(found, DamagedError):
             name = found.message.removeprefix("the model ").partition(" ")[0]
             chosen = config.embedding_provider == "local" and config.embedding_model in (name, None)
-            rows.append(ModelRow(name, "damaged", found.message, is_chosen=chosen))
+            rows.append(ModelRow(name, "damaged", found.message, chosen=chosen))
         else:
             rows.append(_with_progress(config, filled, _row_of(found), "local", found.full_name))
     names = {row.name for row in rows}
@@ -134,7 +134,7 @@ def _row_of_provider(config: Config, filled: _Filled) -> ModelRow:
     try:
         chosen = make_embedder(provider, config.embedding_model, config.embedding_dimension)
     except CrystalError as error:
-        return ModelRow(provider, "damaged", error.message, is_chosen=True)
+        return ModelRow(provider, "damaged", error.message, chosen=True)
     row = ModelRow(f"{provider}:{chosen.model}", "installed", "not on this machine", chosen.dimension)
     return _with_progress(config, filled, row, provider, chosen.model)
 
@@ -148,10 +148,8 @@ def _with_progress(config: Config, filled: _Filled, row: ModelRow, provider: str
     chunks = filled.chunks
     if generation is not None and (generation.serving or is_chosen):
         state = "serving" if generation.serving else "filling"
-        return replace(row, state=state, is_chosen=is_chosen, done=done, chunks=chunks)
-    return replace(
-        row, state="chosen" if is_chosen else row.state, is_chosen=is_chosen, chunks=chunks if is_chosen else 0
-    )
+        return replace(row, state=state, chosen=is_chosen, done=done, chunks=chunks)
+    return replace(row, state="chosen" if is_chosen else row.state, chosen=is_chosen, chunks=chunks if is_chosen else 0)
 
 
 def _filled() -> _Filled:
@@ -202,14 +200,7 @@ def embedder_of(target: ModelChoice) -> Embedder | None:
     config = this_config()
     if target.provider == "none":
         return None
-    return make_embedder(
-        target.provider,
-        target.model,
-        base_url=_base_url(config, target),
-        key=lambda: api_key(config, target.provider),
-        models=config.places.models,
-        threads=config.embedding_threads,
-    )
+    return embedder_for(config, target.provider, target.model, None, _base_url(config, target))
 
 
 def _is_remote(provider: str) -> bool:
@@ -239,7 +230,7 @@ def _base_url(config: Config, target: ModelChoice) -> str | None:
 
 
 def leaves_the_machine(target: ModelChoice) -> str | None:
-    """Return, in words, the address that texts are sent to once a target is chosen; None if none leave the machine."""
+    """Return, in words, the address that texts are sent to once a target is chosen; None if they stay here."""
     from crystal.provider_http.post import is_loopback  # noqa: PLC0415 - brings httpx, 0.1 s
 
     if not _is_remote(target.provider):
@@ -270,7 +261,7 @@ def choose(target: ModelChoice) -> tuple[str, ...]:
 
 
 def in_use(name: str) -> str | None:
-    """Return why an installed model is needed, in words; None if it is not."""
+    """Return why an installed model is needed, in words, or None."""
     config = this_config()
     row = EMBEDDING_PROVIDERS.get(config.embedding_provider)
     chosen = config.embedding_model or (row.default_model if row else "")

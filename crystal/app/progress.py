@@ -44,11 +44,6 @@ class Progress:
     pid: int
 
     @property
-    def share(self) -> float:
-        """Return the finished share, from 0 to 1."""
-        return min(1.0, self.done / self.total) if self.total else 1.0
-
-    @property
     def seconds_left(self) -> float | None:
         """Return the seconds that the rest takes at the pace so far; None while nothing is done."""
         made = self.done - self.before
@@ -58,7 +53,7 @@ class Progress:
 
 
 def read_progress(data_dir: Path) -> Progress | None:
-    """Read how far the process is that works now; None if none does."""
+    """Read the progress of the process that works now, or None."""
     try:
         found = Progress(**json.loads((data_dir / PROGRESS_FILE).read_bytes()))
         is_fresh = now_ms() - found.at < STALE_MS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
@@ -42,7 +41,7 @@ class Keyring:
         return self.keys[0].secret
 
     def secret(self, device_id: bytes, generation: int) -> bytes | None:
-        """Return a device's secret of a generation, None if none of this machine's keys yields it."""
+        """Return a device's secret of a generation, or None if this machine's keys do not yield it."""
         for key in self.keys:
             if key.kind == "root":
                 return device_secret(key.secret, device_id, generation)
@@ -51,7 +50,7 @@ class Keyring:
         return None
 
     def link(self, device_id: bytes, generation: int, direction: Literal["up", "down"]) -> LinkKeys | None:
-        """Return the sealing keys of a device's generation in one direction, None if none of ours yields them."""
+        """Return the sealing keys of a device's generation in one direction, or None if our keys do not yield them."""
         secret = self.secret(device_id, generation)
         return None if secret is None else link_keys(secret, direction)
 
@@ -88,14 +87,9 @@ def relay_client(machine: Machine) -> RelayClient:
     return client_at(machine, relay_address(machine), read_token(key_places(machine)).reveal())
 
 
-@contextlib.contextmanager
-def opened_relay(machine: Machine, client: RelayClient | None) -> Iterator[RelayClient]:
-    """Yield the given relay client, which stays open, or one from the settings, which is closed at the end."""
-    if client is not None:
-        yield client
-        return
-    with relay_client(machine) as opened:
-        yield opened
+def opened_relay(machine: Machine, client: RelayClient | None) -> contextlib.AbstractContextManager[RelayClient]:
+    """Return the given relay client, which stays open, or one from the settings, which is closed at the end."""
+    return relay_client(machine) if client is None else contextlib.nullcontext(client)
 
 
 def relay_address(machine: Machine) -> str:

@@ -47,7 +47,7 @@ def apply_retention(machine: Machine) -> int:
     wish = ForgetRequest(before=now - days * DAY_MS, keep_memories=True)
     found = plan(forget_context(machine), wish)
     gone = 0 if found.is_empty else carry_out(machine, found).lines
-    _note_next(machine, days, now + DAY_MS)
+    _note_next(machine, days, now)
     return gone
 
 
@@ -55,11 +55,11 @@ def _is_due(machine: Machine, days: int, now: int) -> bool:
     known = json.loads(read_note(machine.store, NOTE) or "{}")
     # After a leap of the clock it waits a day too: a clock that is wrong for an hour must not cost years.
     if known.get("days") != days or abs(now - known["next_at"]) > MAX_LEAP_MS:
-        _note_next(machine, days, now + DAY_MS)
+        _note_next(machine, days, now)
         return False
     return bool(now >= known["next_at"])
 
 
-def _note_next(machine: Machine, days: int, at: int) -> None:
+def _note_next(machine: Machine, days: int, now: int) -> None:
     with machine.store.transaction():
-        write_note(machine.store, NOTE, json.dumps({"days": days, "next_at": at}))
+        write_note(machine.store, NOTE, json.dumps({"days": days, "next_at": now + DAY_MS}))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from crystal.app.context import Machine
+from crystal.app.context import Machine, api_key
 from crystal.app.mirror import Mirrored, mirror_notes
 from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind
+from crystal.config.table import Config
 from crystal.errors import CrystalError, UsageError
 from crystal.model.capture import Memory
 from crystal.search.request import How, LateModel, MemorySource, SearchRequest
@@ -19,7 +20,7 @@ from crystal.timewords.parse import end_of
 if TYPE_CHECKING:
     from crystal.embedding import Embedder
     from crystal.model.recall import Filters
-    from crystal.search.deep import Deep
+    from crystal.search.deep import Asker, Deep
 
 
 def prepare_search(  # noqa: PLR0913 - what a search needs, by name
@@ -60,7 +61,7 @@ def prepare_search(  # noqa: PLR0913 - what a search needs, by name
     how = How(
         recency=recency or config.search_recency,  # type: ignore[arg-type] # How refuses what is no choice
         fusion=fusion or config.search_fusion,  # type: ignore[arg-type]
-        deep=_deep(machine, now) if deep else None,
+        deep=deep_search(config, now=now) if deep else None,
         late=lambda: _late(own.embedder),
     )
     request = SearchRequest(query, now, limit, filters, how)
@@ -109,10 +110,28 @@ def _mirror_source(machine: Machine, mirrored: Mirrored, store: Store) -> Memory
     return replace(source, embedder=None, without_embedder=why_not)
 
 
-def _deep(machine: Machine, now: int) -> Deep:
-    from crystal.app.deep_search import deep_search  # noqa: PLC0415 - brings httpx, 0.1 s: only --deep asks a model
+def deep_search(config: Config, *, now: int) -> Deep:
+    """Return what ``--deep`` uses. If no model may be asked, it holds the reason and the search continues without."""
+    from crystal.search.deep import ChatAsker, Deep  # noqa: PLC0415 - brings httpx, 0.1 s: only --deep asks a model
+    from crystal.summarize.models import choose_model, stays_here  # noqa: PLC0415 - the same
 
-    return deep_search(machine.config, now=now)
+    provider, base_url = config.deep_provider, config.deep_base_url
+    if provider == "none":
+        return Deep(None, now, ["deep search is not set up; run: crystal config set deep.provider ollama"])
+    if not config.deep_consent and not stays_here(provider, base_url):
+        return Deep(None, now, [f"{provider} may not be shown passages; run: crystal config set deep.consent true"])
+    try:
+        key = api_key(config, provider)
+    except CrystalError as error:
+        return Deep(None, now, [error.message])
+    model = choose_model("llm", provider, model=config.deep_model, base_url=base_url, key=key, consent=True)
+    if model is None:
+        return Deep(None, now, ["deep search is not set up"])
+
+    def asker(seconds: float) -> Asker:
+        return ChatAsker(model, lambda: Store.open(config.places.db), config.deep_daily_cap_usd, now, seconds)
+
+    return Deep(asker, now)
 
 
 def _late(embedder: Embedder | None) -> LateModel:

@@ -11,7 +11,7 @@ from crystal.errors import CrystalError
 from crystal.hook.session_start import NOTICE_FILE
 from crystal.store import problems
 
-ROOM = "context"
+PROBLEM = "context"
 NOTICE_SECONDS = 600.0
 
 
@@ -28,9 +28,9 @@ def refresh(machine: Machine) -> None:
     try:
         _refresh(machine)
     except CrystalError as error:
-        problems.record_problem(machine.store, ROOM, error.message, now=machine.now())
+        problems.record_problem(machine.store, PROBLEM, error.message, now=machine.now())
     else:
-        problems.clear_problem(machine.store, ROOM)
+        problems.clear_problem(machine.store, PROBLEM)
 
 
 def _is_notice_old(machine: Machine) -> bool:
@@ -45,13 +45,13 @@ def _is_notice_old(machine: Machine) -> bool:
 def _refresh(machine: Machine) -> None:
     data_dir = machine.places.data_dir
     if any(data_dir.glob("told/*")):
-        from crystal.app.session_context_ready import note_told  # noqa: PLC0415 - 60 ms; telling is off by default
+        from crystal.app.session_context_content import note_told  # noqa: PLC0415 - 60 ms; telling is off by default
 
         note_told(machine)
     _mark_privacy(machine)
     if not machine.config.context_enabled and not (data_dir / "context").exists():
         return
-    from crystal.app.session_context_ready import make_ready  # noqa: PLC0415 - the same
+    from crystal.app.session_context_content import make_ready  # noqa: PLC0415 - the same
 
     make_ready(machine)
 

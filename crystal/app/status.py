@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,10 @@ from typing import Any
 from crystal.app.background import count_waiting
 from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine
-from crystal.app.disk_usage import sizes_of
 from crystal.app.progress import read_progress
 from crystal.capture import files, spool
 from crystal.capture.state import CaptureState
+from crystal.config.paths import Places
 from crystal.errors import CrystalError
 from crystal.store import costs, problems
 from crystal.store.capture import hooks, ledger, privacy
@@ -26,7 +26,7 @@ FIND_UNEXAMINED = "crystal secrets says where they are"
 
 
 def describe_unexamined(redactions: Mapping[str, int]) -> str | None:
-    """Say what was left out whole because it could not be examined, given the count of each kind; None if nothing."""
+    """Say what was left out whole because it could not be examined, given the count of each kind, or return None."""
     parts = [
         f"{redactions[kind]:,} {one if redactions[kind] == 1 else many}"
         for kind, one, many in _UNEXAMINED
@@ -48,6 +48,7 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
     notes = spool.read_notes(places.spool)
     plain, _ = stats.archived_bytes(store)
     first, last = stats.time_span(store)
+    idle_ms = round(config.summary_idle_minutes * 60_000)
     serving = vectors.serving_generation(store)
     return {
         "schema": 1,
@@ -59,7 +60,7 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
             "notes": len(notes),
             "oldest_note_ms": max(0, now - min(note.at for note in notes)) if notes else 0,
             "chunks_without_vector": count_without_vector(machine),
-            "sessions_without_summary": _due(machine, now),
+            "sessions_without_summary": len(due_sessions(store, now=now, idle_ms=idle_ms, limit=100_000)),
         },
         "progress": _progress(machine),
         "embedding": {
@@ -91,7 +92,7 @@ def gather_health(machine: Machine, state: CaptureState | None = None) -> dict[s
         "hook": _latency(hooks.latencies(store)),
         "redactions": privacy.redaction_counts(store),
         "problems": [
-            {"room": one.room, "message": one.message, "since": one.since, "at": one.at, "tries": one.tries}
+            {"part": one.room, "message": one.message, "since": one.since, "at": one.at, "tries": one.tries}
             for one in problems.list_problems(store)
         ],
     }
@@ -157,18 +158,13 @@ def count_without_vector(machine: Machine) -> int:
 
 
 def _progress(machine: Machine) -> dict[str, Any] | None:
-    """Return the progress of the work that goes on now; None if there is none."""
+    """Return the progress of the work that goes on now, or None."""
     found = read_progress(machine.places.data_dir)
     if found is None:
         return None
     seconds = found.seconds_left
     left = None if seconds is None else round(seconds)
     return {"step": found.step, "done": found.done, "total": found.total, "seconds_left": left}
-
-
-def _due(machine: Machine, now: int) -> int:
-    idle_ms = round(machine.config.summary_idle_minutes * 60_000)
-    return len(due_sessions(machine.store, now=now, idle_ms=idle_ms, limit=100_000))
 
 
 def _relay(machine: Machine) -> dict[str, Any] | None:
@@ -199,3 +195,40 @@ def _costs(machine: Machine, now: int) -> dict[str, Any]:
         "total_usd": costs.spent_since(machine.store, 0),
         "summary_cap_usd": machine.config.summary_daily_cap_usd,
     }
+
+
+PARTS = ("database", "log", "index", "archive", "summaries", "spool", "models", "other")
+"""``log`` is the database's write-ahead log; ``other`` holds copies made before an upgrade, the mirror, contexts."""
+
+
+def sizes_of(places: Places) -> dict[str, int]:
+    """Return the bytes of each part, and of all of them as ``whole``. Links are not followed."""
+    found = dict.fromkeys(PARTS, 0)
+    for path, size in _files({places.ldm_home, places.data_dir}):
+        found[_part_of(path, places)] += size
+    return {**found, "whole": sum(found.values())}
+
+
+def _files(folders: set[Path]) -> Iterator[tuple[Path, int]]:
+    outermost = {folder for folder in folders if not any(folder.is_relative_to(other) for other in folders - {folder})}
+    for folder in outermost:
+        for path in folder.rglob("*"):
+            try:
+                status = path.lstat()
+            except OSError:
+                continue
+            if path.is_file() and not path.is_symlink():
+                yield path, status.st_size
+
+
+def _part_of(path: Path, places: Places) -> str:
+    if path == places.db:
+        return "database"
+    if path.name in (f"{places.db.name}-wal", f"{places.db.name}-shm"):
+        return "log"
+    for part, folder in (("index", places.data_dir / "index"), ("spool", places.spool), ("models", places.models)):
+        if path.is_relative_to(folder):
+            return part
+    if path.is_relative_to(places.ldm_home / "agents"):
+        return "archive" if path.suffix == ".zst" else "summaries"
+    return "other"

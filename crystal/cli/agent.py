@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 AGENT_VARIABLES = ("CLAUDECODE", "AI_AGENT", "CODEX_SANDBOX", "CURSOR_AGENT", "GEMINI_CLI", "OPENCODE")
@@ -14,11 +14,11 @@ RECALLING = frozenset({"search", "show", "sessions", "memories", "get"})
 """The commands that print recalled text, but for ``context``, which prints the fence itself."""
 
 
-def is_for_agent(command: str | None, arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> bool:
+def is_for_agent(command: str | None, arguments: Sequence[str]) -> bool:
     """Tell whether an agent will read recalled text; ``--raw`` prints transcript lines for programs."""
     if command not in RECALLING or "--raw" in arguments or sys.stdout.isatty():
         return False
-    return any(environ.get(name) for name in AGENT_VARIABLES)
+    return any(os.environ.get(name) for name in AGENT_VARIABLES)
 
 
 def run_fenced(run: Callable[[], Any]) -> Any:

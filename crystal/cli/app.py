@@ -24,17 +24,17 @@ from crystal.errors import CrystalError, UnavailableError, UsageError
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("setup", "Set crystal up on this machine."),
     "search": ("search", "Find what was said."),
-    "show": ("show", "Read a session, or a hit with the turns around it."),
+    "show": ("sessions", "Read a session, or a hit with the turns around it."),
     "sessions": ("sessions", "List sessions, newest first."),
     "projects": ("projects", "List projects; rename, join, split or mark them."),
     "mcp": ("mcp", "Serve the memory to an agent over standard input and output."),
-    "remember": ("remember", "Remember a fact, a preference, an event, an opinion or a skill."),
+    "remember": ("memories", "Remember a fact, a preference, an event, an opinion or a skill."),
     "memories": ("memories", "List memories; edit, hide or restore them, show former versions."),
-    "get": ("remember", "Print a memory by its key or its id."),
+    "get": ("memories", "Print a memory by its key or its id."),
     "forget": ("forget", "Forget for good: messages, memories, sessions, projects."),
     "context": ("context", "Show the context that a new session here would get, and why."),
     "status": ("status", "Show what is stored, what waits, how fast the hook is and what models cost."),
-    "doctor": ("doctor", "Check the installation and say how to fix it."),
+    "doctor": ("status", "Check the installation and say how to fix it."),
     "sync": ("capture", "Capture what the hooks missed, then make vectors and summaries."),
     "backfill": ("capture", "Import past sessions, newest first."),
     "verify": ("verify", "Prove that every byte is captured, private, or skipped by a named rule."),
@@ -102,11 +102,12 @@ class LazyCommands(TyperGroup):
 
 
 def load_command(name: str) -> Any:
-    """Import one command: the function of its name, or ``commands`` of its file if it has commands of its own."""
-    module = importlib.import_module(f"crystal.cli.{COMMANDS[name][0]}")
+    """Import one command: the function of its name, or ``commands`` of the file of its name."""
+    file = COMMANDS[name][0]
+    module = importlib.import_module(f"crystal.cli.{file}")
     group = typer.Typer(add_completion=False, rich_markup_mode=None)
     group.callback()(lambda: None)
-    if hasattr(module, "commands"):
+    if file == name and hasattr(module, "commands"):
         group.add_typer(module.commands, name=name)
     else:
         group.command(name)(getattr(module, name))
@@ -153,7 +154,7 @@ def root(
 
         typer.echo(f"crystal {__version__}")
     elif on or off or status:
-        from crystal.cli.switch import switch
+        from crystal.cli.status import switch
 
         switch(on=on, off=off, session=session)
     elif ctx.invoked_subcommand is None:
@@ -205,7 +206,7 @@ def _hint_for(text: str, context: Any) -> str:
     path = str(getattr(context, "command_path", "crystal"))
     unknown = re.match(r"No such command '(.*)'", text, re.DOTALL)
     names = list(getattr(getattr(context, "command", None), "list_commands", lambda _: [])(context))
-    near = difflib.get_close_matches(unknown[1].lower(), names, n=1, cutoff=0.5) if unknown else []
+    near = difflib.get_close_matches(unknown[1].lower(), names, n=1) if unknown else []
     if near:
         return f"did you mean: {path} {near[0]}"
     if unknown and path == "crystal" and " " in unknown[1].strip():
@@ -222,7 +223,7 @@ def _explained(error: Exception) -> CrystalError | None:
         from crystal.config.paths import refused
 
         return refused(error, Path(os.fsdecode(error.filename)))
-    from crystal.app.damage import damage_here
+    from crystal.app.context import damage_here
 
     return damage_here()
 

@@ -1,23 +1,37 @@
-"""``crystal sync`` and ``crystal backfill``: capture on demand, the sweep and the import of past transcripts."""
+"""``crystal sync`` and ``crystal backfill``: capture on demand, then vectors, index and summaries."""
 
 from __future__ import annotations
 
-import json
-import sys
+import contextlib
+import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from crystal.app.context import Machine
-    from crystal.capture.backfill import Past
-    from crystal.capture.engine import Tally
+from crystal.app.background import ENRICH_LOCK, SOON, count_waiting, enrich, write_summaries_again
+from crystal.app.capture import run_capture
+from crystal.app.context import Machine, now_ms, open_machine
+from crystal.app.progress import Progress, read_progress
+from crystal.app.start_worker import start_worker
+from crystal.capture.backfill import Past
+from crystal.capture.engine import Tally
+from crystal.capture.lock import try_lock
+from crystal.cli.json_output import print_json
+from crystal.cli.options import AsJson, Transcripts, existing
+from crystal.cli.progress import bar_shown, progress_bar
+from crystal.cli.render import count_words, size_words
+from crystal.errors import CrystalError
+from crystal.store.capture.ledger_rebuild import let_in
+from crystal.store.problems import clear_problem
+from crystal.timewords.parse import parse_when
 
 SYNC_SECONDS = 600.0
+SOON_SECONDS = 2.0
+DAY_SECONDS = 24 * 3600.0
+POLL_SECONDS = 0.3
+STEPS = {"vectors": "making vectors", "index": "making the index", "summaries": "writing summaries"}
 
 
 def sync(
@@ -39,15 +53,9 @@ def sync(
         ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Capture what the hooks missed, then make vectors and summaries. Ctrl-C is safe: the rest follows."""
-    from crystal.app.background import write_summaries_again
-    from crystal.app.capture import run_capture
-    from crystal.app.context import open_machine
-    from crystal.cli.following import enrich_here, follow_up
-    from crystal.store.problems import clear_problem
-
     if install_timer or remove_timer:
         from crystal.cli.timer import change_timer
 
@@ -65,17 +73,14 @@ def sync(
         if summaries:
             problems += write_summaries_again(machine)
     if as_json:
-        typer.echo(json.dumps({"schema": 1, **_tally(tally), "warnings": problems}))
+        print_json({**_tally(tally), "warnings": problems})
     elif not quiet:
         typer.echo(tally_words(tally))
     _warn(tally, problems)
 
 
 def backfill(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Transcripts, or folders of them; all of Claude Code's if none is given."),
-    ] = None,
+    paths: Transcripts = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be imported.")] = False,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="Import at most N transcripts, newest first.")
@@ -89,27 +94,20 @@ def backfill(
     ] = False,
     embed: Annotated[bool, typer.Option("--embed/--no-embed", help="Make the vectors too, after the import.")] = True,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until vectors and summaries are made too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Import past sessions, newest first. You can stop it at any time; the next run continues there.
 
     It ends when keywords find everything; vectors and summaries follow in the background.
     """
-    from crystal.app.context import now_ms, open_machine
     from crystal.app.import_past import plan_import
-    from crystal.cli.following import enrich_here, follow_up, import_with_bar
-    from crystal.errors import UsageError
-    from crystal.store.capture.ledger_rebuild import let_in
-    from crystal.timewords.parse import parse_when
 
-    for path in paths or ():
-        if not path.exists():
-            raise UsageError(f"{path} does not exist", hint="give a transcript file, or a folder of them")
+    given = [path.absolute() for path in existing(paths)]
     after = None if since is None else parse_when(since, now=now_ms(), name="--since")
     with open_machine() as machine:
         if privacy_lost:
             let_in(machine.store)
-        plan = plan_import(machine, [path.absolute() for path in paths or ()], after)[:limit]
+        plan = plan_import(machine, given, after)[:limit]
         if dry_run:
             _print_plan(plan, as_json)
             return
@@ -120,7 +118,7 @@ def backfill(
         if embed:
             problems += enrich_here(machine, show=not as_json) if wait else follow_up(machine, say=not as_json)
     if as_json:
-        typer.echo(json.dumps({"schema": 1, **_tally(tally), "warnings": problems}))
+        print_json({**_tally(tally), "warnings": problems})
     _warn(tally, problems)
 
 
@@ -136,48 +134,12 @@ def send_with_progress(machine: Machine) -> list[str]:
     return [f"{report.problem}; {waiting} sealed blobs wait, nothing is lost"]
 
 
-@contextmanager
-def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar of bytes on standard error; nothing if that is no terminal. Yield a function that moves it."""
-    if not sys.stderr.isatty() or total == 0:
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.advance(task, done)
-
-
-def size_words(size: int) -> str:
-    """Return a number of bytes for people: ``1.4 MB``."""
-    amount = float(size)
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if amount < 1000 or unit == "GB":
-            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return ""
-
-
-def count_words(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 session``, ``2 sessions``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def _print_plan(plan: list[Past], as_json: bool) -> None:
     sessions = {one.origin.session_id for one in plan}
     size = sum(one.todo for one in plan)
     if as_json:
         rows = [{"path": str(one.found.path), "session_id": one.origin.session_id, "bytes": one.todo} for one in plan]
-        typer.echo(json.dumps({"schema": 1, "sessions": len(sessions), "bytes": size, "transcripts": rows}))
+        print_json({"sessions": len(sessions), "bytes": size, "transcripts": rows})
         return
     for one in plan:
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.found.modified / 1000))
@@ -214,3 +176,109 @@ def _warn(tally: Tally, problems: list[str]) -> None:
         typer.echo(f"crystal: warning: {path}: {message}", err=True)
     for problem in problems:
         typer.echo(f"crystal: warning: {problem}", err=True)
+
+
+def import_with_bar(machine: Machine, past: Sequence[Past]) -> Tally:
+    """Import past transcripts; what is imported stays when the user interrupts it.
+
+    Raises:
+        Exit: The user interrupted it; with code 130.
+    """
+    from crystal.app.import_past import import_sessions
+
+    try:
+        with progress_bar("importing", sum(one.todo for one in past)) as advance:
+            return import_sessions(machine, past, advance)
+    except KeyboardInterrupt:
+        typer.echo("crystal: stopped; what is imported stays; to continue: crystal backfill", err=True)
+        raise typer.Exit(130) from None
+
+
+def follow_up(machine: Machine, *, say: bool = True) -> list[str]:
+    """Make what takes a blink, and leave the rest to the background. Gives what went wrong, in words."""
+    try:
+        if count_waiting(machine) <= SOON:
+            problems = enrich(machine, budget_seconds=SOON_SECONDS)
+            if problems or not count_waiting(machine):
+                return problems
+        waiting = count_words(count_waiting(machine), "chunk")
+    except CrystalError:  # no vectors can be made: enriching says why, and does the rest
+        return enrich(machine, budget_seconds=SOON_SECONDS)
+    start_worker(machine.places)
+    if say:
+        typer.echo(f"crystal: {waiting} get vectors in the background; see: crystal status", err=True)
+    return []
+
+
+def enrich_here(machine: Machine, *, seconds: float | None = None, show: bool = True) -> list[str]:
+    """Make vectors, index and summaries while the user waits; interrupted, they go on in the background.
+
+    Args:
+        machine: This machine.
+        seconds: How long at most; without, until all is made, also by a process that works already.
+        show: Whether there may be a bar.
+
+    Returns:
+        What went wrong, in words.
+
+    Raises:
+        Exit: The user interrupted it; with code 130.
+    """
+    try:
+        with _ending_as_by_ctrl_c(), bar_shown(enabled=show, remark="left · Ctrl-C is safe") as bar:
+
+            def report(progress: Progress) -> None:
+                bar(STEPS[progress.step], progress.done, progress.total)
+
+            if seconds is None:
+                _await_others(machine, report)
+            problems = enrich(machine, budget_seconds=seconds or DAY_SECONDS, report=report)
+        if not problems:
+            _leave_the_rest(machine, say=show)
+        return problems
+    except KeyboardInterrupt:
+        start_worker(machine.places)
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            words = "crystal: stopped; the rest follows in the background; see: crystal status"
+            typer.echo(words, err=True)
+        raise typer.Exit(130) from None
+
+
+def _leave_the_rest(machine: Machine, *, say: bool) -> None:
+    """Say who does what there was no time for, or what another process does already."""
+    with contextlib.suppress(CrystalError):
+        if not count_waiting(machine):
+            return
+        if read_progress(machine.places.data_dir) is None:
+            start_worker(machine.places)
+        if say:
+            typer.echo("crystal: the rest follows in the background; see: crystal status", err=True)
+
+
+def _await_others(machine: Machine, report: Callable[[Progress], None]) -> None:
+    while True:
+        with try_lock(machine.places.data_dir / ENRICH_LOCK) as is_free:
+            if is_free:
+                return
+        progress = read_progress(machine.places.data_dir)
+        if progress is not None:
+            report(progress)
+        time.sleep(POLL_SECONDS)
+
+
+@contextlib.contextmanager
+def _ending_as_by_ctrl_c() -> Iterator[None]:
+    """Let a closed terminal, or being asked to end, do what Ctrl-C does."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    names = [name for name in ("SIGHUP", "SIGTERM") if hasattr(signal, name)]
+    before = {}
+    with contextlib.suppress(ValueError):  # not in the main thread
+        before = {name: signal.signal(getattr(signal, name), interrupt) for name in names}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)

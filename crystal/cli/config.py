@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from crystal.cli.capture import count_words
-
-if TYPE_CHECKING:
-    from crystal.config.table import Config
+from crystal.app.context import default_paths, open_reader, this_config, this_home
+from crystal.cli.json_output import print_json
+from crystal.cli.options import AsJson
+from crystal.cli.render import count_words, note
+from crystal.config.kinds import shown
+from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
+from crystal.config.settings_file import read_file
+from crystal.config.table import SETTINGS, Config, setting_for, unknown_variables
+from crystal.errors import CrystalError, NotConfiguredError, UsageError
 
 Key = Annotated[str, typer.Argument(help="A setting, such as search.limit.", show_default=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 commands = typer.Typer(help="Show and change settings.", invoke_without_command=True)
 
@@ -35,29 +39,23 @@ def config(context: typer.Context, *, as_json: AsJson = False) -> None:
 @commands.command("list")
 def show(context: typer.Context, *, as_json: AsJson = False) -> None:
     """Show every setting, its value and where that came from (the same as `crystal config`)."""
-    from crystal.app.context import this_home
-    from crystal.config.load import load_config
-
-    found = load_config(os.environ, this_home())
+    found = this_config()
     keys, notes = _keys(found, os.environ)
     if as_json or context.obj:
-        _print_json(_listing(found, keys, notes))
+        print_json(_listing(found, keys, notes), indent=2, ensure_ascii=False)
         return
     _print_table(found, keys)
-    for note in notes:
-        print(f"crystal: note: {note}", file=sys.stderr)
+    note(*notes)
 
 
 @commands.command("get")
 def get(context: typer.Context, key: Key, *, as_json: AsJson = False) -> None:
     """Print only the value of one setting; a list as one item per line."""
-    from crystal.app.context import this_home
-    from crystal.config.kinds import shown
-    from crystal.config.load import load_config
-
-    value, source = _lookup(load_config(os.environ, this_home()), key)
+    found = this_config()
+    places = _places(found)
+    value, source = places[key] if key in places else (found.value(key), found.origin(key))
     if as_json or context.obj:
-        _print_json({"schema": 1, "key": key, "value": _plain(value), "source": source})
+        print_json({"key": key, "value": _plain(value), "source": source}, indent=2, ensure_ascii=False)
     elif isinstance(value, tuple):
         for item in value:
             print(shown(item))
@@ -71,31 +69,31 @@ def set_(
     values: Annotated[list[str], typer.Argument(metavar="VALUE...", help="The value; for a list, its items.")],
 ) -> None:
     """Write one setting into the settings file. Comments and layout of the file stay."""
-    from crystal.app.context import default_paths
     from crystal.app.session_context import settings_changed
     from crystal.config.edit import set_value
-    from crystal.config.kinds import shown
-    from crystal.config.table import setting_for
-    from crystal.errors import UsageError
 
     setting = setting_for(key)
     if len(values) > 1 and not setting.kind.is_list:
         raise UsageError(f"{key} takes one value, {len(values)} were given", hint="put quotes around it")
-    value = set_value(default_paths().config_file, key, values if len(values) > 1 else values[0])
+    path = default_paths().config_file
+    table, _, name = key.rpartition(".")
+    before = read_file(path).get(table, {}).get(name) if setting.kind.is_list else None
+    value = set_value(path, key, values if len(values) > 1 else values[0])
     print(f"{key} = {shown(value)}")
+    gone = [one for one in before if one not in value] if isinstance(before, list) else []
+    if gone:
+        note(f"no longer in the list: {shown(gone)}")
     settings_changed()
     if key == "retention.days" and isinstance(value, int) and value:
         _say_what_goes(value)
     for alias in setting.variables:
         if os.environ.get(alias.variable, "").strip() and alias.when is None:
-            print(f"crystal: note: {alias.variable} is set and wins over the file", file=sys.stderr)
+            note(f"{alias.variable} is set and wins over the file")
 
 
 def _say_what_goes(days: int) -> None:
     """Say what a retention will forget, and how to look at it or take it back."""
-    from crystal.app.context import open_reader
     from crystal.app.retention import preview_retention
-    from crystal.errors import NotConfiguredError
 
     try:
         with open_reader() as machine:
@@ -103,7 +101,7 @@ def _say_what_goes(days: int) -> None:
     except NotConfiguredError:
         return
     if role == "device":
-        print("crystal: note: this machine is a device: set it on the home machine", file=sys.stderr)
+        note("this machine is a device: set it on the home machine")
         return
     counts = f"{count_words(found.messages, 'message')} of {count_words(found.sessions, 'session')}"
     print(f"{counts} would be forgotten now; memories stay")
@@ -115,7 +113,6 @@ def _say_what_goes(days: int) -> None:
 @commands.command("unset")
 def unset(key: Key) -> None:
     """Remove one setting from the settings file; its default applies again."""
-    from crystal.app.context import default_paths
     from crystal.app.session_context import settings_changed
     from crystal.config.edit import unset_value
 
@@ -130,38 +127,28 @@ def unset(key: Key) -> None:
 @commands.command("path")
 def path() -> None:
     """Print where the settings file is, or would be."""
-    from crystal.app.context import default_paths
-
     print(default_paths().config_file)
 
 
 def _places(config: Config) -> dict[str, tuple[str, str]]:
     """Return the places that are not settings of the file but are shown beside them, with their sources."""
-    places, env = config.places, os.environ
-    variables = {"ldm_home": "LDM_HOME", "config_file": "CRYSTAL_CONFIG", "claude_dir": "CLAUDE_CONFIG_DIR"}
-    sources = {
-        name: f"environment {variable}" if env.get(variable, "").strip() else "default"
-        for name, variable in variables.items()
-    }
+    places = config.places
+
+    def place(path: Path, variable: str) -> tuple[str, str]:
+        is_set = bool(os.environ.get(variable, "").strip())
+        return str(path), f"environment {variable}" if is_set else "default"
+
     return {
-        "config_file": (str(places.config_file), sources["config_file"]),
-        "ldm_home": (str(places.ldm_home), sources["ldm_home"]),
+        "config_file": place(places.config_file, "CRYSTAL_CONFIG"),
+        "ldm_home": place(places.ldm_home, "LDM_HOME"),
         "data_dir": (str(places.data_dir), places.data_dir_source),
-        "claude_dir": (str(places.claude_dirs[0]), sources["claude_dir"]),
+        "claude_dir": place(places.claude_dirs[0], "CLAUDE_CONFIG_DIR"),
     }
-
-
-def _lookup(config: Config, key: str) -> tuple[Any, str]:
-    places = _places(config)
-    return places[key] if key in places else (config.value(key), config.origin(key))
 
 
 def _keys(config: Config, env: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[str]]:
     """Return what is known of each provider's API key, and notes for the user."""
-    from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
-    from crystal.config.table import unknown_variables
     from crystal.credentials.api_keys import find_written_key, key_for
-    from crystal.errors import CrystalError
 
     notes = [f"{name} is not a crystal variable; did you mean {near}?" for name, near in unknown_variables(env)]
     notes += _ignored_in_env_file(config)
@@ -184,9 +171,7 @@ def _keys(config: Config, env: Mapping[str, str]) -> tuple[list[dict[str, Any]],
 
 
 def _ignored_in_env_file(config: Config) -> list[str]:
-    from crystal.config.table import SETTINGS
     from crystal.credentials.api_keys import read_env_file
-    from crystal.errors import CrystalError
 
     path = config.places.data_dir / ".env"
     try:
@@ -198,12 +183,9 @@ def _ignored_in_env_file(config: Config) -> list[str]:
 
 
 def _listing(config: Config, keys: list[dict[str, Any]], notes: list[str]) -> dict[str, Any]:
-    from crystal.config.table import SETTINGS
-
     settings = [{"key": key, "value": _plain(config.value(key)), "source": config.origin(key)} for key in SETTINGS]
     places = {name: {"value": value, "source": source} for name, (value, source) in _places(config).items()}
     return {
-        "schema": 1,
         "config_file": str(config.places.config_file),
         "config_file_exists": config.places.config_file.exists(),
         "places": places,
@@ -215,9 +197,6 @@ def _listing(config: Config, keys: list[dict[str, Any]], notes: list[str]) -> di
 
 def _print_table(config: Config, keys: list[dict[str, Any]]) -> None:
     """Print rows aligned and coloured on a terminal; elsewhere one line each, its three fields separated by tabs."""
-    from crystal.config.kinds import shown
-    from crystal.config.table import SETTINGS
-
     file = f"file {config.places.config_file}"
     places = [(name, value, source) for name, (value, source) in _places(config).items()]
     settings = [(key, shown(config.value(key)), config.origin(key)) for key in SETTINGS]
@@ -230,8 +209,6 @@ def _print_table(config: Config, keys: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
-
-    from crystal.app.context import this_home
 
     home = f"{this_home()}{os.sep}"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -259,12 +236,6 @@ def _key_row(key: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def _plain(value: Any) -> Any:
     """Return a value for JSON, without the user and password of an address."""
-    from crystal.config.kinds import shown
-
     if isinstance(value, tuple):
         return [shown(item) for item in value]
     return shown(value) if isinstance(value, str) else value
-
-
-def _print_json(value: Mapping[str, Any]) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2))

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from crystal.app.session_context_preview import Preview
-    from crystal.store.sessions.contexts import Injection
+from crystal.app.context import open_reader
+from crystal.app.mirror import mirror_notes
+from crystal.app.session_context_content import Preview, preview, told_log
+from crystal.cli import render
+from crystal.cli.json_output import print_json, record
+from crystal.cli.options import AsJson, whole_number
+from crystal.errors import UsageError
+from crystal.store.sessions.contexts import Injection
+from crystal.text.fence import fenced, new_nonce
+from crystal.timewords.parse import clock
 
 
 def context(
     log: Annotated[bool, typer.Option("--log", help="Show which context sessions got, newest first.")] = False,
     limit: Annotated[str, typer.Option("-n", "--limit", help="With --log: how many at most.", metavar="N")] = "20",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the context that a new session in this folder would get, and why."""
-    from crystal.app.context import open_reader
-    from crystal.app.mirror import mirror_notes
-    from crystal.app.session_context_preview import preview, told_log
-    from crystal.cli import render
-    from crystal.cli.search import whole_number
-    from crystal.errors import UsageError
-
     try:
         here = str(Path.cwd())
     except FileNotFoundError as error:
@@ -43,18 +41,15 @@ def context(
     if log:
         _print_log(told, now, as_json=as_json)
     elif as_json:
-        print(json.dumps(_as_json(shown, notes)))
+        print_json(_as_json(shown, notes))
     else:
         render.note(*notes)
         render.say(*map(render.harmless, _lines(shown)))
 
 
 def _print_log(told: list[Injection], now: int, *, as_json: bool) -> None:
-    from crystal.cli import render
-    from crystal.timewords.parse import clock, iso
-
     if as_json:
-        print(json.dumps({"schema": 1, "told": [{**asdict(one), "at": iso(one.at)} for one in told]}))
+        print_json({"told": [record(one) for one in told]})
         return
     if not told:
         render.say("crystal: no session got a context yet", stream=sys.stderr)
@@ -68,24 +63,21 @@ def _print_log(told: list[Injection], now: int, *, as_json: bool) -> None:
 
 
 def _text(shown: Preview) -> str:
-    from crystal.text.fence import fenced, new_nonce
-
     return fenced(shown.told.body, new_nonce()) if shown.told.body else ""
 
 
 def _as_json(shown: Preview, notes: tuple[str, ...]) -> dict[str, Any]:
     return {
-        "schema": 1,
         "folder": shown.folder,
         "project": shown.project,
         "would_tell": not shown.refusals and bool(shown.told.body),
-        "refusals": list(shown.refusals),
-        "notes": list(notes),
+        "refusals": shown.refusals,
+        "notes": notes,
         "budget": shown.budget,
         "tokens": shown.told.tokens,
         "omitted": shown.told.omitted,
         "text": _text(shown),
-        "candidates": [asdict(one) for one in shown.told.choices],
+        "candidates": [record(one) for one in shown.told.choices],
     }
 
 
@@ -96,12 +88,7 @@ def _lines(shown: Preview) -> list[str]:
     if not told.body:
         return lines or ["no context here: there are no memories and no sessions"]
     would = "would be" if shown.refusals else "is"
-    lines += [
-        f"A new session here {would} given ({told.tokens} of {shown.budget} tokens):",
-        "",
-        _text(shown),
-        "",
-    ]
-    lines.append("Why:")
+    head = f"A new session here {would} given ({told.tokens} of {shown.budget} tokens):"
+    lines += [head, "", _text(shown), "", "Why:"]
     lines += [f"  {'+' if one.chosen else '-'} {one.id[:16]:16}  {one.why}" for one in told.choices]
     return lines

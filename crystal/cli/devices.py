@@ -10,10 +10,9 @@ import typer
 
 from crystal.app.context import open_kept_machine, open_reader
 from crystal.app.sync.relay_state import DeviceStatus, find_device, list_devices
-from crystal.cli.capture import count_words
 from crystal.cli.confirm import confirm
-from crystal.cli.relay_status import json_row
-from crystal.cli.render import cells, note, one_line, padded, say
+from crystal.cli.json_output import json_row
+from crystal.cli.render import cells, count_words, note, one_line, padded, say
 from crystal.timewords.parse import ago
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crystal.cli.capture import count_words
-from crystal.cli.render import clipped, look_of, one_line, say, speaker
-from crystal.cli.steps import steps_shown
+from crystal.cli.progress import steps_shown
+from crystal.cli.render import clipped, count_words, look_of, one_line, say, speaker
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
@@ -236,7 +235,7 @@ def _outcome(done: Forgotten) -> Iterator[str]:
 
 
 def _proof_words(proof: ForgetProof, named: Collection[str]) -> Iterator[str]:
-    from crystal.cli.capture import size_words
+    from crystal.cli.render import size_words
 
     looked = f"{count_words(proof.files, 'file')}, {size_words(proof.bytes)}"
     if proof.proved:

@@ -1,23 +1,25 @@
-"""``crystal memories``: what was remembered; edit it, hide it, bring it back, see what it was before."""
+"""``crystal remember``, ``get`` and ``memories``: keep what somebody asks to keep; find, change, hide and list it."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from crystal.cli.remember import described, former_json, left_out, memory_json, read_words
-from crystal.cli.render import clipped, harmless, look_of, note, one_line, say, snippet
+from crystal.app.context import Machine, open_machine, open_reader
+from crystal.app.memory_queries import by_key, is_folder_word, list_memories, memory_of, mirror_of
+from crystal.app.memory_queries import history as history_of
+from crystal.app.mirror import mirror_notes
+from crystal.cli.json_output import print_json, record
+from crystal.cli.options import AsJson, Limit, whole_number
+from crystal.cli.render import Look, clipped, harmless, look_of, note, one_line, say, snippet
+from crystal.errors import NotFoundError, UsageError
+from crystal.model.recall import Filters, FormerMemory, Remembered
+from crystal.store.search.scope import project_ids, scope_of
+from crystal.timewords.parse import ago, clock
 
-if TYPE_CHECKING:
-    from crystal.app.context import Machine
-    from crystal.cli.render import Look
-    from crystal.model.recall import FormerMemory, Remembered
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Ident = Annotated[
     str, typer.Argument(help="A memory's id or its beginning, or its key.", metavar="ID", show_default=False)
 ]
@@ -26,6 +28,8 @@ Idents = Annotated[
 ]
 Category = Annotated[str | None, typer.Option(help="fact, preference, event, opinion or skill.", metavar="CATEGORY")]
 TEXT_LINES = 3
+MAX_READ = 16 << 20
+"""So many bytes are read from standard input: more than any memory has."""
 
 commands = typer.Typer(help="What was remembered.", invoke_without_command=True)
 
@@ -43,18 +47,12 @@ def memories(
         str | None, typer.Option(help="Only the one with this key; 'a*' for keys that begin with a.", metavar="KEY")
     ] = None,
     status: Annotated[str, typer.Option(help="active, deprecated or all.", metavar="STATUS")] = "active",
-    limit: Annotated[str, typer.Option("-n", "--limit", help="How many at most.", metavar="N")] = "50",
+    limit: Limit = "50",
     as_json: AsJson = False,
 ) -> None:
     """List memories, newest first. To search in them: crystal search --source memory."""
     if context.invoked_subcommand is not None:
         return
-    from crystal.app.context import open_reader
-    from crystal.app.memory_queries import list_memories
-    from crystal.app.mirror import mirror_notes
-    from crystal.cli.search import whole_number
-    from crystal.model.recall import Filters
-    from crystal.store.search.scope import scope_of
 
     state = None if status.strip().lower() == "all" else status
     with open_reader() as machine:
@@ -66,7 +64,7 @@ def memories(
         if project and not found:
             notes = (*scope_of(machine.store, Filters(project=project)).notes, *notes)
     if as_json:
-        print(json.dumps({"schema": 1, "notes": list(notes), "memories": [memory_json(one) for one in found]}))
+        print_json({"notes": notes, "memories": [record(one) for one in found]})
         return
     note(*notes)
     look = look_of(sys.stdout)
@@ -95,7 +93,6 @@ def edit(
 ) -> None:
     """Change a memory's text, category, key or project; the former version is kept."""
     from crystal.app.background import embed_soon
-    from crystal.app.context import open_machine
     from crystal.app.memory_changes import edit as change
 
     words = read_words(text) if text else None
@@ -110,8 +107,6 @@ def edit(
 @commands.command()
 def history(memory: Ident, as_json: AsJson = False) -> None:
     """Show a memory and its former versions, newest first."""
-    from crystal.app.context import open_reader
-
     with open_reader() as machine:
         show_memory(machine, memory, as_json=as_json)
 
@@ -119,7 +114,6 @@ def history(memory: Ident, as_json: AsJson = False) -> None:
 @commands.command()
 def deprecate(memory: Idents, as_json: AsJson = False) -> None:
     """Hide memories: crystal keeps them, but neither lists nor finds them. To delete them for good: crystal forget."""
-    from crystal.app.context import open_machine
     from crystal.app.memory_changes import deprecate as hide
 
     with open_machine() as machine:
@@ -131,7 +125,6 @@ def deprecate(memory: Idents, as_json: AsJson = False) -> None:
 def restore(memory: Idents, as_json: AsJson = False) -> None:
     """Show hidden memories again."""
     from crystal.app.background import embed_soon
-    from crystal.app.context import open_machine
     from crystal.app.memory_changes import revive
 
     with open_machine() as machine:
@@ -145,13 +138,10 @@ def restore(memory: Idents, as_json: AsJson = False) -> None:
 
 def show_memory(machine: Machine, ident: str, *, as_json: bool) -> None:
     """Print a memory and what it was before."""
-    from crystal.app.memory_queries import history as history_of
-    from crystal.app.memory_queries import memory_of
-
     one = memory_of(machine, ident)
     former = history_of(machine, one.id)
     if as_json:
-        print(json.dumps({"schema": 1, "memory": memory_json(one), "history": [former_json(was) for was in former]}))
+        print_json({"memory": record(one), "history": [record(was) for was in former]})
         return
     now, look = machine.now(), look_of(sys.stdout)
     say(look.bold(one.id) + look.dim(f" · {described(one)}"), look.dim(_origin(one, now)), "", harmless(one.text))
@@ -161,14 +151,12 @@ def show_memory(machine: Machine, ident: str, *, as_json: bool) -> None:
 
 def _tell(what: str, found: list[Remembered], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"schema": 1, "memories": [memory_json(one) for one in found]}))
+        print_json({"memories": [record(one) for one in found]})
         return
     say(*(f"{what} {one.id}: {described(one)}" for one in found))
 
 
 def _lines(one: Remembered, now: int, look: Look) -> Iterator[str]:
-    from crystal.timewords.parse import ago
-
     where = "" if one.memory == "local" else " · from the mirror"
     head = f" · {described(one)} · {ago(one.updated_at, now)}{where}"
     yield look.name(one.id) + look.dim(clipped(head, look.width - len(one.id)))
@@ -176,8 +164,6 @@ def _lines(one: Remembered, now: int, look: Look) -> Iterator[str]:
 
 
 def _origin(one: Remembered, now: int) -> str:
-    from crystal.timewords.parse import clock
-
     changed = "" if one.updated_at == one.created_at else f", changed {clock(one.updated_at, now)}"
     door = f"by {one_line(one.source)} on {one_line(one.device)}"
     mirror = ", from the mirror" if one.memory == "mirror" else ""
@@ -185,8 +171,115 @@ def _origin(one: Remembered, now: int) -> str:
 
 
 def _former_lines(was: FormerMemory, now: int, look: Look) -> Iterator[str]:
-    from crystal.timewords.parse import clock
-
     span = f"{clock(was.from_at, now)} to {clock(was.until_at, now)}"
     yield look.dim(f"from {span}: {was.category}{'' if was.status == 'active' else ', deprecated'}")
     yield harmless(was.text)
+
+
+def remember(
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(help="What to remember; - or no text reads standard input.", metavar="TEXT"),
+    ] = None,
+    category: Annotated[
+        str | None, typer.Option(help="fact (default), preference, event, opinion, skill.", metavar="CATEGORY")
+    ] = None,
+    project: Annotated[
+        str | None,
+        typer.Option(
+            help="Where it applies: a project's name or folder (. is this one). Default: everywhere.", metavar="PROJECT"
+        ),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(help="A name for exact lookup; a known key gets the text as its new value.", metavar="KEY"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remember something. Secrets are removed first; the same text again only refreshes the memory."""
+    from crystal.app.background import embed_soon
+    from crystal.app.memories import remember as keep
+
+    words = read_words(text)
+    with open_machine() as machine:
+        notes = _unknown(machine, project)
+        one = keep(machine, words, category=category, project=project, key=key)
+        embed_soon(machine)
+    note(*notes, *left_out(one, words))
+    if as_json:
+        print_json({"memory": record(one)})
+        return
+    known = "" if one.created_at == one.updated_at else ", already known"
+    say(f"remembered as {one.id}{known}: {described(one)}")
+
+
+def left_out(kept: Remembered, asked: str) -> tuple[str, ...]:
+    """Return a note if something was taken out of a text that is kept."""
+    from crystal.memories.rules import is_as_given
+
+    return () if is_as_given(kept.text, asked) else ("secrets and private parts were removed from the text",)
+
+
+def get(
+    memory: Annotated[
+        str | None, typer.Argument(help="A memory's id, or its beginning.", metavar="ID", show_default=False)
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="The key that it was remembered under.", metavar="KEY")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: the whole memory.")] = False,
+) -> None:
+    """Print only the text of a memory, found by its exact key or its id. Exit code 1 when there is none."""
+    if (memory is None) == (key is None):
+        raise UsageError("give a key or an id", hint="crystal get --key user_name, or crystal get mem-...")
+    with open_reader() as machine:
+        if key is None:
+            found: Remembered | None = memory_of(machine, memory or "")
+        else:
+            found = by_key(machine, key)
+        if found is None:
+            hidden = list_memories(machine, key=key, status="deprecated", limit=1)
+            hint = (
+                f"bring it back: crystal memories restore {hidden[0].id}" if hidden else "list them: crystal memories"
+            )
+            raise NotFoundError(f"no {'active ' if hidden else ''}memory has the key {key!r}", hint=hint)
+    if as_json:
+        print_json({"memory": record(found)})
+        return
+    say(harmless(found.text) if sys.stdout.isatty() else found.text)
+
+
+def _unknown(machine: Machine, project: str | None) -> tuple[str, ...]:
+    """Return a note if a project's name is new, as it may be a typing error; the name is accepted all the same."""
+    if project is None or not project.strip() or is_folder_word(project):
+        return ()
+    with mirror_of(machine) as mirror:
+        if mirror is not None and project_ids(mirror, project):
+            return ()
+    return scope_of(machine.store, Filters(project=project)).notes
+
+
+# ------------------------------------------------------------------------------------------------------------ values
+
+
+def read_words(text: list[str] | None) -> str:
+    """Return what the user gave, as words or on standard input.
+
+    Raises:
+        UsageError: Neither.
+    """
+    if text and text != ["-"]:
+        return " ".join(text)
+    if not text and sys.stdin.isatty():
+        raise UsageError("there is no text", hint='try: crystal remember "we deploy on Fridays"')
+    buffer = getattr(sys.stdin, "buffer", None)
+    return sys.stdin.read(MAX_READ) if buffer is None else buffer.read(MAX_READ).decode("utf-8", "replace")
+
+
+def described(one: Remembered) -> str:
+    """Describe the kind of a memory in a few words, without control characters."""
+    parts = [
+        one.category,
+        None if one.key is None else f"key {one_line(one.key)}",
+        "everywhere" if one.project is None else f"project {one_line(one.project)}",
+        "deprecated" if one.status == "deprecated" else None,
+    ]
+    return " · ".join(part for part in parts if part)

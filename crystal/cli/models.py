@@ -1,8 +1,7 @@
-"""``crystal models``: which model turns text into vectors; list, install, remove. ``use`` has a file of its own."""
+"""``crystal models``: which model turns text into vectors; list, install, remove, choose and try one."""
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -10,16 +9,36 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crystal.cli.capture import count_words, size_words
-from crystal.cli.models_use import use
-from crystal.cli.render import cells, look_of, note, one_line, padded, say, say_item
+from crystal.app.context import now_ms, open_machine, open_reader, this_config
+from crystal.app.models import (
+    ModelChoice,
+    ModelRow,
+    check_key,
+    choose,
+    embedder_of,
+    fill_now,
+    in_use,
+    leaves_the_machine,
+    list_models,
+    target_of,
+    try_on_memory,
+    waiting_for,
+)
+from crystal.cli.json_output import print_json, record
+from crystal.cli.options import AsJson
+from crystal.cli.progress import bar_shown, progress_bar
+from crystal.cli.render import cells, count_words, look_of, note, one_line, padded, say, say_item, size_words
+from crystal.config.providers import runs_here
+from crystal.embedding.local.catalog import KNOWN, KnownModel
+from crystal.embedding.local.manifest import ModelManifest
+from crystal.errors import NotConfiguredError, UsageError
+from crystal.store.search.vectors import serving_generation
 
 if TYPE_CHECKING:
-    from crystal.app.models import ModelRow
     from crystal.embedding.local.build import InstallOptions
-    from crystal.embedding.local.manifest import ModelManifest
+    from crystal.evaluate.trial import ModelScore, Score, Trial
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+FILL_SECONDS = 7 * 86_400.0
 
 commands = typer.Typer(help="Models that turn text into vectors.", invoke_without_command=True)
 
@@ -38,20 +57,14 @@ def models(context: typer.Context, *, as_json: AsJson = False) -> None:
 @commands.command("list")
 def show(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List the models (the same as `crystal models`)."""
-    from crystal.app.models import list_models
-
     rows = list_models()
     if as_json or context.obj:
-        print(json.dumps({"schema": 1, "models": [_json_row(row) for row in rows]}, ensure_ascii=False))
+        print_json({"models": [record(row) for row in rows]})
         return
     look, width = look_of(sys.stdout), max(cells(one_line(row.name)) for row in rows)
     for row in rows:
-        label = f"{'*' if row.is_chosen else ' '} {padded(one_line(row.name), width)}  "
-        say_item(label, f"{_state(row)}, {_facts(row)}", look, style=look.good if row.is_chosen else look.dim)
-
-
-def _json_row(row: ModelRow) -> dict[str, Any]:
-    return {"chosen" if key == "is_chosen" else key: value for key, value in asdict(row).items()}
+        label = f"{'*' if row.chosen else ' '} {padded(one_line(row.name), width)}  "
+        say_item(label, f"{_state(row)}, {_facts(row)}", look, style=look.good if row.chosen else look.dim)
 
 
 def _state(row: ModelRow) -> str:
@@ -64,7 +77,7 @@ def _state(row: ModelRow) -> str:
 
 def _facts(row: ModelRow) -> str:
     parts = [one_line(row.about)]
-    parts += [f"{row.dimension} numbers"] if row.dimension else []
+    parts += [f"{row.dimension} dimensions"] if row.dimension else []
     parts += [f"{size_words(row.size)}{' to fetch' if row.state == 'available' else ''}"] if row.size else []
     parts += [row.weights] if row.weights else []
     return ", ".join(parts)
@@ -113,9 +126,9 @@ def install(
     )
     found = _install(model, place, options, sha256)
     if as_json or context.obj:
-        print(json.dumps({"schema": 1, **_json_manifest(found)}, ensure_ascii=False))
+        print_json(_json_manifest(found))
         return
-    say(f"{found.name} is installed: {found.dimension} numbers, {size_words(found.size)}, {found.weights}")
+    say(f"{found.name} is installed: {found.dimension} dimensions, {size_words(found.size)}, {found.weights}")
     say(f"from {one_line(found.origin)}; licence: {one_line(found.licence)}; verified: {one_line(found.verified)}")
     if not float32 and found.weights == "float32":
         note("its weights were not rounded to 8 bits: they are too large, or its vectors would change too much")
@@ -124,8 +137,6 @@ def install(
 
 def _place(model: str) -> Path | None:
     """Return the folder that is meant; None for a name or a repository."""
-    from crystal.embedding.local.catalog import KNOWN
-
     if model in KNOWN:
         return None
     path = Path(model).expanduser()
@@ -134,8 +145,6 @@ def _place(model: str) -> Path | None:
 
 
 def _usual_name(model: str, place: Path | None, float32: bool) -> str:
-    from crystal.embedding.local.catalog import KNOWN
-
     if model in KNOWN:
         return f"{model}-float32" if float32 else model
     return (place.resolve().name if place else model.rpartition("/")[2]).lower().replace(" ", "-")[:64]
@@ -143,8 +152,6 @@ def _usual_name(model: str, place: Path | None, float32: bool) -> str:
 
 def _check(pooling: str | None, sha256: str | None, model: str, place: Path | None) -> None:
     from crystal.embedding.local.build import POOLINGS
-    from crystal.embedding.local.catalog import KNOWN
-    from crystal.errors import UsageError
 
     if pooling is not None and pooling not in POOLINGS:
         raise UsageError(f"--pooling is {pooling!r}", hint=f"use one of: {', '.join(POOLINGS)}")
@@ -158,8 +165,6 @@ def _check(pooling: str | None, sha256: str | None, model: str, place: Path | No
 
 
 def _install(model: str, place: Path | None, options: InstallOptions, sha256: str | None) -> ModelManifest:
-    from crystal.app.context import now_ms, this_config
-    from crystal.embedding.local.catalog import KNOWN, KnownModel
     from crystal.embedding.local.install import install_folder, install_from_hub
 
     config = this_config()
@@ -188,10 +193,7 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Delete an installed model. Its vectors stay in the memory until another model's replace them."""
-    from crystal.app.context import this_config
-    from crystal.app.models import in_use
     from crystal.embedding.local.install import remove_model
-    from crystal.errors import UsageError
 
     if name == "embedded":
         raise UsageError("the embedded model is part of crystal", hint="crystal models use none")
@@ -200,11 +202,161 @@ def remove(
         raise UsageError(f"{name} is in use: {why}", hint="crystal models use embedded --now, or give --force")
     remove_model(this_config().places.models, name)
     if as_json or context.obj:
-        print(json.dumps({"schema": 1, "removed": name, "was_in_use": why is not None}))
+        print_json({"removed": name, "was_in_use": why is not None})
         return
     say(f"{one_line(name)} is removed")
     if why is not None:
         note("it was in use; search uses keywords alone until: crystal models use embedded")
 
 
-commands.command("use")(use)
+@commands.command("use")
+def use(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(help="embedded, an installed model, PROVIDER or PROVIDER:MODEL, or none.", metavar="NAME")
+    ],
+    evaluate: Annotated[
+        bool, typer.Option("--eval", help="First show on your own memory what would change; then ask.")
+    ] = False,
+    now: Annotated[bool, typer.Option("--now", help="Make all vectors now, and show progress.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
+    questions: Annotated[
+        int, typer.Option("--questions", help="With --eval: ask at most N questions.", min=10, max=5000, metavar="N")
+    ] = 100,
+    turns: Annotated[
+        int, typer.Option("--turns", help="With --eval: search at most N turns.", min=10, max=50_000, metavar="N")
+    ] = 500,
+    seconds: Annotated[
+        float,
+        typer.Option("--seconds", help="With --eval: how long each model may work.", min=1, max=86_400, metavar="N"),
+    ] = 120,
+    as_json: AsJson = False,
+) -> None:
+    """Choose the model. Its vectors are made in the background; the present ones serve until they are complete.
+
+    With --eval, crystal tests how well keywords, the present model and the new one find turns of your memory.
+    Nothing leaves this machine unless the model is on the network, and then it asks first.
+    """
+    as_json = as_json or bool(context.obj)
+    target = target_of(name)
+    _agree_to_send(target, yes=yes)
+    _check_usable(target)
+    report: dict[str, Any] = {"model": target.name}
+    if evaluate:
+        trial = _evaluate(target, questions, turns, seconds)
+        report["eval"] = _json_trial(trial)
+        if not as_json:
+            _print_trial(trial)
+        if not (yes or (sys.stdin.isatty() and typer.confirm(f"use {target.name}?", err=True))):
+            if as_json:
+                print_json({**report, "changed": False})
+            else:
+                say(f"nothing is changed; to use it: crystal models use {target.name} --yes")
+            return
+    winners = choose(target)
+    for variable in winners:
+        note(f"{variable} is set and wins over the file")
+    report |= {"changed": True, **_after(target, now=now)}
+    if as_json:
+        print_json(report)
+    else:
+        _say_next(target, report)
+    if report["problem"]:
+        say(f"crystal: warning: {one_line(str(report['problem']))}", stream=sys.stderr)
+
+
+def _agree_to_send(target: ModelChoice, *, yes: bool) -> None:
+    """Ask before texts leave the machine, in words that say so."""
+    whom = leaves_the_machine(target)
+    if whom is None or yes:
+        return
+    try:
+        with open_reader() as machine:
+            many = f"{count_words(waiting_for(machine, target), 'chunk')} now, and every later one"
+    except NotConfiguredError:
+        many = "every chunk"
+    words = f"{one_line(whom)} will receive the text of {many}, and every question that you ask"
+    if not sys.stdin.isatty():
+        raise UsageError(words, hint=f"if that is what you want: crystal models use {target.name} --yes")
+    typer.confirm(f"{words}. Go on?", abort=True, err=True)
+
+
+def _check_usable(target: ModelChoice) -> None:
+    """Let a model on this machine embed a word before anything is changed, and look whether a provider has its key."""
+    embedder = embedder_of(target)
+    if embedder is not None and runs_here(target.provider):
+        embedder.embed_query("crystal")
+    check_key(target)
+
+
+def _evaluate(target: ModelChoice, questions: int, turns: int, seconds: float) -> Trial:
+    from crystal.evaluate.trial import Size
+
+    with bar_shown() as show:
+        return try_on_memory(target, Size(questions, turns, seconds), lambda done, _: show("trying", done, turns))
+
+
+def _after(target: ModelChoice, *, now: bool) -> dict[str, Any]:
+    """Return what is left to do after a model was chosen; do it first if ``now`` is set."""
+    try:
+        with open_reader() as reader:
+            waiting, serving = waiting_for(reader, target), serving_generation(reader.store)
+    except NotConfiguredError:
+        return {"waiting": 0, "embedded": 0, "serving": None, "problem": None}
+    done, problem = 0, None
+    if now and target.provider != "none":
+        with open_machine() as machine, progress_bar("embedding", waiting) as advance:
+            report = fill_now(machine, advance, seconds=FILL_SECONDS)
+            serving = serving_generation(machine.store)
+        if report is None:
+            problem = "another process is making vectors; it continues"
+        else:
+            waiting, done, problem = report.left, report.embedded + report.reused, report.problem
+    name = None if serving is None else f"{serving.provider} {serving.model}"
+    return {"waiting": waiting, "embedded": done, "serving": name, "problem": problem}
+
+
+def _say_next(target: ModelChoice, report: dict[str, Any]) -> None:
+    if target.provider == "none":
+        say("no model is used from now on: search is by keywords alone")
+        return
+    say(f"{one_line(target.name)} is chosen")
+    if report["waiting"]:
+        say(f"{count_words(report['waiting'], 'chunk')} get new vectors in the background, or now with: crystal sync")
+        say(f"{one_line(report['serving'] or 'keywords')} serves until they are complete")
+    elif report["embedded"]:
+        say(f"{count_words(report['embedded'], 'chunk')} embedded; it serves now")
+
+
+# ------------------------------------------------------------------------------------------------------------- eval
+
+
+def _print_trial(trial: Trial) -> None:
+    cut = " (as many as the time allowed)" if trial.is_cut else ""
+    say(f"{trial.questions} questions from your memory, searched for among {trial.turns} turns{cut}:")
+    rows = [("", "first", "in first 5", "MRR"), ("keywords alone", *_cells(trial.keywords))]
+    for label, score in (("present", trial.present), ("new", trial.new)):
+        rows += _rows_of(label, score) if score else []
+    width = max(cells(row[0]) for row in rows)
+    for row in rows:
+        say(f"{padded(row[0], width)}  {row[1]:>6}  {row[2]:>10}  {row[3]:>6}")
+    if trial.present is None:
+        note(f"the present model was left out: {one_line(trial.why_no_present or '')}")
+    else:
+        say(f"with the new model {trial.better} rank higher, {trial.worse} lower: {trial.verdict}")
+    speeds = [f"{one.name} {one.chunks_a_second:,.0f}" for one in (trial.present, trial.new) if one]
+    say(f"turns embedded in a second: {', '.join(map(one_line, speeds))}")
+
+
+def _rows_of(label: str, model: ModelScore) -> list[tuple[str, str, str, str]]:
+    name = f"{label}: {one_line(model.name)}"
+    return [(f"{name}, vectors alone", *_cells(model.alone)), (f"{name}, with keywords", *_cells(model.together))]
+
+
+def _cells(score: Score) -> tuple[str, str, str]:
+    return f"{score.hit_at_1:.2f}", f"{score.hit_at_5:.2f}", f"{score.mrr:.3f}"
+
+
+def _json_trial(trial: Trial) -> dict[str, Any]:
+    made = {key: value for key, value in asdict(trial).items() if key != "is_cut"}
+    return {**made, "cut": trial.is_cut, "verdict": None if trial.present is None else trial.verdict}

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from crystal.cli.capture import count_words
-from crystal.cli.render import Look, cells, clipped, look_of, one_line, padded, say
+from crystal.app.context import open_kept_machine, open_reader
+from crystal.app.projects import ProjectChange, join_projects, mark_folder, rename_project, split_project
+from crystal.cli.json_output import json_row, print_json
+from crystal.cli.options import AsJson
+from crystal.cli.render import Look, cells, clipped, count_words, look_of, one_line, padded, say
+from crystal.store.capture.projects import KnownProject, known_projects
+from crystal.timewords.parse import ago
 
-if TYPE_CHECKING:
-    from crystal.app.projects import ProjectChange
-    from crystal.store.capture.projects import KnownProject
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Name = Annotated[str, typer.Argument(help="A project, by its name or a folder.", metavar="PROJECT", show_default=False)]
 Folder = Annotated[str, typer.Argument(help="A folder.", metavar="FOLDER")]
+
+JSON_KEYS = ("name", "folders", "identity", "joined", "sessions", "memories", "last_at")
 
 commands = typer.Typer(help="The projects in the memory.", invoke_without_command=True)
 
@@ -27,13 +28,11 @@ def list_projects(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List projects, the one used last first; rename, join, split or mark them."""
     if context.invoked_subcommand is not None:
         return
-    from crystal.app.context import open_reader
-    from crystal.store.capture.projects import known_projects
 
     with open_reader() as machine:
         found, now = known_projects(machine.store), machine.now()
     if as_json:
-        print(json.dumps({"schema": 1, "projects": [_as_json(one) for one in found]}))
+        print_json({"projects": [json_row(one, *JSON_KEYS) for one in found]})
     elif found:
         say(*_lines(found, now, look_of(sys.stdout)))
     else:
@@ -45,9 +44,6 @@ def rename(
     project: Name, name: Annotated[str, typer.Argument(help="Its new name.", metavar="NAME", show_default=False)]
 ) -> None:
     """Give a project another name. It applies to past sessions, too."""
-    from crystal.app.context import open_kept_machine
-    from crystal.app.projects import rename_project
-
     with open_kept_machine() as machine:
         _say_change(rename_project(machine.store, project, name))
 
@@ -58,9 +54,6 @@ def join(
     into: Annotated[str, typer.Argument(help="The project it becomes part of.", metavar="INTO", show_default=False)],
 ) -> None:
     """Make one project of two, for example after a folder was moved. `crystal projects split` undoes it."""
-    from crystal.app.context import open_kept_machine
-    from crystal.app.projects import join_projects
-
     with open_kept_machine() as machine:
         _say_change(join_projects(machine.store, project, into))
 
@@ -68,9 +61,6 @@ def join(
 @commands.command("split")
 def split(folder: Folder) -> None:
     """Separate a folder from the project that it was joined to."""
-    from crystal.app.context import open_kept_machine
-    from crystal.app.projects import split_project
-
     with open_kept_machine() as machine:
         _say_change(split_project(machine.store, folder))
 
@@ -78,8 +68,6 @@ def split(folder: Folder) -> None:
 @commands.command("mark")
 def mark(folder: Folder = ".") -> None:
     """Write a small file into a folder without git, so that crystal knows its project after a move."""
-    from crystal.app.projects import mark_folder
-
     path, is_new = mark_folder(folder)
     say(f"{path} {'is written' if is_new else 'is there already'}: the folder may be moved and renamed")
 
@@ -90,7 +78,6 @@ def _say_change(change: ProjectChange) -> None:
 
 
 def _lines(found: list[KnownProject], now: int, look: Look) -> list[str]:
-    from crystal.timewords.parse import ago
 
     names = [clipped(one_line(one.name), 28) for one in found]
     used = ["never" if one.last_at is None else ago(one.last_at, now) for one in found]
@@ -102,12 +89,3 @@ def _lines(found: list[KnownProject], now: int, look: Look) -> list[str]:
         more = f" and {len(one.folders) - 1} more" if len(one.folders) > 1 else ""
         lines.append(f"{look.name(name)}  {look.dim(when)}  {count}  {one_line(one.folders[0])}{more}")
     return lines
-
-
-def _as_json(one: KnownProject) -> dict[str, Any]:
-    from crystal.timewords.parse import iso
-
-    return {
-        name: iso(one.last_at) if name == "last_at" else getattr(one, name)
-        for name in ("name", "folders", "identity", "joined", "sessions", "memories", "last_at")
-    }

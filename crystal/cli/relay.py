@@ -17,9 +17,8 @@ from crystal.app.sync.quarantine import purge as delete_refused
 from crystal.app.sync.relay_state import plan_skip, short_ids, stream_states
 from crystal.app.sync.relay_state import skip as skip_over
 from crystal.cli import relay_pairing, relay_status
-from crystal.cli.capture import count_words, size_words
 from crystal.cli.confirm import confirm
-from crystal.cli.render import note, one_line, say
+from crystal.cli.render import count_words, note, one_line, say, size_words
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 from crystal.store.sync.outbox import backlog
 from crystal.sync.client import RelayClient

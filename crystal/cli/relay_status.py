@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
-from crystal.cli.capture import count_words, size_words
-from crystal.cli.render import one_line, say
-
-if TYPE_CHECKING:
-    from crystal.app.sync.quarantine import QuarantineList
-    from crystal.app.sync.relay_state import RelayState, StreamStatus
-    from crystal.store.sync.quarantine import RefusalCount
-    from crystal.store.sync.relay_peers import Peer
+from crystal.app.context import open_reader
+from crystal.app.sync.quarantine import QuarantineList
+from crystal.app.sync.relay_state import RelayState, StreamStatus, relay_state, short_ids
+from crystal.cli.json_output import json_row, print_json
+from crystal.cli.options import AsJson
+from crystal.cli.render import count_words, one_line, say, size_words
+from crystal.store.sync.quarantine import RefusalCount
+from crystal.store.sync.relay_peers import Peer
+from crystal.timewords.parse import ago, iso
 
 WAITS, REFUSED, DAMAGED = 1, 5, 6
 MAX_UNPROVEN_SHOWN = 3
 _KEPT = ("stream", "seq", "code", "detail", "times")
-_TIMES = ("at", "since", "retry_at", "heard_at", "paired_at", "revoked_at", "forked_at", "first_at", "last_at")
 _SEEN = {"first": "first_at", "last": "last_at"}
 
 
-def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+def status(as_json: AsJson = False) -> None:
     """Show the relay's state: what arrived, what waits, what is missing, what was refused.
 
     Exit code 0: everything is where it belongs. 1: something waits. 4: the relay does not answer. 5 or 6: something
     was refused or is damaged, or the relay loses what it confirmed, and somebody has to look.
     """
-    from crystal.app.context import open_reader
-    from crystal.app.sync.relay_state import relay_state
-    from crystal.timewords.parse import ago
-
     with open_reader() as machine:
         state = relay_state(machine)
         now = machine.now()
     code = code_of(state)
     if as_json:
-        print(json.dumps({"schema": 1, "ok": code == 0, **_json(state)}, default=bytes.hex))
+        print_json({"ok": code == 0, **_json(state)})
     else:
         for name, words in _lines(state, lambda ms: "never" if ms is None else ago(ms, now)):
             say(f"{name:<10} {one_line(words)}")
@@ -75,24 +70,7 @@ def _home_name(home: Peer) -> str:
     return str(home.told.get("home") or home.name)
 
 
-def json_row(one: object, *names: str, **renamed: str) -> dict[str, Any]:
-    """Return attributes of a value for JSON, times as text.
-
-    Args:
-        one: The value.
-        names: Attributes that are called the same in JSON.
-        renamed: Attributes that are not, by their name in JSON.
-    """
-    from crystal.timewords.parse import iso
-
-    attributes = {**dict(zip(names, names, strict=True)), **renamed}
-    values = {name: getattr(one, attribute) for name, attribute in attributes.items()}
-    return {name: iso(value) if attributes[name] in _TIMES else value for name, value in values.items()}
-
-
 def _json(state: RelayState) -> dict[str, Any]:
-    from crystal.timewords.parse import iso
-
     home, outbox, refused = None, None, state.refused
     if state.home is not None:
         home = {"name": _home_name(state.home), **json_row(state.home, "generation", last_heard="heard_at")}
@@ -136,8 +114,6 @@ def _stream_json(one: StreamStatus) -> dict[str, Any]:
 
 
 def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
-    from crystal.app.sync.relay_state import short_ids
-
     lines = [("role", state.role)]
     if state.url is not None:
         answers = {True: "answers", False: "does not answer", None: "was not asked"}[state.reachable]
@@ -160,7 +136,9 @@ def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[st
         lines.append(("", "hint: check the relay's disk; if it happens again, use another relay"))
     ids = short_ids([one.known.stream for one in state.streams] + [one.stream for one in state.skips])
     lines += [line for one in _shown(state.streams) for line in _stream_lines(one, ids[one.known.stream], ago)]
-    lines += _hidden_lines(state.streams)
+    hidden = sum(one.is_unproven for one in state.streams) - MAX_UNPROVEN_SHOWN
+    if hidden > 0:
+        lines.append(("", f"and {count_words(hidden, 'stream')} more with nothing from a device: --json lists them"))
     lines += _refused_lines(state.refused, ago)
     names = {one.known.stream: one.device for one in state.streams}
     for skip in state.skips:
@@ -189,13 +167,6 @@ def _shown(streams: Sequence[StreamStatus]) -> list[StreamStatus]:
     """Give the streams that are shown one by one: a few only of those in which nothing ever opened."""
     unproven = [one for one in streams if one.is_unproven]
     return [one for one in streams if not one.is_unproven or one in unproven[:MAX_UNPROVEN_SHOWN]]
-
-
-def _hidden_lines(streams: Sequence[StreamStatus]) -> list[tuple[str, str]]:
-    hidden = sum(one.is_unproven for one in streams) - MAX_UNPROVEN_SHOWN
-    if hidden <= 0:
-        return []
-    return [("", f"and {count_words(hidden, 'stream')} more with nothing from a device: --json lists them")]
 
 
 def _refused_lines(refused: QuarantineList, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ it is printed, so that it can neither move the cursor nor change the title, the 
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ from typing import TextIO
 
 Span = tuple[int, int]
 Word = list[tuple[str, bool]]
-"""What is not torn apart at the end of a line: pieces of text, each marked or not."""
+"""What is not torn apart at the end of a line: characters, each marked or not."""
 
 MAX_WIDTH = 110
 PIPE_WIDTH = 100
@@ -179,6 +180,21 @@ def shown_branch(branch: str | None) -> str | None:
     return None if branch in ("main", "master", "HEAD", "") else branch
 
 
+def size_words(size: int) -> str:
+    """Return a number of bytes for people: ``1.4 MB``."""
+    amount = float(size)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return ""
+
+
+def count_words(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 session``, ``2 sessions``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 # --------------------------------------------------------------------------------------------------------- snippets
 
 
@@ -194,16 +210,24 @@ def snippet(text: str, spans: Sequence[Span], look: Look, *, lines: int = 3, ind
     """
     width = max(8, look.width - cells(indent))
     start, end = _window(text, spans, lines * width)
-    safe = harmless(text)
-    words = _words(safe, start, end, spans)
+    safe, marked = harmless(text), {at for span in spans for at in range(*span)}
+    found = re.compile(r"\S+").finditer(safe, start, end)
+    words = [[(safe[at], at in marked) for at in range(*match.span())] for match in found]
     if start > 0:
-        words = [[("…", False)], *words] if safe[start - 1].isspace() else [[("…", False), *words[0]], *words[1:]]
+        before = [] if safe[start - 1].isspace() else words.pop(0)
+        words.insert(0, [("…", False), *before])
     wrapped = _wrap(words, width)
     is_cut = end < len(safe.rstrip()) or len(wrapped) > lines
     wrapped = wrapped[:lines]
     if is_cut and wrapped:
         wrapped[-1] = _with_ellipsis(wrapped[-1], width)
-    return [indent + "".join(look.mark(piece) if marked else piece for piece, marked in line) for line in wrapped]
+    return [indent + _styled(line, look) for line in wrapped]
+
+
+def _styled(line: Word, look: Look) -> str:
+    groups = itertools.groupby(line, key=lambda one: one[1])
+    pieces = [("".join(character for character, _ in group), is_marked) for is_marked, group in groups]
+    return "".join(look.mark(piece) if is_marked else piece for piece, is_marked in pieces)
 
 
 def _window(text: str, spans: Sequence[Span], budget: int) -> Span:
@@ -224,27 +248,10 @@ def _window(text: str, spans: Sequence[Span], budget: int) -> Span:
 
 
 def _end_of_word(text: str, start: int, end: int) -> int:
-    """Return the last place before ``end`` that splits no word; ``end`` if there is none near."""
+    """Return the last place before ``end`` that splits no word, or ``end`` if none is near."""
     if end >= len(text):
         return len(text)
     return next((at for at in range(end, max(start, end - 40), -1) if text[at].isspace()), end)
-
-
-def _words(text: str, start: int, end: int, spans: Sequence[Span]) -> list[Word]:
-    """Cut ``text[start:end]`` at white space and at the edges of marks."""
-    words: list[Word] = []
-    for match in re.finditer(r"\S+", text[start:end]):
-        at, last = start + match.start(), start + match.end()
-        pieces: Word = []
-        for a, b in spans:
-            if b <= at or a >= last:
-                continue
-            pieces += [(text[at:a], False)] if a > at else []
-            pieces.append((text[max(a, at) : min(b, last)], True))
-            at = min(b, last)
-        pieces += [(text[at:last], False)] if at < last else []
-        words.append(pieces)
-    return words
 
 
 def _wrap(words: Iterable[Word], width: int) -> list[Word]:
@@ -252,38 +259,23 @@ def _wrap(words: Iterable[Word], width: int) -> list[Word]:
     lines: list[Word] = [[]]
     used = 0
     for word in words:
-        size = sum(cells(piece) for piece, _ in word)
+        size = sum(_cells(character) for character, _ in word)
         if used and used + 1 + size <= width:
             lines[-1].append((" ", False))
             used += 1
         elif used:
             lines.append([])
             used = 0
-        for piece, marked in word:
-            for part in _broken(piece, width - used, width):
-                if used and used + cells(part) > width:
-                    lines.append([])
-                    used = 0
-                lines[-1].append((part, marked))
-                used += cells(part)
+        for character, is_marked in word:
+            if used + _cells(character) > width:
+                lines.append([])
+                used = 0
+            lines[-1].append((character, is_marked))
+            used += _cells(character)
     return [line for line in lines if line]
 
 
-def _broken(piece: str, room: int, width: int) -> list[str]:
-    """Cut a piece so that its first part fits into ``room`` columns, and every other into ``width``."""
-    if cells(piece) <= room:
-        return [piece]
-    parts, start = [], 0
-    for at, character in enumerate(piece):
-        room -= _cells(character)
-        if room < 0:
-            parts.append(piece[start:at])
-            start, room = at, width - _cells(character)
-    return [part for part in (*parts, piece[start:]) if part]
-
-
 def _with_ellipsis(line: Word, width: int) -> Word:
-    while line and sum(cells(piece) for piece, _ in line) > width - 2:
-        piece, marked = line[-1]
-        line = [*line[:-1], (piece[:-1], marked)] if len(piece) > 1 else line[:-1]
-    return [*line, (" …", False)]
+    while line and sum(_cells(character) for character, _ in line) > width - 2:
+        line = line[:-1]
+    return [*line, (" ", False), ("…", False)]

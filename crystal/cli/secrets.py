@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from crystal.capture.files import TranscriptFile
-    from crystal.integrity.exposed_secrets import Exposure
+from crystal.app.context import default_paths
+from crystal.capture.files import TranscriptFile
+from crystal.cli.json_output import print_json
+from crystal.cli.options import AsJson, Transcripts, existing
+from crystal.cli.progress import progress_bar
+from crystal.cli.render import count_words
+from crystal.errors import CrystalError
+from crystal.integrity.exposed_secrets import Exposure, find_exposures, list_transcripts
 
 EXIT_FOUND = 1
 EXIT_UNREADABLE = 4
 
 
 def secrets(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Transcripts, or folders of them; all of Claude Code's if none is given."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    paths: Transcripts = None,
+    as_json: AsJson = False,
 ) -> None:
     """Look for secrets in Claude Code's transcripts; print where they are, never what they are.
 
@@ -32,19 +30,10 @@ def secrets(
 
     Exit code 0: no secret was found. 1: there are some. 4: none was found, but a transcript could not be read.
     """
-    from crystal.app.context import default_paths
-    from crystal.cli.capture import progress_bar
-    from crystal.errors import UsageError
-    from crystal.integrity.exposed_secrets import list_transcripts
-
-    for path in paths or ():
-        if not path.exists():
-            raise UsageError(f"{path} does not exist", hint="give a transcript file, or a folder of them")
+    given = existing(paths)
     unread: dict[str, str] = {}
     roots = default_paths().transcript_roots
-    transcripts = list_transcripts(
-        roots, paths or (), lambda folder, error: unread.__setitem__(str(folder), _reason(error))
-    )
+    transcripts = list_transcripts(roots, given, lambda folder, error: unread.__setitem__(str(folder), _reason(error)))
     rows: list[Exposure] = []
     with progress_bar("looking for secrets", sum(found.size for found in transcripts)) as advance:
         for row in _find_all(transcripts, unread, advance):
@@ -52,7 +41,8 @@ def secrets(
             if not as_json:
                 _print_row(row, rows)
     if as_json:
-        typer.echo(json.dumps(_as_json(rows, len(transcripts))))
+        found = [{**asdict(row), "path": str(row.path)} for row in rows]
+        print_json({"transcripts": len(transcripts), "secrets": sum(row.count for row in rows), "found": found})
     else:
         _print_end(rows, len(transcripts))
     for name, reason in unread.items():
@@ -65,9 +55,6 @@ def _find_all(
     transcripts: Iterable[TranscriptFile], unread: dict[str, str], advance: Callable[[int], None]
 ) -> Iterator[Exposure]:
     """Yield the secrets of all transcripts; one that cannot be read is added to ``unread`` with the reason."""
-    from crystal.errors import CrystalError
-    from crystal.integrity.exposed_secrets import find_exposures
-
     for found in transcripts:
         try:
             yield from find_exposures(found.path, advance)
@@ -89,20 +76,9 @@ def _print_row(row: Exposure, rows: list[Exposure]) -> None:
 
 
 def _print_end(rows: list[Exposure], transcripts: int) -> None:
-    from crystal.cli.capture import count_words
-
     total, within = sum(row.count for row in rows), len({row.path for row in rows})
     if not rows:
         typer.echo(f"no secrets in {count_words(transcripts, 'transcript')}")
         return
     typer.echo(f"{count_words(total, 'secret')} in {within} of {count_words(transcripts, 'transcript')}")
     typer.echo("crystal: hint: replace these keys where they were issued; then delete the transcripts", err=True)
-
-
-def _as_json(rows: list[Exposure], transcripts: int) -> dict[str, object]:
-    return {
-        "schema": 1,
-        "transcripts": transcripts,
-        "secrets": sum(row.count for row in rows),
-        "found": [{**asdict(row), "path": str(row.path)} for row in rows],
-    }

@@ -1,50 +1,229 @@
-"""``crystal sessions``: list conversations, newest first."""
+"""``crystal sessions`` and ``crystal show``: list conversations; read one, or a hit with what stands around it."""
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from crystal.cli.render import Look
-    from crystal.sessions.reading import SessionSummary
+from crystal.app.context import Machine, open_reader
+from crystal.app.mirror import mirror_notes
+from crystal.cli import render
+from crystal.cli.json_output import print_json, record
+from crystal.cli.last_search import named_by_place
+from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, whole_number
+from crystal.cli.pager import paged
+from crystal.cli.render import Look, cells, clipped, harmless, one_line, padded, say, shown_branch, speaker
+from crystal.errors import NotConfiguredError, UsageError
+from crystal.memories.rules import is_memory_id
+from crystal.model.capture import hit_name
+from crystal.sessions.reading import (
+    Conversation,
+    SessionSummary,
+    ShownTurn,
+    ShowTarget,
+    find_target,
+    read,
+    target_memory,
+)
+from crystal.sessions.reading import sessions as list_sessions
+from crystal.timewords.parse import clock
+from crystal.transcript import line_facts
 
+CONTEXT = 2
 SHORT_ID = 8
+BRIEF_LINES = 12
+BRIEF_CHARACTERS = 1_500
+BRIEF_ROLES = ("tool_call", "tool_result", "thinking")
+
+
+def show(
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="The place of a hit in the last search (2, @2), a hit (h17), a session's id or its beginning, a line's"
+            " uuid, or a memory's id.",
+            metavar="ID",
+        ),
+    ],
+    context: Annotated[
+        str | None, typer.Option("-C", "--context", help="With a hit: show N turns before and after it.", metavar="N")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Show tool calls, results and thoughts in full.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the archived lines of the transcript as they are.")] = False,
+    no_pager: Annotated[bool, typer.Option("--no-pager", help="Print a long text without a pager.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read a session, or a hit with the turns around it."""
+    around = CONTEXT if context is None else whole_number(context, "--context")
+    if around < 0:
+        raise UsageError(f"--context is {around}", hint="use 0 or more")
+    if raw and as_json:
+        raise UsageError("--raw and --json do not go together", hint="the lines of --raw are JSON already")
+    with open_reader() as machine:
+        mirror = machine.mirror_store
+        what = named_by_place(machine.places.data_dir, what, by_person=sys.stdin.isatty())
+        if is_memory_id(what):
+            _show_memory(machine, what, raw=raw, context=context, as_json=as_json)
+            return
+        target = find_target(machine.store, what, mirror=mirror)
+        memory = target_memory(machine.store, target, mirror=mirror)
+        if memory is not None:
+            _show_memory(machine, memory, raw=raw, context=context, as_json=as_json)
+            return
+        if context is not None and target.chunk is None:
+            raise UsageError("--context goes with a hit, not with a session", hint="leave it out")
+        if raw:
+            _print_raw(machine, target)
+            return
+        conversation = read(machine.store, target, context=around, mirror=mirror)
+        if as_json:
+            print_json(_as_json(conversation))
+            return
+        look = render.look_of(sys.stdout)
+        with paged(enabled=not no_pager):
+            _print(conversation, machine.now(), look, full=full)
+
+
+def _as_json(conversation: Conversation) -> dict[str, Any]:
+    session, turns = conversation.session, []
+    for turn in conversation.turns:
+        found = record(turn)
+        del found["message_id"]
+        turns.append({"id": found.pop("hit"), **found})
+    return {"session": None if session is None else record(session), "turns": turns}
+
+
+def _show_memory(machine: Machine, ident: str, *, raw: bool, context: str | None, as_json: bool) -> None:
+    from crystal.cli.memories import show_memory
+
+    if raw or context is not None:
+        raise UsageError("--raw and --context work with transcripts, not with a memory")
+    show_memory(machine, ident, as_json=as_json)
+
+
+# ------------------------------------------------------------------------------------------------------------- raw
+
+
+def _print_raw(machine: Machine, target: ShowTarget) -> None:
+    if target.memory == "mirror":
+        raise NotConfiguredError(
+            "the archive of this session is on the home machine", hint="run the same command there"
+        )
+    conversation = read(machine.store, target, context=0)
+    session = conversation.session
+    if session is None:
+        raise NotConfiguredError("this hit does not come from a transcript", hint="leave out --raw")
+    wanted = None if target.chunk is None else {turn.uuid for turn in conversation.turns if turn.focus}
+    is_empty = True
+    for line in _archived_lines(machine, session.id):
+        if wanted is None or line_facts(line).uuid in wanted:
+            is_empty = False
+            sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+    if is_empty:
+        raise NotConfiguredError(f"session {session.id} has no archived lines here", hint="run: crystal sync")
+
+
+def _archived_lines(machine: Machine, session: str) -> Iterator[bytes]:
+    """Yield the lines of a session's own transcript, then of its subagents'."""
+    from crystal.integrity.restore import archived_lines
+    from crystal.store.capture import ledger
+
+    states = [state for state in ledger.all_states(machine.store) if state.origin.session_id == session]
+    archived = [state for state in states if state.archive]
+    for state in sorted(archived, key=lambda state: (state.origin.subagent is not None, state.origin.subagent or "")):
+        yield from archived_lines(machine.store, state, machine.places.ldm_home)
+
+
+# ---------------------------------------------------------------------------------------------------------- people
+
+
+def _print(conversation: Conversation, now: int, look: Look, *, full: bool) -> None:
+    if conversation.session is not None:
+        say(*_title(conversation.session, now, look), "")
+    of_a_hit = any(turn.focus for turn in conversation.turns)
+    before: ShownTurn | None = None
+    for turn in conversation.turns:
+        if before is None or not _goes_on(before, turn):
+            say(_speaker_line(turn, now, look))
+        brief = not full and not turn.focus and (of_a_hit or turn.role in BRIEF_ROLES)
+        say(*_body(turn, look, brief=brief), "")
+        before = turn
+
+
+def _title(session: SessionSummary, now: int, look: Look) -> list[str]:
+    times = [clock(ms, now) for ms in (session.started_at, session.last_at) if ms is not None]
+    span = " to ".join(dict.fromkeys(times))
+    place = "from the mirror" if session.memory == "mirror" else None
+    turns = f"{session.turns:,} turn{'s' * (session.turns != 1)}"
+    facts = [session.id, place, session.project, session.branch, span, turns]
+    title = one_line(session.title) or "(without words)"
+    return [
+        look.bold(clipped(title, look.width)),
+        look.dim(clipped(" · ".join(one_line(fact) for fact in facts if fact), look.width)),
+    ]
+
+
+def _goes_on(before: ShownTurn, turn: ShownTurn) -> bool:
+    """Return whether a turn continues the same message, so that its speaker need not be named again."""
+    same = before.role == turn.role and before.tool == turn.tool and before.subagent == turn.subagent
+    return same and before.message_id is not None and before.message_id == turn.message_id and not turn.focus
+
+
+def _speaker_line(turn: ShownTurn, now: int, look: Look) -> str:
+    parts = [] if turn.timestamp is None else [clock(turn.timestamp, now)]
+    if turn.subagent:
+        parts.append(f"subagent {one_line(turn.subagent)}")
+    if turn.copied:
+        parts.append("from the session that this one forks")
+    mark = look.mark("▶") if turn.focus else look.dim("●")
+    tail = "".join(f" · {part}" for part in parts)
+    return f"{mark} {look.name(speaker(turn.role, turn.tool))}{look.dim(tail)}"
+
+
+def _body(turn: ShownTurn, look: Look, *, brief: bool) -> list[str]:
+    text = harmless(turn.text.replace("\r\n", "\n")).expandtabs(4).rstrip("\n")
+    left = ""
+    if brief:
+        kept = "\n".join(text[:BRIEF_CHARACTERS].split("\n")[:BRIEF_LINES])
+        if len(kept) < len(text):
+            left = f"… {len(text) - len(kept):,} more characters: crystal show {hit_name(turn.hit)}"
+            text = kept
+    lines = text.split("\n")
+    if turn.role in BRIEF_ROLES:
+        lines = [look.dim(line) for line in lines]
+    if turn.full_length > len(turn.text) and not left:
+        left = f"… the whole has {turn.full_length:,} characters: crystal show {hit_name(turn.hit)} --raw"
+    return [*lines, look.dim(left)] if left else lines
+
+
+# ------------------------------------------------------------------------------------------------------------ list
 
 
 def sessions(
-    project: Annotated[
-        str | None, typer.Option(help="Only this project: its name, or a folder and all below it.", metavar="PROJECT")
-    ] = None,
+    project: OnlyProject = None,
     since: Annotated[
         str | None, typer.Option(help="Only those that went on since: 24h, 7d, 2026-11-20 ...", metavar="TIME")
     ] = None,
     before: Annotated[
         str | None, typer.Option(help="Only those that began before: today, 2026-11-20 ...", metavar="TIME")
     ] = None,
-    limit: Annotated[str, typer.Option("-n", "--limit", help="How many at most.", metavar="N")] = "20",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    limit: Limit = "20",
+    as_json: AsJson = False,
 ) -> None:
     """List sessions, newest first: when, how many turns, where, what about, and the id for `crystal show`."""
-    from crystal.app.context import open_reader
-    from crystal.app.mirror import mirror_notes
-    from crystal.cli import render
-    from crystal.cli.search import project_value, time_span, whole_number
-    from crystal.cli.show import session_json
-    from crystal.sessions.reading import sessions as list_sessions
-
     with open_reader() as machine:
         now, count = machine.now(), whole_number(limit, "--limit")
         start, end = time_span(now, since, before)
         mirror = machine.mirror_store
-        folder = None if project is None else project_value([machine.store, mirror], project)
+        folder = project_value(machine, project)
         found, notes = list_sessions(machine.store, project=folder, since=start, before=end, limit=count, mirror=mirror)
         notes = (*notes, *mirror_notes(machine.mirror, now))
     if as_json:
-        print(json.dumps({"schema": 1, "notes": list(notes), "sessions": [session_json(one) for one in found]}))
+        print_json({"notes": notes, "sessions": [record(one) for one in found]})
         return
     render.note(*notes)
     if found:
@@ -56,14 +235,12 @@ def sessions(
 
 
 def _lines(found: list[SessionSummary], now: int, look: Look) -> list[str]:
-    from crystal.cli.render import cells, clipped, one_line, padded, shown_branch
-    from crystal.timewords.parse import clock
 
     whens = [clock(one.last_at, now) if one.last_at is not None else "time unknown" for one in found]
     turns = [f"{one.turns:,}" for one in found]
     projects = [clipped(one_line(one.project or ""), 24) for one in found]
     branches = [clipped(one_line(shown_branch(one.branch) or ""), 20) for one in found]
-    ids = short_ids([one.id for one in found])
+    ids = _short_ids([one.id for one in found])
     wide = [max(map(cells, column)) for column in (ids, whens, turns, projects, branches)]
     lines = []
     for at, one in enumerate(found):
@@ -76,10 +253,8 @@ def _lines(found: list[SessionSummary], now: int, look: Look) -> list[str]:
     return lines
 
 
-def short_ids(ids: list[str]) -> list[str]:
+def _short_ids(ids: list[str]) -> list[str]:
     """Return beginnings of ids that are distinct, at least eight characters long."""
-    from crystal.cli.render import harmless
-
     length = SHORT_ID
     while len({one[:length] for one in ids}) < len(set(ids)):
         length += 4

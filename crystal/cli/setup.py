@@ -17,8 +17,8 @@ from crystal.app.import_past import plan_import
 from crystal.app.notices import refresh_notice
 from crystal.app.open_store import refuse_links, refuse_lost
 from crystal.capture.state import Condition, describe
-from crystal.cli.capture import count_words, imported_words, size_words
-from crystal.cli.following import enrich_here, follow_up, import_with_bar
+from crystal.cli.capture import enrich_here, follow_up, import_with_bar, imported_words
+from crystal.cli.render import count_words, size_words
 from crystal.cli.timer import change_timer
 from crystal.config.edit import set_value
 from crystal.config.paths import Places

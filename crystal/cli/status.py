@@ -1,59 +1,51 @@
-"""``crystal status``: how the memory stands, on one page."""
+"""``crystal status`` and ``doctor``: how the memory stands, what is not well; ``--on``, ``--off`` and ``--status``."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from dataclasses import asdict
+from typing import Annotated, Any, TextIO
 
 import typer
 
-from crystal.app.disk_usage import PARTS
-from crystal.cli.capture import count_words, size_words
-from crystal.cli.render import look_of, one_line, say_item
-from crystal.errors import CrystalError
-from crystal.timewords.parse import ago, iso
+from crystal.app.capture_state import capture_state
+from crystal.app.context import Machine, now_ms, open_machine, open_reader, this_config
+from crystal.capture.state import CaptureState, Condition, describe
+from crystal.cli.json_output import TIMES, iso_times, print_json
+from crystal.cli.options import AsJson
+from crystal.cli.render import count_words, look_of, one_line, say_item, size_words
+from crystal.errors import CrystalError, StoreDamagedError, StoreLostError, UnavailableError, UsageError
+from crystal.timewords.parse import ago
 
-if TYPE_CHECKING:
-    from crystal.capture.state import CaptureState
-    from crystal.config.table import Config
-    from crystal.store import Store
+MARKS = {"ok": "ok", "note": "note", "warning": "warn", "failure": "FAIL"}
+STATUS_TIMES = TIMES | {"as_of", "first", "heard", "last", "off_since"}
 
 
-def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+def status(as_json: AsJson = False) -> None:
     """Show whether turns are captured, what is stored, what waits, how fast the hook is and what models cost.
 
     Exit code 0: capturing, or paused by you. 1: NOT capturing.
     """
-    from crystal.app.capture_state import capture_state
-    from crystal.app.context import now_ms, open_reader, this_config
-    from crystal.app.damage import damage_here
+    from crystal.app.context import damage_here
     from crystal.app.status import gather
-    from crystal.capture.state import Condition
-    from crystal.errors import StoreDamagedError, StoreLostError, UnavailableError, UsageError
 
     state, now = capture_state(this_config()), now_ms()
-    if not as_json:
-        typer.echo(state_line(state, now, sys.stdout))
+    line = state_line(state, now, sys.stdout)
     try:
         with open_reader() as machine:
             found = gather(machine, state)
-    except (StoreDamagedError, StoreLostError, UnavailableError, UsageError) as error:
-        raise typer.Exit(_say_failure(error, state, as_json=as_json)) from error
-    except CrystalError:
-        if as_json:
-            _print_failure_as_json(state, None)
+    except Exception as error:  # a damaged database explains any error; else it is raised again
+        known = error if isinstance(error, CrystalError) else damage_here()
+        if known is not None and _say_failure(known, state, line, as_json=as_json):
+            raise typer.Exit(known.exit_code) from error
         raise
-    except Exception as error:
-        damaged = damage_here()
-        if damaged is None:
-            raise
-        raise typer.Exit(_say_failure(damaged, state, as_json=as_json)) from error
     if as_json:
-        typer.echo(_as_json(found))
+        print_json(iso_times(found, STATUS_TIMES))
     else:
+        typer.echo(line)
         look = look_of(sys.stdout)
         for name, words in _lines(found, lambda ms: "never" if ms is None else ago(ms, now)):
             say_item(f"{name:<12} ", words, look, style=look.dim)
@@ -63,50 +55,30 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
 
 def state_line(state: CaptureState, now: int, stream: TextIO) -> str:
     """Say in one line how capture stands: in red on a terminal when nothing is kept."""
-    from crystal.capture.state import Condition, describe
-
     look, line = look_of(stream), one_line(describe(state, now))
     return look.bad(line) if state.condition is Condition.NOT_CAPTURING else line
 
 
-def warn_if_not_capturing(config: Config, store: Store | None = None) -> None:
+def warn_if_not_capturing(machine: Machine) -> None:
     """Say on standard error that nothing is kept, when that is so. Never fails: the answer is what was asked for."""
-    from crystal.app.capture_state import capture_state
-    from crystal.app.context import now_ms
-    from crystal.capture.state import Condition
-
     with contextlib.suppress(CrystalError, OSError):
-        state = capture_state(config, store)
+        state = capture_state(machine.config, machine.store)
         if state.condition is Condition.NOT_CAPTURING:
             typer.echo(f"crystal: {state_line(state, now_ms(), sys.stderr)}", err=True)
 
 
-def _as_json(found: dict[str, Any]) -> str:
-    for part, name in (("capture", "off_since"), ("capture", "last"), ("span", "first"), ("span", "last")):
-        found[part][name] = iso(found[part][name])
-    _iso_relay(found["relay"], iso)
-    for problem in found["problems"]:
-        problem.update(since=iso(problem["since"]), at=iso(problem["at"]))
-    return json.dumps(found)
-
-
-def _say_failure(error: CrystalError, state: CaptureState, *, as_json: bool) -> int:
-    """Answer also where the memory cannot be read: the cause and the step that mends it."""
-    if as_json:
-        _print_failure_as_json(state, error)
-    else:
-        typer.echo(f"FAIL  memory: {error.message}")
-        typer.echo(f"      fix: {(error.hint or '').removeprefix('run: ')}")
-    return error.exit_code
-
-
-def _print_failure_as_json(state: CaptureState, error: CrystalError | None) -> None:
+def _say_failure(error: CrystalError, state: CaptureState, line: str, *, as_json: bool) -> bool:
+    """Answer also where the memory cannot be read; return False if the error is still to be reported."""
     from crystal.app.status import state_as_json
 
-    found: dict[str, Any] = {"schema": 1, "capture": state_as_json(state)}
-    if error is not None:
-        found |= {"ok": False, "problem": {"message": error.message, "fix": error.hint}}
-    typer.echo(json.dumps(found))
+    is_shown = isinstance(error, StoreDamagedError | StoreLostError | UnavailableError | UsageError)
+    if as_json:
+        problem = {"ok": False, "problem": {"message": error.message, "fix": error.hint}} if is_shown else {}
+        print_json({"capture": state_as_json(state), **problem})
+    elif is_shown:
+        fix = (error.hint or "").removeprefix("run: ")
+        typer.echo(f"{line}\nFAIL  memory: {error.message}\n      fix: {fix}")
+    return is_shown
 
 
 def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
@@ -132,13 +104,14 @@ def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tupl
     unexamined = describe_unexamined(found["redactions"])
     if unexamined:
         lines.append(("left out", f"{unexamined} ({FIND_UNEXAMINED})"))
-    lines += [("problem", f"{one['room']}: {one['message']} (since {ago(one['since'])})") for one in found["problems"]]
+    lines += [("problem", f"{one['part']}: {one['message']} (since {ago(one['since'])})") for one in found["problems"]]
     return [*lines, ("stored in", places["database"])]
 
 
 def _sizes(sizes: dict[str, int]) -> list[tuple[str, str]]:
     whole, plain = size_words(sizes["whole"]), size_words(sizes["archived_plain"])
-    parts = [f"{name} {size_words(sizes[name])}" for name in PARTS if sizes[name]]
+    sums = ("whole", "archived_plain")
+    parts = [f"{name} {size_words(size)}" for name, size in sizes.items() if size and name not in sums]
     return [("size", f"{whole} on disk for {plain} of transcripts"), ("", ", ".join(parts))]
 
 
@@ -163,7 +136,9 @@ def _embedding(embedding: dict[str, Any]) -> str:
     serving = embedding["serving"]
     if serving is None:
         return f"{embedding['provider']}; no vectors yet"
-    return f"{embedding['provider']}; serving {serving['provider']} {serving['model']}, {serving['dimension']} numbers"
+    return (
+        f"{embedding['provider']}; serving {serving['provider']} {serving['model']}, {serving['dimension']} dimensions"
+    )
 
 
 def _relay(relay: dict[str, Any] | None, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
@@ -217,20 +192,6 @@ def _of_device(device: dict[str, Any], ago: Callable[[int | None], str]) -> str:
     return words
 
 
-def _iso_relay(relay: dict[str, Any] | None, iso: Callable[[int | None], str | None]) -> None:
-    """Write the relay's times as JSON has them."""
-    if relay is None:
-        return
-    relay["outbox"]["since"] = iso(relay["outbox"]["since"])
-    for part in (relay["home"], *relay["devices"]):
-        if part is not None:
-            part["heard"] = iso(part["heard"])
-    if relay["mirror"] is not None:
-        relay["mirror"]["as_of"] = iso(relay["mirror"]["as_of"])
-    for part in (relay["forgotten"], *relay["forgotten"]["devices"]):
-        part["since"] = iso(part["since"])
-
-
 def _hook(hook: dict[str, Any]) -> str:
     if not hook["runs"]:
         return "not run yet"
@@ -259,3 +220,56 @@ def _waiting(queues: dict[str, int]) -> str:
     notes, chunks = count_words(queues["notes"], "note"), count_words(queues["chunks_without_vector"], "chunk")
     sessions = count_words(queues["sessions_without_summary"], "session")
     return f"{notes} of the hook, {chunks} without vector, {sessions} without summary"
+
+
+def doctor(
+    *,
+    deep: Annotated[bool, typer.Option("--deep", help="Also read every page of a large database.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check the installation and say how to fix it. Exit code 0: nothing fails. 1: something does."""
+    from crystal.app.doctor import examine
+
+    checks = examine(deep=deep)
+    failed = any(check.verdict == "failure" for check in checks)
+    if as_json:
+        rows = [asdict(check) for check in checks]
+        print_json({"ok": not failed, "checks": rows})
+    else:
+        look = look_of(sys.stdout)
+        styles = {"ok": look.good, "note": look.dim, "warning": look.warning, "failure": look.bad}
+        for check in checks:
+            say_item(f"{MARKS[check.verdict]:<5} ", f"{check.name}: {check.message}", look, style=styles[check.verdict])
+            if check.fix and check.verdict != "ok":
+                say_item("      fix: ", check.fix.removeprefix("run: "), look, style=look.bold)
+    if failed:
+        raise typer.Exit(1)
+
+
+def switch(*, on: bool, off: bool, session: str | None) -> None:
+    """Turn capture on or off, then say how it stands.
+
+    Both sweep first: what was said until ``--off`` is kept, what was said until ``--on`` is marked private.
+    """
+    from crystal.app.capture_switch import turn_off, turn_on
+    from crystal.app.status import capture_switch
+
+    if on or off:
+        with open_machine() as machine:
+            (turn_off if off else turn_on)(machine, session)
+            _say(capture_switch(machine))
+        return
+    with open_reader() as machine:
+        _say(capture_switch(machine))
+        warn_if_not_capturing(machine)
+
+
+def _say(state: dict[str, object]) -> None:
+    if state["on"]:
+        typer.echo("capture is on")
+    else:
+        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(int(str(state["off_since"])) / 1000))
+        typer.echo(f"capture is off since {since}; nothing said meanwhile is kept (resume: crystal --on)")
+    sessions = state["private_sessions"]
+    if isinstance(sessions, list) and sessions:
+        typer.echo(f"paused sessions: {', '.join(map(str, sessions))}")

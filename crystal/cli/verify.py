@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crystal.cli.capture import count_words, progress_bar, size_words
-from crystal.cli.render import look_of, say_item
+from crystal.cli.progress import progress_bar
+from crystal.cli.render import count_words, look_of, say_item, size_words
 
 if TYPE_CHECKING:
     from crystal.app.integrity import Mended
@@ -118,8 +118,10 @@ def _print(mended: Mended, *, tried: bool) -> None:
         where = "" if fault.start is None else f" [{fault.start}, {fault.stop})"
         say_item(f"{fault.kind}: ", f"{fault.what}{where}: {fault.message}", look, style=look.bad)
     if not proof.faults:
-        words = "of all bytes are accounted for; archive, database, keywords and vectors agree"
-        say_item("100 % ", words, look, style=look.good)
+        share, words = "100 % ", "of all bytes are accounted for"
+        if not proof.transcripts:
+            share, words = "ok ", "nothing has been captured yet"
+        say_item(share, f"{words}; archive, database, keywords and vectors agree", look, style=look.good)
         return
     say_item(f"{proof.percent:.3f} % ", "proved", look, style=look.bad)
     typer.echo(f"crystal: hint: {_next_step(proof, tried=tried)}", err=True)

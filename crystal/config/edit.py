@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from crystal.config.file import parse, parse_fragment, read_text
 from crystal.config.load import checked, parse_text
 from crystal.config.paths import alone_in, make_private_dir, write_private
+from crystal.config.settings_file import parse, parse_fragment, read_text
 from crystal.config.table import setting_for
 from crystal.errors import UsageError
 
@@ -41,10 +41,8 @@ def set_values(config_file: Path, values: Mapping[str, object]) -> dict[str, Any
     with alone_in(config_file.parent):
         before = after = read_text(config_file)
         for key, value in good.items():
-            if value is None:
-                after = without_value(after, key, config_file)
-            else:
-                after = with_value(after or FIRST_LINE, key, value, config_file)
+            start = "" if value is None else FIRST_LINE
+            after = with_value(after or start, key, value, config_file)
         _write(config_file, before, after)
     return good
 
@@ -59,7 +57,7 @@ def unset_value(config_file: Path, key: str) -> bool:
     if config_file.exists():
         with alone_in(config_file.parent):
             before = read_text(config_file)
-            after = without_value(before, key, config_file)
+            after = with_value(before, key, None, config_file)
             _write(config_file, before, after)
         if after != before:
             return True
@@ -68,26 +66,24 @@ def unset_value(config_file: Path, key: str) -> bool:
 
 
 def with_value(text: str, key: str, value: Any, path: Path) -> str:
-    """Return the text of a settings file with ``key`` set to ``value``; ``path`` is for messages."""
+    """Return the text of a settings file with a key set, None: taken out; ``path`` is for messages."""
     table, _, name = key.rpartition(".")
+    tables = (table,) if table else ()
     wanted = parse(text, path)
     inner = wanted.setdefault(table, {}) if table else wanted
     after = None
-    if isinstance(inner, dict):
+    if value is not None and isinstance(inner, dict):
         inner[name] = value
-        after = set_in(text, (table,) if table else (), name, value)
-    return _proved(after, wanted, key, path)
-
-
-def without_value(text: str, key: str, path: Path) -> str:
-    """Return the text of a settings file without ``key``; ``path`` is for messages."""
-    table, _, name = key.rpartition(".")
-    wanted = parse(text, path)
-    inner = wanted.get(table) if table else wanted
-    if not isinstance(inner, dict) or name not in inner:
-        return text
-    del inner[name]
-    return _proved(unset_in(text, (table,) if table else (), name), wanted, key, path)
+        after = set_in(text, tables, name, value)
+    elif value is None:
+        if not isinstance(inner, dict) or name not in inner:
+            return text
+        del inner[name]
+        after = unset_in(text, tables, name)
+    got = None if after is None else parse_fragment(after)
+    if after is None or got is None or _filled(got) != _filled(wanted):
+        raise UsageError(f"{path}: {key} cannot be changed without rewriting the file", hint="change it with an editor")
+    return after
 
 
 def set_in(text: str, tables: tuple[str, ...], name: str, value: Any) -> str | None:
@@ -170,13 +166,6 @@ def _checked(key: str, value: object) -> Any:
 def _write(path: Path, before: str, after: str) -> None:
     if after != before:
         write_private(path, after.encode())
-
-
-def _proved(text: str | None, wanted: Tables, key: str, path: Path) -> str:
-    got = None if text is None else parse_fragment(text)
-    if text is None or got is None or _filled(got) != _filled(wanted):
-        raise UsageError(f"{path}: {key} cannot be changed without rewriting the file", hint="change it with an editor")
-    return text
 
 
 def _filled(tables: Tables) -> Tables:

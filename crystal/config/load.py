@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from crystal.config import file
 from crystal.config.kinds import FOLDERS, shown
-from crystal.config.paths import Places, absolute, resolve_places
+from crystal.config.paths import absolute, resolve_places
+from crystal.config.settings_file import read_file
 from crystal.config.table import SETTINGS, TABLES, Config, Setting, setting_for, unknown_key
 from crystal.errors import UsageError
 
@@ -39,13 +39,7 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
     flags = {key: value for key, value in overrides.items() if value is not None}
     data_dir = flags.pop("data_dir", None)
     places = resolve_places(env, home, data_dir=None if data_dir is None else Path(str(data_dir)))
-    return resolve(places, env, home, file.read_file(places.config_file), flags)
-
-
-def resolve(
-    places: Places, env: Mapping[str, str], home: Path, tables: Mapping[str, Any], flags: Mapping[str, object]
-) -> Config:
-    """Combine the layers; ``tables`` is the settings file, parsed."""
+    tables = read_file(places.config_file)
     for key in flags:
         setting_for(key)
     written = dict(_from_file(tables, places.config_file))
@@ -53,7 +47,8 @@ def resolve(
     sources: dict[str, str] = {}
     for key, setting in SETTINGS.items():
         variable = _from_environment(setting, env, values)
-        value, source = _from_flag(setting, flags) or variable or written.get(key) or (_default(key), "default")
+        default: Any = host_name() if key == "device" else setting.default
+        value, source = _from_flag(setting, flags) or variable or written.get(key) or (default, "default")
         values[key] = _at_home(value, home, key) if setting.kind is FOLDERS else value
         sources[key] = source
     return Config(places, sources, **{SETTINGS[key].attribute: value for key, value in values.items()})
@@ -97,10 +92,6 @@ def host_name() -> str:
     """Return this machine's short name, without a domain that a network adds."""
     name = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
     return name.partition(".")[0].strip() or "unknown"
-
-
-def _default(key: str) -> Any:
-    return host_name() if key == "device" else SETTINGS[key].default
 
 
 def _from_flag(setting: Setting, flags: Mapping[str, object]) -> Found | None:

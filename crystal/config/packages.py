@@ -53,7 +53,6 @@ PACKAGES = {
     "msgspec": "msgspec",
     "numpy": "numpy",
     "orjson": "orjson",
-    "platformdirs": "platformdirs",
     "re2": "google-re2",
     "rich": "rich",
     "segno": "segno",

@@ -128,8 +128,8 @@ def absolute(path: Path | str, home: Path, *, name: str = "path") -> Path:
 def user_config_dir(env: Mapping[str, str], home: Path) -> Path:
     """Return the user's folder for crystal's settings, as ``platformdirs.user_config_path("crystal")`` gives it.
 
-    Written out because platformdirs reads ``os.environ`` itself, costs 24 ms at every start, and has changed its
-    answer on macOS between versions, which would lose the user's settings. A test compares the two.
+    Not by platformdirs itself: that reads ``os.environ``, costs 24 ms at every start, and has changed its answer on
+    macOS between versions, which would lose the user's settings. A test compares the two.
     """
     if sys.platform == "win32":
         local = env.get("LOCALAPPDATA", "").strip()

@@ -74,7 +74,7 @@ def only_for(provider_key: str, provider: str, variable: str) -> Alias:
 
 
 def meant(key: str, known: Iterable[str]) -> str | None:
-    """Return a hint for a key that is no setting; None if none of the known keys is like it."""
+    """Return a hint for a key that is no setting, or None if no known key resembles it."""
     tail = key.lower().rpartition(".")[2].replace("-", "_")
     if tail.endswith(("key", "token", "secret", "password")):
         return "secrets do not belong in this file: use the environment, .env in the data folder, or the keyring"

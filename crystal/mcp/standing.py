@@ -29,7 +29,7 @@ def status(asker: ClientContext, _: Mapping[str, Any]) -> ToolAnswer:
     capture, span = found["capture"], found["span"]
     reason = next((f"{one['message']} (fix: {one['fix']})" for one in capture["reasons"]), None)
     problems = [
-        {"room": one["room"], "message": quote_line(str(one["message"]), MESSAGE), "since": iso(one["since"])}
+        {"part": one["part"], "message": quote_line(str(one["message"]), MESSAGE), "since": iso(one["since"])}
         for one in found["problems"][:MAX_PROBLEMS]
     ]
     data: Json = {
@@ -74,5 +74,5 @@ def _lines(data: Json) -> list[str]:
         f"search by meaning: {serving['provider'] + ' ' + serving['model'] if serving else 'not yet, keywords answer'}",
         f"this folder: {data['project'] or 'not a project that crystal knows'}",
     ]
-    lines += [f"problem: {one['room']}: {one['message']} (since {one['since']})" for one in data["problems"]]
+    lines += [f"problem: {one['part']}: {one['message']} (since {one['since']})" for one in data["problems"]]
     return [*lines, *(f"note: {note}" for note in data["notes"])]

@@ -176,14 +176,6 @@ def _from_hex(kind: type[Id], value: object) -> Id:
     raise ValueError(f"not {2 * kind.size} hex digits")
 
 
-def parse_stream(body: bytes, stream: bytes) -> StreamInfo:
-    """Parse the state of one stream."""
-    found = parse(body, StreamInfo)
-    if found.stream != stream:
-        raise ProtocolViolationError("it is about another stream")
-    return found
-
-
 def parse_blobs(body: bytes, after: int, limit: int) -> BlobPage:
     """Parse a page of blobs: at most ``limit``, their numbers rising from above ``after``."""
     page = parse(body, BlobPage)

@@ -26,7 +26,6 @@ from crystal.sync.answers import (
     ObjectInfo,
     OpenedMailbox,
     RelayResponse,
-    StreamInfo,
     StreamList,
     TokenInfo,
     TokenList,
@@ -43,6 +42,7 @@ MAX_WAIT = 30.0
 
 Stored = Literal["created", "duplicate"]
 Side = Literal["a", "b"]
+Params = Mapping[str, str | int]
 T = TypeVar("T")
 
 _PHASE = re.compile(r"[a-z0-9-]{1,32}", re.ASCII)
@@ -129,8 +129,7 @@ class RelayClient:
         """
         if len(blob) > answers.LARGEST_BLOB:
             raise BlobTooLargeError(f"a blob has {len(blob)} bytes; {answers.LARGEST_BLOB} is the most")
-        named: dict[str, int | str] = {"seq": seq, "tag": blob[-32:].hex()}
-        return self._store(f"{_stream_path(stream)}/blobs/{_seq(seq)}", blob, {"resend": 1} if resend else None, named)
+        return self._store(_blob_path(stream, seq), blob, {"seq": seq, "tag": blob[-32:].hex()}, resend=resend)
 
     def streams(self, *, changed_after: int | None = None, wait: float = 0) -> StreamList:
         """List the streams that the token may access.
@@ -139,22 +138,15 @@ class RelayClient:
             changed_after: Return only streams that changed since this ``change`` value.
             wait: Seconds to wait for a change, at most ``MAX_WAIT``.
         """
-        params: dict[str, str | int] = {}
-        if changed_after is not None:
-            params["changed_after"] = changed_after
-        answer = self._get("/v1/streams", params, largest=answers.MAX_LISTING, wait=wait)
+        params: Params = {} if changed_after is None else {"changed_after": changed_after}
+        answer = self._ask("GET", "/v1/streams", params=params, largest=answers.MAX_LISTING, wait=wait)
         return self._read(answer, lambda body: answers.parse(body, StreamList))
-
-    def stream(self, stream: bytes) -> StreamInfo:
-        """Return the state of one stream; all zeros if nothing was ever stored in it."""
-        answer = self._get(_stream_path(stream))
-        return self._read(answer, lambda body: answers.parse_stream(body, stream))
 
     def blobs(self, stream: bytes, after: int, limit: int = 100) -> BlobPage:
         """List the blobs of a stream above a number, in order. A page shorter than ``limit`` is the last."""
         limit = max(1, min(limit, answers.PAGE))
-        params: dict[str, str | int] = {"after": after, "limit": limit}
-        answer = self._get(f"{_stream_path(stream)}/blobs", params, largest=answers.MAX_LISTING)
+        params: Params = {"after": after, "limit": limit}
+        answer = self._ask("GET", f"{_stream_path(stream)}/blobs", params=params, largest=answers.MAX_LISTING)
         return self._read(answer, lambda body: answers.parse_blobs(body, after, limit))
 
     def get(self, stream: bytes, seq: int) -> bytes:
@@ -164,7 +156,7 @@ class RelayClient:
             NotAtRelayError: It was never stored, was acknowledged and deleted, has expired, or was lost (code
                 ``body-lost``).
         """
-        return self._fetch(f"{_stream_path(stream)}/blobs/{_seq(seq)}", answers.LARGEST_BLOB)
+        return self._fetch(_blob_path(stream, seq), answers.LARGEST_BLOB)
 
     def ack(self, stream: bytes, upto: int) -> None:
         """Acknowledge everything up to a number; the relay deletes it."""
@@ -182,8 +174,8 @@ class RelayClient:
         """
         if len(data) > answers.MAX_OBJECT:
             raise BlobTooLargeError(f"an object has {len(data)} bytes; {answers.MAX_OBJECT} is the most")
-        named: dict[str, int | str] = {"id": object_id.hex(), "size": len(data)}
-        return self._store(_object_path(object_id), data, {"resend": 1} if resend else None, named)
+        named: Params = {"id": object_id.hex(), "size": len(data)}
+        return self._store(_object_path(object_id), data, named, resend=resend)
 
     def get_object(self, object_id: bytes) -> bytes:
         """Fetch an object.
@@ -208,8 +200,8 @@ class RelayClient:
         return tuple(found)
 
     def _objects_after(self, after: bytes | None) -> tuple[ObjectInfo, ...]:
-        params: dict[str, str | int] = {"limit": answers.PAGE, **({} if after is None else {"after": after.hex()})}
-        answer = self._get("/v1/objects", params, largest=answers.MAX_LISTING)
+        params: Params = {"limit": answers.PAGE, **({} if after is None else {"after": after.hex()})}
+        answer = self._ask("GET", "/v1/objects", params=params, largest=answers.MAX_LISTING)
         return self._read(answer, lambda body: answers.parse_objects(body, after))
 
     # ------------------------------------------------------------------------------------------------------- tokens
@@ -221,7 +213,7 @@ class RelayClient:
 
     def tokens(self) -> tuple[TokenInfo, ...]:
         """List the account's tokens, including revoked ones."""
-        answer = self._get("/v1/tokens", largest=answers.MAX_LISTING)
+        answer = self._ask("GET", "/v1/tokens", largest=answers.MAX_LISTING)
         return self._read(answer, lambda body: answers.parse(body, TokenList)).tokens
 
     def revoke_token(self, token_id: str) -> None:
@@ -270,7 +262,7 @@ class RelayClient:
             NotAtRelayError: The mailbox is closed.
         """
         path = _mail_path(nameplate, side, phase)
-        answer = self._get(path, largest=answers.MAX_MAIL, wait=wait, expect=(200, 204))
+        answer = self._ask("GET", path, largest=answers.MAX_MAIL, wait=wait, expect=(200, 204))
         return self._bytes_of(answer) if answer.status == 200 else None
 
     def close_mailbox(self, nameplate: int) -> None:
@@ -281,7 +273,7 @@ class RelayClient:
 
     def health(self) -> None:
         """Check that the relay can store data now; raise the problem otherwise. Needs no token."""
-        self._get("/readyz")
+        self._ask("GET", "/readyz")
 
     # ----------------------------------------------------------------------------------------------------- requests
 
@@ -290,41 +282,30 @@ class RelayClient:
         method: str,
         path: str,
         *,
+        params: Params | None = None,
         content: bytes | None = None,
         json: object = None,
-        params: Mapping[str, str | int] | None = None,
+        largest: int = SMALL_ANSWER,
+        wait: float = 0,
         expect: tuple[int, ...] = (200,),
     ) -> RelayResponse:
         kind = "application/octet-stream"
         if json is not None:
             content, kind = orjson.dumps(json), "application/json"
-        answer = self._exchange.ask(method, path, params=params, content=content, kind=kind)
-        return check(answer, expect, self.shown)
-
-    def _get(
-        self,
-        path: str,
-        params: Mapping[str, str | int] | None = None,
-        *,
-        largest: int = SMALL_ANSWER,
-        wait: float = 0,
-        expect: tuple[int, ...] = (200,),
-    ) -> RelayResponse:
         held = max(0.0, min(wait, MAX_WAIT))
         full = {**(params or {}), **({"wait": f"{held:.3f}"} if held else {})}
-        answer = self._exchange.ask("GET", path, params=full, largest=largest, wait=held)
+        answer = self._exchange.ask(method, path, params=full, content=content, kind=kind, largest=largest, wait=held)
         return check(answer, expect, self.shown)
 
-    def _store(
-        self, path: str, body: bytes, params: Mapping[str, str | int] | None, named: Mapping[str, int | str]
-    ) -> Stored:
+    def _store(self, path: str, body: bytes, named: Params, *, resend: bool) -> Stored:
+        params: Params = {"resend": 1} if resend else {}
         answer = self._ask("PUT", path, content=body, params=params, expect=(200, 201))
         result: Stored = "created" if answer.status == 201 else "duplicate"
         self._read(answer, lambda held: answers.parse_stored(held, named, result))
         return result
 
     def _fetch(self, path: str, largest: int) -> bytes:
-        return self._bytes_of(self._get(path, largest=largest))
+        return self._bytes_of(self._ask("GET", path, largest=largest))
 
     def _bytes_of(self, answer: RelayResponse) -> bytes:
         check_kind(answer, "application/octet-stream", self.shown)
@@ -345,6 +326,12 @@ def _stream_path(stream: bytes) -> str:
     return f"/v1/streams/{stream.hex()}"
 
 
+def _blob_path(stream: bytes, seq: int) -> str:
+    if not 1 <= seq <= answers.MAX_SEQ:
+        raise ValueError(f"{seq} is no number of a blob")
+    return f"{_stream_path(stream)}/blobs/{seq:d}"
+
+
 def _object_path(object_id: bytes) -> str:
     if len(object_id) != 16:
         raise ValueError(f"an object's id has 16 bytes, not {len(object_id)}")
@@ -361,9 +348,3 @@ def _mail_path(nameplate: int, side: str, phase: str) -> str:
     if side not in ("a", "b") or not _PHASE.fullmatch(phase):
         raise ValueError(f"{side!r}/{phase!r} is no place in a mailbox")
     return f"{_mailbox_path(nameplate)}/{side}/{phase}"
-
-
-def _seq(seq: int) -> str:
-    if not 1 <= seq <= answers.MAX_SEQ:
-        raise ValueError(f"{seq} is no number of a blob")
-    return f"{seq:d}"

@@ -12,8 +12,8 @@ MAX_RETRY = 3600
 """Maximum seconds for a requested pause; a longer one is cut to this."""
 
 
-class RelayUnavailableError(UnavailableError):
-    """The relay did not answer, or asked to try later.
+class _RelayAnswerError(CrystalError):
+    """A request to the relay failed.
 
     Attributes:
         retry_after: Seconds that the relay asked to wait, 0 to ``MAX_RETRY``; 0 when it did not.
@@ -24,6 +24,10 @@ class RelayUnavailableError(UnavailableError):
         super().__init__(message, hint=hint)
         self.retry_after = retry_after
         self.code = code
+
+
+class RelayUnavailableError(_RelayAnswerError, UnavailableError):
+    """The relay did not answer, or asked to try later."""
 
 
 class RelayProtocolError(RelayUnavailableError):
@@ -37,63 +41,33 @@ class RelayUntrustedError(RelayUnavailableError):
     """The relay's certificate was not accepted. Nothing was sent."""
 
 
-class RelayFullError(UnavailableError):
-    """The account, the stream or the relay's disk is full until something is acknowledged or deleted.
-
-    Attributes:
-        retry_after: Seconds to wait, see ``RelayUnavailableError``.
-        code: The relay's error code, or "".
-    """
-
-    def __init__(self, message: str, *, hint: str | None = None, retry_after: int = 0, code: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.retry_after = retry_after
-        self.code = code
+class RelayFullError(_RelayAnswerError, UnavailableError):
+    """The account, the stream or the relay's disk is full until something is acknowledged or deleted."""
 
 
-class _RelayRefusalError(DeniedError):
-    """The relay refused the request; repeating it does not help.
-
-    Attributes:
-        code: The relay's error code, or "".
-    """
-
-    def __init__(self, message: str, *, hint: str | None = None, code: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.code = code
-
-
-class RelayDeniedError(_RelayRefusalError):
+class RelayDeniedError(_RelayAnswerError, DeniedError):
     """The token is unknown, revoked or lacks the permission, or the request is invalid."""
 
 
-class StreamConflictError(_RelayRefusalError):
+class StreamConflictError(_RelayAnswerError, DeniedError):
     """Another blob has this number in this stream: the sender was cloned or restored from a backup."""
 
 
-class ObjectConflictError(_RelayRefusalError):
+class ObjectConflictError(_RelayAnswerError, DeniedError):
     """Different bytes are stored under this id: an object is written once."""
 
 
-class MailboxTakenError(_RelayRefusalError):
+class MailboxTakenError(_RelayAnswerError, DeniedError):
     """Somebody else has claimed this pairing, or has written this message."""
 
 
-class BlobTooLargeError(_RelayRefusalError):
+class BlobTooLargeError(_RelayAnswerError, DeniedError):
     """The data is larger than the relay, or the format, allows."""
 
 
-class VersionRefusedError(_RelayRefusalError):
+class VersionRefusedError(_RelayAnswerError, DeniedError):
     """The relay uses another version of the protocol."""
 
 
-class NotAtRelayError(CrystalError):
-    """The relay does not have it: never stored, deleted after its acknowledgement, or lost.
-
-    Attributes:
-        code: The relay's error code, or "".
-    """
-
-    def __init__(self, message: str, *, hint: str | None = None, code: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.code = code
+class NotAtRelayError(_RelayAnswerError):
+    """The relay does not have it: never stored, deleted after its acknowledgement, or lost."""

@@ -58,6 +58,7 @@ class Exchange:
         self._address = address
         self._timeouts = timeouts if timeouts is not None else Timeouts()
         self._headers = {
+            "Host": address.shown.partition("://")[2],  # httpcore leaves out the brackets of an IPv6 address
             "Accept": "application/json, application/octet-stream",
             "Accept-Encoding": "identity",
             "Crystal-Relay-Version": PROTOCOL,
@@ -104,9 +105,9 @@ class Exchange:
         pace = Pace(time.monotonic(), limits.total + wait, limits.rate, len(content or b"") + largest + _HEADERS_ROOM)
         headers = [*self._headers.items(), *(() if content is None else _of_body(content, kind))]
         url = self._address.base + path + (f"?{urlencode(params)}" if params else "")
-        extensions = {"timeout": _steps(limits, wait)}
+        steps = {"connect": limits.connect, "read": limits.read + wait, "write": limits.write, "pool": limits.connect}
         try:
-            asked = self._transport.stream(method, url, headers=headers, content=content, extensions=extensions)
+            asked = self._transport.stream(method, url, headers=headers, content=content, extensions={"timeout": steps})
             with paced(pace), asked as response:
                 fields = _fields(response)
                 body = _read_body(response, fields, largest, pace, self._address.shown)
@@ -138,10 +139,11 @@ def failure(error: Exception, relay: str) -> CrystalError:
         error: The caught error.
         relay: The relay's address, for the message.
     """
-    refused = _certificate_error(error)
-    if refused is not None:
-        reason, hint = _UNTRUSTED.get(refused.verify_code, _UNKNOWN_AUTHORITY)
-        return RelayUntrustedError(f"the relay at {relay} is not trusted: {reason}", hint=hint)
+    below = _chain(error)
+    for one in below:
+        if isinstance(one, ssl.SSLCertVerificationError):
+            reason, hint = _UNTRUSTED.get(one.verify_code, _UNKNOWN_AUTHORITY)
+            return RelayUntrustedError(f"the relay at {relay} is not trusted: {reason}", hint=hint)
     name = type(error).__name__
     if isinstance(error, httpcore.TimeoutException):
         step = {"ConnectTimeout": "connect", "PoolTimeout": "connect", "WriteTimeout": "take what was sent"}
@@ -150,7 +152,7 @@ def failure(error: Exception, relay: str) -> CrystalError:
         if "disconnected" in str(error) or "closed" in str(error):
             return _unavailable(f"the relay at {relay} closed the connection before its answer was complete")
         return broken(relay, "it is not HTTP")
-    if _is_tls(error):
+    if any(isinstance(one, ssl.SSLError) for one in below):
         return _unavailable(f"no encrypted connection to the relay at {relay} could be made", "does it speak TLS 1.2?")
     return _unavailable(f"the relay at {relay} cannot be reached ({name})")
 
@@ -201,15 +203,6 @@ def _declared(fields: Mapping[str, str]) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
-def _steps(limits: Timeouts, wait: float) -> dict[str, float]:
-    return {
-        "connect": limits.connect,
-        "read": limits.read + wait,
-        "write": limits.write,
-        "pool": limits.connect,
-    }
-
-
 def _chain(error: BaseException) -> list[BaseException]:
     found: list[BaseException] = []
     at: BaseException | None = error
@@ -217,11 +210,3 @@ def _chain(error: BaseException) -> list[BaseException]:
         found.append(at)
         at = at.__cause__ or at.__context__
     return found
-
-
-def _certificate_error(error: BaseException) -> ssl.SSLCertVerificationError | None:
-    return next((one for one in _chain(error) if isinstance(one, ssl.SSLCertVerificationError)), None)
-
-
-def _is_tls(error: BaseException) -> bool:
-    return any(isinstance(one, ssl.SSLError) for one in _chain(error))

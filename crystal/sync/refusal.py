@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 
 from crystal.errors import CrystalError
@@ -37,17 +37,42 @@ _CODE = re.compile(r"[a-z][a-z0-9_-]{0,63}", re.ASCII)
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):", re.ASCII)
 _VERSION = re.compile(r"([0-9]{1,6})(?:\.[0-9]{1,6})?", re.ASCII)
 
-_CONFLICTS: Mapping[str, tuple[type[StreamConflictError | ObjectConflictError | MailboxTakenError], str, str]] = {
+_Meaning = tuple[Callable[..., CrystalError], str, str | None]
+
+_AT_HOME = "at home: crystal init --role home --relay URL"
+_TRY_AGAIN: _Meaning = (RelayUnavailableError, "", "crystal tries again")
+_NOT_TAKEN: _Meaning = (RelayDeniedError, ": it does not take this request", "update crystal or the relay")
+_BY_ANYBODY: Mapping[int, _Meaning] = {
+    **dict.fromkeys((408, 425, 429), _TRY_AGAIN),
+    413: (BlobTooLargeError, ": the body is too large for it", "raise the limit at the relay"),
+    507: (
+        RelayFullError,
+        ": it is full",
+        "nothing is lost; the home machine makes room by collecting (crystal relay poll)",
+    ),
+}
+"""What statuses mean, also if they are of something between the relay and this machine."""
+_BY_A_RELAY: Mapping[int, _Meaning] = {
+    **dict.fromkeys((400, 411, 414, 415, 422, 431), _NOT_TAKEN),
+    401: (
+        RelayDeniedError,
+        "",
+        f"the token is unknown or revoked; on a device: crystal relay join; {_AT_HOME}",
+    ),
+    403: (RelayDeniedError, "", "the token may not do this"),
+    404: (NotAtRelayError, "", None),
+}
+_CONFLICTS: Mapping[str, _Meaning] = {
     "blob-conflict": (
         StreamConflictError,
-        "another blob has this number in this stream",
+        ": another blob has this number in this stream",
         "this device may be a copy or come from a backup; its next sync starts a new stream",
     ),
-    "object-conflict": (ObjectConflictError, "another object has this id", "make the snapshot again"),
-    "mail-conflict": (MailboxTakenError, "another message was written in this pairing", "start the pairing again"),
+    "object-conflict": (ObjectConflictError, ": another object has this id", "make the snapshot again"),
+    "mail-conflict": (MailboxTakenError, ": another message was written in this pairing", "start the pairing again"),
     "mailbox-claimed": (
         MailboxTakenError,
-        "another device has claimed this pairing",
+        ": another device has claimed this pairing",
         "start the pairing again; if that was not you, somebody has seen the code",
     ),
 }
@@ -89,33 +114,21 @@ def refusal(answer: RelayResponse, code: str, relay: str, *, ours: bool) -> Crys
         ours: True if a relay answered, not something in between.
     """
     status = answer.status
-    told = f"the relay at {relay} answered {status}" + (f" ({code})" if code else "")
-    pause = retry_after(answer.headers)
-    if status == 507:
-        hint = "nothing is lost; the home machine makes room by collecting (crystal relay poll)"
-        return RelayFullError(told + ": it is full", hint=hint, retry_after=pause, code=code)
-    if status in (408, 425, 429) or status >= 500 or code == "digest-mismatch":
-        return RelayUnavailableError(told, hint="crystal tries again", retry_after=pause, code=code)
-    if status == 413:
-        return BlobTooLargeError(
-            told + ": the body is too large for it", hint="raise the limit at the relay", code=code
-        )
-    if 300 <= status < 400:
+    named = f" ({code})" if code else ""
+    meaning = _BY_ANYBODY.get(status)
+    if meaning is None and (status >= 500 or code == "digest-mismatch"):
+        meaning = _TRY_AGAIN
+    if meaning is None and 300 <= status < 400:
         return broken(relay, f"it redirects ({status}), which crystal does not follow")
-    if not ours:
+    if meaning is None and not ours:
         return broken(relay, f"status {status}, and no version of the protocol")
-    if status in (401, 403):
-        home = "at home: crystal init --role home --relay URL"
-        unknown = f"the token is unknown or revoked; on a device: crystal relay join; {home}"
-        return RelayDeniedError(told, hint=unknown if status == 401 else "the token may not do this", code=code)
-    if status == 404 and code != "not-found":
-        return NotAtRelayError(told, code=code)
-    if status == 409 and code in _CONFLICTS:
-        kind, reason, hint_text = _CONFLICTS[code]
-        return kind(f"{told}: {reason}", hint=hint_text, code=code)
-    if status in (400, 411, 414, 415, 422, 431):
-        return RelayDeniedError(told + ": it does not take this request", hint="update crystal or the relay", code=code)
-    return broken(relay, f"status {status}" + (f" ({code})" if code else ""))
+    if meaning is None:
+        meaning = _CONFLICTS.get(code) if status == 409 else _BY_A_RELAY.get(status)
+    if meaning is None or code == "not-found":
+        return broken(relay, f"status {status}{named}")
+    kind, reason, hint = meaning
+    told = f"the relay at {relay} answered {status}{named}{reason}"
+    return kind(told, hint=hint, retry_after=retry_after(answer.headers), code=code)
 
 
 def broken(relay: str, reason: str) -> RelayProtocolError:

@@ -16,7 +16,7 @@ from crystal.store import Store
 from crystal.store.sync import outbox, relay_peers
 from crystal.store.sync.outbox import OutStream
 from crystal.store.sync.relay_peers import Peer
-from crystal.sync.envelope.blob import Opened, open_blob, seal, seal_parts, tag_of
+from crystal.sync.envelope.blob import Opened, open_blob, seal, split_payload, tag_of
 from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import Channel, read_header
 from crystal.sync.envelope.link import LinkKeys
@@ -141,24 +141,8 @@ class KeptMessage:
 
     def sealed_for(self, link: Link, target: OutStream) -> list[bytes]:
         """Return the same parts, sealed for another place."""
-        blobs: list[bytes] = []
-        prev = target.last_tag
-        for seq, one in enumerate(self.opened, target.last_seq + 1):
-            blob = seal(
-                link.keys,
-                one.payload,
-                channel=target.channel,
-                kind=one.kind,
-                stream=target.stream,
-                seq=seq,
-                prev=prev,
-                salt=link.random(32),
-                created_at=one.created_at,
-                more=one.header.more,
-            )
-            prev = tag_of(blob)
-            blobs.append(blob)
-        return blobs
+        parts = [(one.payload, one.header.more) for one in self.opened]
+        return _seal_parts(link, target, self.kind, parts, self.created_at)
 
 
 Change = Callable[[KeptMessage], tuple[PayloadKind, bytes] | None]
@@ -255,17 +239,30 @@ def kept_messages(store: Store, link: Link, stream: OutStream, start: int = 1) -
 
 def seal_message(link: Link, target: OutStream, kind: PayloadKind, payload: bytes, created_at: int) -> list[bytes]:
     """Seal a message as the next blobs of a stream."""
-    return seal_parts(
-        link.keys,
-        payload,
-        channel=Channel(target.channel),
-        kind=kind,
-        stream=target.stream,
-        seq=target.last_seq + 1,
-        prev=target.last_tag,
-        salts=lambda: link.random(32),
-        created_at=created_at,
-    )
+    return _seal_parts(link, target, kind, split_payload(payload), created_at)
+
+
+def _seal_parts(
+    link: Link, target: OutStream, kind: PayloadKind, parts: Sequence[tuple[bytes, bool]], created_at: int
+) -> list[bytes]:
+    blobs: list[bytes] = []
+    prev = target.last_tag
+    for seq, (part, more) in enumerate(parts, target.last_seq + 1):
+        blob = seal(
+            link.keys,
+            part,
+            channel=target.channel,
+            kind=kind,
+            stream=target.stream,
+            seq=seq,
+            prev=prev,
+            salt=link.random(32),
+            created_at=created_at,
+            more=more,
+        )
+        prev = tag_of(blob)
+        blobs.append(blob)
+    return blobs
 
 
 def _append(store: Store, target: OutStream, blobs: Sequence[bytes], created_at: int) -> OutStream:

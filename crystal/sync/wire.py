@@ -121,8 +121,6 @@ def decode_segment(payload: bytes) -> Sent:
                 f"the segment has version {_word(head.get('v'))}", hint="update crystal on this machine"
             )
         return _segment(head, clean)
-    except InvalidRecordError:
-        raise
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, UsageError) as error:
         raise InvalidRecordError(f"the segment's head cannot be understood ({type(error).__name__})") from error
 
@@ -133,7 +131,7 @@ def _segment(head: Mapping[str, Any], clean: bytes) -> Sent:
         checked_agent_id(_text(agent)),
         _text(device),
         _text(session, MAX_KEY),
-        None if subagent is None else _text(subagent, MAX_KEY),
+        _optional(subagent, MAX_KEY),
     )
     before, after = _watermark(head["before"]), _watermark(head["after"])
     pieces: list[SegmentPiece] = []
@@ -173,7 +171,7 @@ def _read_piece(row: Sequence[Any], clean: bytes, at: int) -> SegmentPiece:
     start, end, length = _whole(start), _whole(end), _whole(length)
     if end <= start or state not in _STATES or (length > 0) != (state == "captured"):
         raise InvalidRecordError("a piece of the segment contradicts itself")
-    words = None if rule is None else _text(rule)
+    words = _optional(rule)
     if state != "captured":
         return SegmentPiece(start, end, state, words)
     own = clean[at : at + length]
@@ -211,8 +209,8 @@ def project_from(row: Any) -> Project:
     cwd, root, remote, name = _list(row)
     return Project(
         _text(cwd, MAX_PATH),
-        None if root is None else _text(root, MAX_PATH),
-        None if remote is None else _text(remote, MAX_PATH),
+        _optional(root, MAX_PATH),
+        _optional(remote, MAX_PATH),
         _text(name, empty=True),
     )
 
@@ -233,6 +231,10 @@ def _text(value: Any, most: int = MAX_NAME, *, empty: bool = False) -> str:
     ):
         raise InvalidRecordError("the segment's head has an invalid name")
     return value
+
+
+def _optional(value: Any, most: int = MAX_NAME) -> str | None:
+    return None if value is None else _text(value, most)
 
 
 def _path(value: Any) -> str:

@@ -5,28 +5,32 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import hashlib
 import re
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import parse_qs
 
-from starlette.types import Receive, Scope
+import anyio
+import msgspec
 
 from relay_worker import tokens
 from relay_worker.errors import ClientGoneError, RequestRefusedError
 from relay_worker.limits import address_of, is_trusted
 from relay_worker.model import MAX_NUMBER, Token
-from relay_worker.services import MAX_WAITING, MAX_WAITING_EACH, Services
+from relay_worker.services import MAX_WAITING, Services
+from relay_worker.store.sqlite import INLINE_BYTES
 
-MAX_WAIT = 30.0
+MAX_WAIT = 30
 MAX_QUERY = 4096
+MAX_JSON = 65_536
 
-_VERSION = re.compile(r"1(?:\.[0-9]{1,3})?")
-
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
 T = TypeVar("T")
-N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +63,17 @@ class Form(Generic[T]):
 
 def number(low: int = 0, high: int = MAX_NUMBER) -> Form[int]:
     """Return the form of a whole number in a range."""
-    return Form("0|[1-9][0-9]{0,15}", f"a number from {low} to {high}", partial(_within, int, low, high))
 
+    def read(text: str) -> int:
+        if not low <= int(text) <= high:
+            raise ValueError
+        return int(text)
 
-def _within(kind: Callable[[str], N], low: N, high: N, text: str) -> N:
-    found = kind(text)
-    if not low <= found <= high:
-        raise ValueError
-    return found
+    return Form("0|[1-9][0-9]{0,15}", f"a number from {low} to {high}", read)
 
 
 ID = Form("[0-9a-f]{32}", "32 lower-case hexadecimal digits", bytes.fromhex)
-SECONDS = Form(
-    r"[0-9]{1,2}(\.[0-9]{1,6})?", f"a number of seconds from 0 to {MAX_WAIT:g}", partial(_within, float, 0.0, MAX_WAIT)
-)
+SECONDS = Form(r"([0-2]?[0-9])(\.[0-9]{1,6})?|30(\.0{1,6})?", f"a number of seconds from 0 to {MAX_WAIT}", float)
 RESEND = Form("[01]", "0 or 1", "1".__eq__)
 DIGEST = Form("sha-256=:[A-Za-z0-9+/]{43}=:", "sha-256=:<base64>:", lambda text: base64.b64decode(text[9:-1]))
 
@@ -83,34 +84,52 @@ class Call:
     Attributes:
         relay: Services shared by the routes.
         scope: The ASGI scope.
-        receive: The ASGI receive function; the body is read with ``relay_worker.http.body``.
+        request_id: Names the request in the answer and in the log.
+        route: The pattern of its path.
+        parts: The variable parts of its path.
         token: The token once authenticated; None for a joiner and on open routes.
         claim: The joiner's secret, if a joiner sends the request.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, relay: Services) -> None:
+    def __init__(self, scope: Message, receive: Receive, relay: Services) -> None:
         self.relay = relay
         self.scope = scope
-        self.receive = receive
+        self.request_id = secrets.token_hex(8)
+        self.route = "none"
+        self.parts: dict[str, str] = {}
         self.token: Token | None = None
         self.claim: str | None = None
-        headers: dict[bytes, bytes] = {}
-        for name, value in scope["headers"]:
-            headers[name] = headers[name] + b", " + value if name in headers else value
-        self._headers = headers
-        self._query: dict[str, list[str]] | None = None
-
-    # -- authentication
+        self._receive = receive
 
     def header(self, name: bytes) -> str:
         """Return a header, empty if there is none; several of one name are joined by commas."""
-        return self._headers.get(name, b"").decode("latin-1")
+        return b", ".join(value for key, value in self.scope["headers"] if key == name).decode("latin-1")
+
+    def path(self, name: str, form: Form[T]) -> T:
+        """Return a part of the path."""
+        return form.parse(f"the {name} in the path", self.parts[name])
+
+    def query(self, name: str, form: Form[T], default: T) -> T:
+        """Return a query parameter."""
+        raw: bytes = self.scope["query_string"]
+        if len(raw) > MAX_QUERY:
+            raise RequestRefusedError("bad-request", f"the query is longer than {MAX_QUERY} bytes")
+        values = parse_qs(raw.decode("latin-1"), keep_blank_values=True).get(name, [])
+        if len(values) > 1:
+            raise RequestRefusedError("bad-request", f"{name} is given {len(values)} times")
+        return form.parse(name, values[0]) if values else default
+
+    # -- who asks
+
+    @property
+    def _peer(self) -> str:
+        client = self.scope.get("client")
+        return client[0] if client else ""
 
     @property
     def address(self) -> str:
         """Client's address, for rate limits."""
-        client = self.scope.get("client")
-        return address_of(client[0] if client else "", self.header(b"x-forwarded-for"), self.relay.trusted)
+        return address_of(self._peer, self.header(b"x-forwarded-for"), self.relay.trusted)
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
@@ -119,74 +138,52 @@ class Call:
         Raises:
             RequestRefusedError: ``rate-limited``; the client has as many active requests as it may have connections.
         """
-        client = self.scope.get("client")
-        address = self.address
-        if client is None or not is_trusted(client[0], self.relay.trusted) or is_trusted(address, self.relay.trusted):
+        relay, address = self.relay, self.address
+        if not is_trusted(self._peer, relay.trusted) or is_trusted(address, relay.trusted):
             yield
             return
-        if not self.relay.under_way.take(address):
-            self.relay.metrics.connections_refused.labels("address").inc()
-            raise RequestRefusedError("rate-limited", "too many simultaneous requests from this address", retry_after=1)
-        try:
+        with relay.under_way.hold(address) as is_admitted:
+            if not is_admitted:
+                relay.metrics.connections_refused.labels("address").inc()
+                raise RequestRefusedError(
+                    "rate-limited", "too many simultaneous requests from this address", retry_after=1
+                )
             yield
-        finally:
-            self.relay.under_way.release(address)
 
-    @property
-    def account(self) -> str:
-        """Account of the token."""
-        assert self.token is not None, "the route takes no token"
-        return self.token.account
-
-    def check_version(self) -> None:
-        """Refuse a client of another major version."""
-        version = self.header(b"crystal-relay-version")
-        if version and not _VERSION.fullmatch(version):
-            raise RequestRefusedError(
-                "unsupported-version", "this relay speaks version 1", headers=(("Upgrade", "crystal-relay/1"),)
-            )
-
-    def authenticate(self, *schemes: str) -> None:
+    def authenticate(self, schemes: tuple[str, ...]) -> None:
         """Authenticate the request and apply the rate limit.
 
         Args:
-            *schemes: ``bearer``, ``claim``.
+            schemes: ``bearer``, ``claim``.
 
         Raises:
             RequestRefusedError: ``unauthenticated``, ``rate-limited``.
         """
-        scheme, _, rest = self.header(b"authorization").partition(" ")
-        rest = rest.strip(" ")
-        scheme = scheme.lower()
-        if scheme == "claim" and "claim" in schemes:
-            self.claim = tokens.parse_claim(rest)
-        elif scheme == "bearer" and "bearer" in schemes:
-            self.token = self._known(rest)
-        if self.token is None and self.claim is None:
+        scheme, _, secret = self.header(b"authorization").partition(" ")
+        scheme, secret = scheme.lower(), secret.strip(" ")
+        if "claim" in schemes and scheme == "claim" and tokens.CLAIM.fullmatch(secret):
+            self.claim = secret
+            return
+        parsed = tokens.parse_token(secret) if "bearer" in schemes and scheme == "bearer" else None
+        token = self.relay.store.token(parsed[0]) if parsed else None
+        if parsed is None or not tokens.is_valid(parsed[1], token):
             raise self.unauthenticated()
-        if self.token is not None:
-            self.relay.used[self.token.id] = self.relay.now()
-            wait = self.relay.by_token.take(self.token.id)
-            if wait:
-                raise RequestRefusedError("rate-limited", "too many requests of this token", retry_after=wait)
-
-    def _known(self, text: str) -> Token | None:
-        parsed = tokens.parse_token(text)
-        if parsed is None:
-            return None
-        token = self.relay.store.token(parsed[0])
-        return token if tokens.is_valid(parsed[1], token) else None
+        assert token is not None
+        self.token = token
+        self.relay.used[token.id] = self.relay.now()
+        wait = self.relay.by_token.take(token.id)
+        if wait:
+            raise RequestRefusedError("rate-limited", "too many requests of this token", retry_after=wait)
 
     def unauthenticated(self) -> RequestRefusedError:
-        """Return the refusal for an unauthenticated request: 401, or 429 after too many."""
-        try:
-            self.count_refused()
-        except RequestRefusedError as refusal:
-            return refusal
-        challenge = 'Bearer realm="crystal-relay"'
-        return RequestRefusedError(
-            "unauthenticated", "the token is unknown or revoked", headers=(("WWW-Authenticate", challenge),)
-        )
+        """Count a refused request, and return the refusal.
+
+        Raises:
+            RequestRefusedError: ``rate-limited`` after too many.
+        """
+        self.count_refused()
+        challenge = ("WWW-Authenticate", 'Bearer realm="crystal-relay"')
+        return RequestRefusedError("unauthenticated", "the token is unknown or revoked", headers=(challenge,))
 
     def count_refused(self) -> None:
         """Count an unauthenticated request.
@@ -198,41 +195,105 @@ class Call:
         if wait:
             raise RequestRefusedError("rate-limited", "too many refused requests of this address", retry_after=wait)
 
-    def need(self, *verbs: str) -> None:
-        """Refuse a token without one of these scopes."""
+    @property
+    def account(self) -> str:
+        """Account of the token."""
         assert self.token is not None, "the route takes no token"
-        if not any(tokens.allows(self.token.scopes, verb) for verb in verbs):
-            raise RequestRefusedError("forbidden", f"the token lacks the scope {' or '.join(verbs)}")
+        return self.token.account
+
+    def need(self, *scopes: str) -> None:
+        """Refuse a token without one of these scopes; ``home`` includes all."""
+        assert self.token is not None, "the route takes no token"
+        if not {"home", *scopes}.intersection(self.token.scopes):
+            raise RequestRefusedError("forbidden", f"the token lacks the scope {' or '.join(scopes)}")
 
     def need_stream(self, stream: bytes, *verbs: str) -> None:
-        """Refuse a token that is allowed none of these in the stream."""
-        assert self.token is not None, "the route takes no token"
-        if not tokens.allows_stream(self.token.scopes, stream, *verbs):
-            raise RequestRefusedError("forbidden", f"the token may not {' or '.join(verbs)} in this stream")
+        """Refuse a token that is allowed none of ``write``, ``read`` and ``ack`` as given in the stream."""
+        self.need(*(f"{verb}:{stream[:8].hex()}" for verb in verbs))
 
-    # -- path and query
+    def check_version(self) -> None:
+        """Refuse a client of another major version."""
+        version = self.header(b"crystal-relay-version")
+        if version and not re.fullmatch(r"1(?:\.[0-9]{1,3})?", version):
+            raise RequestRefusedError(
+                "unsupported-version", "this relay speaks version 1", headers=(("Upgrade", "crystal-relay/1"),)
+            )
 
-    def path(self, name: str, form: Form[T]) -> T:
-        """Return a part of the path."""
-        text: str = self.scope["path_params"][name]
-        return form.parse(f"the {name} in the path", text)
+    # -- the body
 
-    def query(self, name: str, form: Form[T], default: T) -> T:
-        """Return a query parameter."""
-        if self._query is None:
-            raw: bytes = self.scope["query_string"]
-            if len(raw) > MAX_QUERY:
-                raise RequestRefusedError("bad-request", f"the query is longer than {MAX_QUERY} bytes")
-            self._query = parse_qs(raw.decode("latin-1"), keep_blank_values=True)
-        values = self._query.get(name, [])
-        if len(values) > 1:
-            raise RequestRefusedError("bad-request", f"{name} is given {len(values)} times")
-        return form.parse(name, values[0]) if values else default
+    @contextlib.asynccontextmanager
+    async def body(self, limit: int) -> AsyncIterator[tuple[bytes, bytes]]:
+        """Read a body of at most ``limit`` bytes; give it with its SHA-256. A large one holds a slot in the context.
 
-    def content_digest(self) -> bytes | None:
-        """Return the SHA-256 announced by the client."""
+        Raises:
+            RequestRefusedError: ``body-too-large``, ``body-timeout``, ``digest-mismatch``, and those of the store.
+            ClientGoneError: The client disconnected.
+        """
+        length = self._length(limit)
         text = self.header(b"content-digest")
-        return DIGEST.parse("Content-Digest", text) if text else None
+        announced = DIGEST.parse("Content-Digest", text) if text else None
+        is_large = (limit if length is None else length) > INLINE_BYTES
+        async with self.relay.uploads.one() if is_large else contextlib.nullcontext():
+            body, digest = await self._read(limit)
+            if announced not in {None, digest}:
+                raise RequestRefusedError("digest-mismatch", "the body is not what Content-Digest says; send it again")
+            yield body, digest
+
+    async def json(self, kind: type[T]) -> T:
+        """Read a JSON object; a missing body is an empty object.
+
+        Raises:
+            RequestRefusedError: ``unsupported-media-type``, ``bad-request``, and those of ``body``.
+        """
+        media_type = self.header(b"content-type").partition(";")[0].strip().lower()
+        async with self.body(MAX_JSON) as (body, _):
+            if body and media_type not in {"", "application/json"}:
+                raise RequestRefusedError("unsupported-media-type", "the body has to be application/json")
+            try:
+                return msgspec.json.decode(body or b"{}", type=kind)
+            except (ValueError, RecursionError) as error:
+                # An unknown key is not repeated: it may be anything.
+                reason = "it has an unknown key" if "unknown field" in str(error) else error
+                raise RequestRefusedError("bad-request", f"the JSON body cannot be used: {reason}") from error
+
+    def _length(self, limit: int) -> int | None:
+        """Return the announced length, checked before a byte is read; None for a chunked body."""
+        for name, usual in ((b"content-encoding", "identity"), (b"transfer-encoding", "chunked")):
+            if self.header(name).lower() not in {"", usual}:
+                raise RequestRefusedError(
+                    "unsupported-media-type", f"{name.decode().title()} may be {usual} and nothing else"
+                )
+        text = self.header(b"content-length")
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit()) or len(text) > 20:
+            raise RequestRefusedError("bad-request", "Content-Length is not a number")
+        if int(text) > limit:
+            raise _too_large(limit)
+        return int(text)
+
+    async def _read(self, limit: int) -> tuple[bytes, bytes]:
+        relay = self.relay
+        body, digest, more = bytearray(), hashlib.sha256(), True
+        ends_at = relay.monotonic() + relay.settings.body_total
+        while more:
+            left = min(relay.settings.body_idle, ends_at - relay.monotonic())
+            try:
+                with anyio.fail_after(max(left, 0)):
+                    message = await self._receive()
+            except TimeoutError as error:
+                raise RequestRefusedError(
+                    "body-timeout", "the body came too slowly", headers=(("Connection", "close"),)
+                ) from error
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            chunk: bytes = message.get("body", b"")
+            body += chunk
+            digest.update(chunk)
+            more = message.get("more_body", False)
+            if len(body) > limit:
+                raise _too_large(limit)
+        return bytes(body), digest.digest()
 
     # -- waiting
 
@@ -242,32 +303,27 @@ class Call:
         Raises:
             ClientGoneError: The client has disconnected.
         """
-        if seconds <= 0 or self.relay.signals.stopping or self.relay.signals.count > MAX_WAITING:
+        signals = self.relay.signals
+        if seconds <= 0 or signals.stopping or signals.count > MAX_WAITING:
             return False
-        who = self.token.id if self.token else self.address
-        if self.relay.waiting.get(who, 0) >= MAX_WAITING_EACH:
-            return False
-        self.relay.waiting[who] = self.relay.waiting.get(who, 0) + 1
-        try:
-            return await self._wait_for(news, seconds)
-        finally:
-            self.relay.waiting[who] -= 1
-            if not self.relay.waiting[who]:
-                del self.relay.waiting[who]
-
-    async def _wait_for(self, news: asyncio.Future[None], seconds: float) -> bool:
-        gone = asyncio.ensure_future(self._disconnected())
-        try:
-            await asyncio.wait({news, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            ended = gone.done() and not gone.cancelled()
-            gone.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await gone
-        if ended:
-            raise ClientGoneError
-        return news.done() and not self.relay.signals.stopping
+        with self.relay.waiting.hold(self.token.id if self.token else self.address) as has_place:
+            if not has_place:
+                return False
+            gone = asyncio.ensure_future(self._disconnected())
+            try:
+                await asyncio.wait({news, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                if gone.done():
+                    raise ClientGoneError
+            finally:
+                gone.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await gone
+        return news.done() and not signals.stopping
 
     async def _disconnected(self) -> None:
-        while (await self.receive())["type"] != "http.disconnect":
+        while (await self._receive())["type"] != "http.disconnect":
             pass
+
+
+def _too_large(limit: int) -> RequestRefusedError:
+    return RequestRefusedError("body-too-large", f"a body has at most {limit} bytes here")

@@ -9,11 +9,12 @@ from typing import Any
 import apsw
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.model import BlobEntry, NewBody, Result, StreamState
-from relay_worker.store.connection import PAGE_BYTES, one
+from relay_worker.model import BlobEntry, NewBody, StreamState
+from relay_worker.store.database import ACCOUNT, PAGE_BYTES, one
 from relay_worker.store.writer import Batch
 
 STATE = "SELECT lower(hex(stream)), head, acked, count, bytes, expired_upto FROM streams"
+STREAM = f"(SELECT id FROM streams WHERE account = {ACCOUNT} AND stream = ?)"
 SWEEP_ROWS = 1000
 
 
@@ -28,7 +29,7 @@ def check_room(batch: Batch, new: NewBody, held: int) -> None:
     Raises:
         RequestRefusedError: ``account-full``, ``disk-full``.
     """
-    most = batch.limits.quota_bytes
+    most = batch.settings.quota_bytes
     if held + new.size > most:
         raise RequestRefusedError("account-full", f"the account may hold {most} bytes", retry_after=300)
     # Pages of deleted rows are reused before the database grows.
@@ -36,7 +37,7 @@ def check_room(batch: Batch, new: NewBody, held: int) -> None:
     batch.files.check_room(reusable)
 
 
-def put(batch: Batch, new: NewBody, stream: bytes, seq: int, tag: bytes) -> Result:
+def put(batch: Batch, new: NewBody, stream: bytes, seq: int, tag: bytes) -> bool:
     """Store a blob, see docs/spec/relay-http.md, section 3."""
     db = batch.db
     account = one(db, "SELECT id, bytes, change FROM accounts WHERE name = ?", new.account)
@@ -49,10 +50,10 @@ def put(batch: Batch, new: NewBody, stream: bytes, seq: int, tag: bytes) -> Resu
     settled = one(db, "SELECT tag, digest, expired FROM settled WHERE stream = ? AND seq = ?", stream_id, seq)
     if _is_duplicate(new, seq, tag, stored, settled):
         batch.drop(new.file)
-        return "duplicate"
+        return False
     row, replaced, *_, replaced_file = stored or (None, 0, None)
-    if not stored and count >= batch.limits.max_blobs:
-        raise RequestRefusedError("stream-full", f"a stream may hold {batch.limits.max_blobs} blobs", retry_after=300)
+    if not stored and count >= batch.settings.max_blobs:
+        raise RequestRefusedError("stream-full", f"a stream may hold {batch.settings.max_blobs} blobs", retry_after=300)
     check_room(batch, new, held - replaced)
     if stream_id is None:
         stream_id = _new_stream(batch, account_id, stream)
@@ -62,7 +63,7 @@ def put(batch: Batch, new: NewBody, stream: bytes, seq: int, tag: bytes) -> Resu
         db.execute("DELETE FROM settled WHERE stream = ? AND seq = ?", (stream_id, seq))
     db.execute(
         "INSERT INTO blobs (stream, seq, size, at, tag, digest, file, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (stream_id, seq, new.size, new.now, tag, new.digest, new.file, new.body),
+        (stream_id, seq, new.size, new.now, tag, new.digest, new.file, new.inline),
     )
     change = max(change + 1, new.now * 1000)
     db.execute(
@@ -73,7 +74,7 @@ def put(batch: Batch, new: NewBody, stream: bytes, seq: int, tag: bytes) -> Resu
         "UPDATE accounts SET bytes = bytes + ?, change = ? WHERE id = ?", (new.size - replaced, change, account_id)
     )
     batch.drop(replaced_file)
-    return "replaced" if stored else "created"
+    return True
 
 
 def _is_duplicate(
@@ -92,7 +93,7 @@ def _is_duplicate(
 
 
 def _new_stream(batch: Batch, account: int, stream: bytes) -> int:
-    most = batch.limits.max_streams
+    most = batch.settings.max_streams
     if batch.db.execute("SELECT count(*) FROM streams WHERE account = ?", (account,)).get >= most:
         raise RequestRefusedError("too-many-streams", f"the account may have {most} streams")
     batch.db.execute("INSERT INTO streams (account, stream) VALUES (?, ?)", (account, stream))
@@ -102,12 +103,7 @@ def _new_stream(batch: Batch, account: int, stream: bytes) -> int:
 def ack(batch: Batch, account: str, stream: bytes, upto: int, now: int) -> None:
     """Delete the bodies up to and including ``upto``."""
     db = batch.db
-    known = one(
-        db,
-        "SELECT s.id, s.account FROM streams s JOIN accounts a ON a.id = s.account WHERE a.name = ? AND s.stream = ?",
-        account,
-        stream,
-    )
+    known = one(db, f"SELECT id, account FROM streams WHERE account = {ACCOUNT} AND stream = ?", account, stream)
     if known is None:
         return
     stream_id, account_id = known
@@ -164,7 +160,7 @@ def forget(batch: Batch, before: int) -> int:
 
 def state(db: apsw.Connection, account: str, stream: bytes) -> StreamState:
     """Return the state of a stream."""
-    row = one(db, f"{STATE} WHERE account = (SELECT id FROM accounts WHERE name = ?) AND stream = ?", account, stream)
+    row = one(db, f"{STATE} WHERE account = {ACCOUNT} AND stream = ?", account, stream)
     return StreamState(stream.hex()) if row is None else StreamState(*row)
 
 
@@ -173,18 +169,14 @@ def list_after(
 ) -> tuple[StreamState, list[BlobEntry]]:
     """Return a page of a stream, and the stream, in one snapshot."""
     with db:
-        rows = db.execute(
-            "SELECT seq, size, lower(hex(tag)) FROM blobs WHERE stream = (SELECT s.id FROM streams s JOIN accounts a"
-            " ON a.id = s.account WHERE a.name = ? AND s.stream = ?) AND seq > ? ORDER BY seq LIMIT ?",
-            (account, stream, after, limit),
-        )
-        page = [BlobEntry(*row) for row in rows]
+        sql = f"SELECT seq, size, lower(hex(tag)) FROM blobs WHERE stream = {STREAM} AND seq > ? ORDER BY seq LIMIT ?"
+        page = [BlobEntry(*row) for row in db.execute(sql, (account, stream, after, limit))]
         found = state(db, account, stream)
     return found, page
 
 
 def streams(
-    db: apsw.Connection, account: str, prefixes: Sequence[bytes] | None, changed_after: int
+    db: apsw.Connection, account: str, prefixes: Sequence[bytes], changed_after: int
 ) -> tuple[int, list[StreamState]]:
     """Return the account's change counter, and its streams that changed since, by id."""
     with db:
@@ -193,13 +185,12 @@ def streams(
             return 0, []
         account_id, change, floor = row
         since = changed_after if floor <= changed_after <= change else 0
-        ranges = [(b"", b"\xff" * 16)] if prefixes is None else [(prefix, prefix + b"\xff" * 8) for prefix in prefixes]
         found = [
             StreamState(*state_row)
-            for first, last in ranges
+            for prefix in prefixes
             for state_row in db.execute(
                 f"{STATE} WHERE account = ? AND stream BETWEEN ? AND ? AND (change > ? OR ? = 0) ORDER BY stream",
-                (account_id, first, last, since, since),
+                (account_id, prefix, prefix.ljust(16, b"\xff"), since, since),
             )
         ]
     return change, found
@@ -211,14 +202,8 @@ def find(db: apsw.Connection, account: str, stream: bytes, seq: int) -> tuple[An
     Raises:
         RequestRefusedError: ``no-blob``.
     """
-    row = one(
-        db,
-        "SELECT b.size, b.tag, b.digest, b.file, b.body FROM blobs b JOIN streams s ON s.id = b.stream"
-        " JOIN accounts a ON a.id = s.account WHERE a.name = ? AND s.stream = ? AND b.seq = ?",
-        account,
-        stream,
-        seq,
-    )
+    sql = f"SELECT size, tag, digest, file, body FROM blobs WHERE stream = {STREAM} AND seq = ?"
+    row = one(db, sql, account, stream, seq)
     if row is None:
         raise RequestRefusedError("no-blob", f"there is no blob {seq}")
     return row

@@ -7,9 +7,15 @@ from collections.abc import Sequence
 import apsw
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.model import Mailbox, Result
-from relay_worker.store.connection import one
+from relay_worker.model import Mailbox
+from relay_worker.store.database import one
 from relay_worker.store.writer import Batch
+
+MAX_MAILBOXES = 8
+"""Maximum open mailboxes of an account."""
+MAX_MAIL = 16
+"""Maximum messages of a side."""
+MAILBOX_MS = 600_000
 
 
 def gone(nameplate: int) -> RequestRefusedError:
@@ -19,25 +25,18 @@ def gone(nameplate: int) -> RequestRefusedError:
 
 def open_one(batch: Batch, account: str, candidates: Sequence[int], now: int) -> Mailbox:
     """Open a mailbox under the first candidate that is free."""
-    db, limits = batch.db, batch.limits
+    db = batch.db
     (account_id,) = one(db, "SELECT id FROM accounts WHERE name = ?", account) or (0,)
-    times = [
-        at
-        for (at,) in db.execute(
-            "SELECT expires_at FROM mailboxes WHERE account = ? AND expires_at > ? ORDER BY expires_at",
-            (account_id, now),
-        )
-    ]
-    if len(times) >= limits.max_mailboxes:
-        wait = max(1, -(-(times[0] - now) // 1000))
-        raise RequestRefusedError(
-            "too-many-mailboxes", f"the account has {len(times)} mailboxes open", retry_after=wait
-        )
+    sql = "SELECT count(*), min(expires_at) FROM mailboxes WHERE account = ? AND expires_at > ?"
+    count, first = one(db, sql, account_id, now) or (0, None)
+    if count >= MAX_MAILBOXES:
+        wait = max(1, -(-(first - now) // 1000))
+        raise RequestRefusedError("too-many-mailboxes", f"the account has {count} mailboxes open", retry_after=wait)
     for nameplate in candidates:
         taken = one(db, "SELECT expires_at FROM mailboxes WHERE nameplate = ?", nameplate)
         if taken is None or taken[0] <= now:
             db.execute("DELETE FROM mailboxes WHERE nameplate = ?", (nameplate,))
-            expires_at = now + limits.mailbox_ms
+            expires_at = now + MAILBOX_MS
             db.execute(
                 "INSERT INTO mailboxes (nameplate, account, expires_at) VALUES (?, ?, ?)",
                 (nameplate, account_id, expires_at),
@@ -48,30 +47,28 @@ def open_one(batch: Batch, account: str, candidates: Sequence[int], now: int) ->
 
 def find(db: apsw.Connection, nameplate: int, now: int) -> Mailbox | None:
     """Return the mailbox, unless it is closed or expired."""
-    row = one(
-        db,
+    sql = (
         "SELECT m.nameplate, a.name, m.expires_at, m.claim_hash FROM mailboxes m JOIN accounts a ON a.id = m.account"
-        " WHERE m.nameplate = ? AND m.expires_at > ?",
-        nameplate,
-        now,
+        " WHERE m.nameplate = ? AND m.expires_at > ?"
     )
+    row = one(db, sql, nameplate, now)
     return None if row is None else Mailbox(*row)
 
 
-def claim(batch: Batch, nameplate: int, claim_hash: bytes, now: int) -> tuple[Mailbox, Result]:
+def claim(batch: Batch, nameplate: int, claim_hash: bytes, now: int) -> tuple[Mailbox, bool]:
     """Bind the mailbox to a claim; the same claim again is a duplicate."""
     box = find(batch.db, nameplate, now)
     if box is None:
         raise gone(nameplate)
     if box.claim_hash == claim_hash:
-        return box, "duplicate"
+        return box, False
     if box.claim_hash is not None:
         raise RequestRefusedError("mailbox-claimed", "somebody else has claimed this mailbox; close it and pair again")
     batch.db.execute("UPDATE mailboxes SET claim_hash = ? WHERE nameplate = ?", (claim_hash, nameplate))
-    return box, "created"
+    return box, True
 
 
-def put_mail(batch: Batch, nameplate: int, side: str, phase: str, body: bytes, now: int) -> Result:
+def put_mail(batch: Batch, nameplate: int, side: str, phase: str, body: bytes, now: int) -> bool:
     """Write a message. It cannot be replaced."""
     db = batch.db
     if find(db, nameplate, now) is None:
@@ -80,12 +77,12 @@ def put_mail(batch: Batch, nameplate: int, side: str, phase: str, body: bytes, n
     if known is not None:
         if known[0] != body:
             raise RequestRefusedError("mail-conflict", "another message is there already")
-        return "duplicate"
+        return False
     count = db.execute("SELECT count(*) FROM mail WHERE nameplate = ? AND side = ?", (nameplate, side)).get
-    if count >= batch.limits.max_mail:
-        raise RequestRefusedError("mailbox-full", f"a side writes at most {batch.limits.max_mail} messages")
+    if count >= MAX_MAIL:
+        raise RequestRefusedError("mailbox-full", f"a side writes at most {MAX_MAIL} messages")
     db.execute("INSERT INTO mail (nameplate, side, phase, body) VALUES (?, ?, ?, ?)", (nameplate, side, phase, body))
-    return "created"
+    return True
 
 
 def get_mail(db: apsw.Connection, nameplate: int, side: str, phase: str, now: int) -> bytes | None:

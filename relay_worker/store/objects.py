@@ -7,13 +7,13 @@ from typing import Any
 import apsw
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.model import NewBody, ObjectEntry, Result
+from relay_worker.model import NewBody, ObjectEntry
 from relay_worker.store.blobs import check_room
-from relay_worker.store.connection import one
+from relay_worker.store.database import ACCOUNT, one
 from relay_worker.store.writer import Batch
 
 
-def put(batch: Batch, new: NewBody, object_id: bytes) -> Result:
+def put(batch: Batch, new: NewBody, object_id: bytes) -> bool:
     """Store a write-once object."""
     db = batch.db
     account = one(db, "SELECT id, bytes FROM accounts WHERE name = ?", new.account)
@@ -28,28 +28,23 @@ def put(batch: Batch, new: NewBody, object_id: bytes) -> Result:
         raise RequestRefusedError("object-conflict", "another object is stored under this id")
     if stored and not new.resend:
         batch.drop(new.file)
-        return "duplicate"
+        return False
     check_room(batch, new, held - replaced)
     db.execute("DELETE FROM objects WHERE id = ?", (row,))
     db.execute(
         "INSERT INTO objects (account, object, size, at, digest, file, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (account_id, object_id, new.size, new.now, new.digest, new.file, new.body),
+        (account_id, object_id, new.size, new.now, new.digest, new.file, new.inline),
     )
     db.execute("UPDATE accounts SET bytes = bytes + ? WHERE id = ?", (new.size - replaced, account_id))
     batch.drop(replaced_file)
-    return "replaced" if stored else "created"
+    return True
 
 
 def delete(batch: Batch, account: str, object_id: bytes) -> None:
     """Delete an object if it exists."""
     db = batch.db
-    stored = one(
-        db,
-        "SELECT o.id, o.size, o.file, a.id FROM objects o JOIN accounts a ON a.id = o.account"
-        " WHERE a.name = ? AND o.object = ?",
-        account,
-        object_id,
-    )
+    sql = f"SELECT id, size, file, account FROM objects WHERE account = {ACCOUNT} AND object = ?"
+    stored = one(db, sql, account, object_id)
     if stored is None:
         return
     row, size, file, account_id = stored
@@ -60,12 +55,11 @@ def delete(batch: Batch, account: str, object_id: bytes) -> None:
 
 def list_after(db: apsw.Connection, account: str, after: bytes, limit: int) -> list[ObjectEntry]:
     """Return the objects above ``after`` by rising id."""
-    rows = db.execute(
-        "SELECT lower(hex(o.object)), o.size, o.at FROM objects o JOIN accounts a ON a.id = o.account"
-        " WHERE a.name = ? AND o.object > ? ORDER BY o.object LIMIT ?",
-        (account, after, limit),
+    sql = (
+        f"SELECT lower(hex(object)), size, at FROM objects WHERE account = {ACCOUNT} AND object > ?"
+        " ORDER BY object LIMIT ?"
     )
-    return [ObjectEntry(*row) for row in rows]
+    return [ObjectEntry(*row) for row in db.execute(sql, (account, after, limit))]
 
 
 def find(db: apsw.Connection, account: str, object_id: bytes) -> tuple[Any, ...]:
@@ -74,13 +68,8 @@ def find(db: apsw.Connection, account: str, object_id: bytes) -> tuple[Any, ...]
     Raises:
         RequestRefusedError: ``no-object``.
     """
-    row = one(
-        db,
-        "SELECT o.size, o.digest, o.digest, o.file, o.body FROM objects o JOIN accounts a ON a.id = o.account"
-        " WHERE a.name = ? AND o.object = ?",
-        account,
-        object_id,
-    )
+    sql = f"SELECT size, digest, digest, file, body FROM objects WHERE account = {ACCOUNT} AND object = ?"
+    row = one(db, sql, account, object_id)
     if row is None:
         raise RequestRefusedError("no-object", "there is no such object")
     return row

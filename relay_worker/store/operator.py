@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +10,10 @@ from pathlib import Path
 import apsw
 
 from relay_worker.errors import CannotServeError
-from relay_worker.model import Limits, Token, Usage
-from relay_worker.store import tokens
-from relay_worker.store.connection import connect, prepare
-from relay_worker.store.files import BodyFiles, sync_folder
+from relay_worker.model import Token, Usage
+from relay_worker.store import accounts
+from relay_worker.store.database import connect, prepare
+from relay_worker.store.files import BodyFiles, sync_path
 
 _FILES = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FROM objects WHERE file IS NOT NULL"
 _USAGE = (
@@ -31,36 +30,20 @@ def usage_of(db: apsw.Connection) -> Usage:
     raise AssertionError("a query without FROM has one row")
 
 
-def prune_bodies(path: Path, files: BodyFiles, now: int) -> None:
+def prune_bodies(folder: Path, files: BodyFiles, now: int) -> None:
     """Delete files without a row at the server's start, and make every client list everything again."""
-    with _opened(path) as db:
+    with opened(folder) as db:
         files.sweep({name for (name,) in db.execute(_FILES)})
         with db:
-            tokens.raise_floors(db, now)
+            accounts.raise_floors(db, now)
 
 
-def add_token(folder: Path, token: Token, limits: Limits) -> None:
+def add_token(folder: Path, token: Token) -> None:
     """Store a new token; creates the data directory if missing."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     prepare(folder / "relay.db")
-    with _opened(folder / "relay.db") as db, db:
-        tokens.add(db, token, limits)
-
-
-def list_tokens(folder: Path, account: str | None) -> list[Token]:
-    """Return the tokens of an account, or of all."""
-    with _opened(require_relay(folder)) as db:
-        return tokens.list_all(db, account)
-
-
-def revoke_token(folder: Path, token_id: str, now: int) -> None:
-    """Revoke a token, effective with its next request.
-
-    Raises:
-        RequestRefusedError: ``no-token``.
-    """
-    with _opened(require_relay(folder)) as db, db:
-        tokens.revoke(db, None, token_id, now)
+    with opened(folder) as db, db:
+        accounts.add(db, token)
 
 
 def back_up(folder: Path, target: Path) -> tuple[int, int]:
@@ -69,27 +52,27 @@ def back_up(folder: Path, target: Path) -> tuple[int, int]:
     The copy has another name until it is complete. A body acknowledged while copying may be missing from it; a relay
     started on the copy answers ``body-lost`` for it.
     """
-    source = require_relay(folder)
-    if target.exists():
-        raise CannotServeError(f"{target} exists already", hint="give the folder of a new backup")
     part = target.with_name(f".{target.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    try:
-        part.mkdir(mode=0o700, parents=True)
-        counts = _copy(source, BodyFiles(folder), part)
-        part.rename(target)
-    except BaseException:
+    with opened(folder) as db:
+        if target.exists():
+            raise CannotServeError(f"{target} exists already", hint="give the folder of a new backup")
         shutil.rmtree(part, ignore_errors=True)
-        raise
-    sync_folder(target.parent)
+        try:
+            part.mkdir(mode=0o700, parents=True)
+            counts = _copy(db, BodyFiles(folder), part)
+            part.rename(target)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+    sync_path(target.parent)
     return counts
 
 
-def _copy(source: Path, bodies: BodyFiles, part: Path) -> tuple[int, int]:
+def _copy(db: apsw.Connection, bodies: BodyFiles, part: Path) -> tuple[int, int]:
     kept = BodyFiles(part)
     kept.prepare()
     copied = lost = 0
-    with _opened(source) as db, contextlib.closing(apsw.Connection(str(part / "relay.db"))) as copy:
+    with contextlib.closing(apsw.Connection(str(part / "relay.db"))) as copy:
         with copy.backup("main", db, "main") as run:
             while not run.done:
                 run.step(-1)
@@ -101,25 +84,17 @@ def _copy(source: Path, bodies: BodyFiles, part: Path) -> tuple[int, int]:
             except FileNotFoundError:
                 lost += 1
     (part / "relay.db").chmod(0o600)
-    _sync_tree(part)
+    for one in [*part.rglob("*"), part]:
+        sync_path(one)
     return copied, lost
 
 
-def _sync_tree(folder: Path) -> None:
-    for one in [*folder.rglob("*"), folder]:
-        if one.is_dir():
-            sync_folder(one)
-        else:
-            number = os.open(one, os.O_RDWR)
-            os.fsync(number)
-            os.close(number)
-
-
-def require_relay(folder: Path) -> Path:
-    """Return the database of the relay in a folder.
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[apsw.Connection]:
+    """Open the database of the relay in a folder.
 
     Raises:
-        CannotServeError: There is none.
+        CannotServeError: There is none, or it cannot be used.
     """
     path = folder / "relay.db"
     if not path.exists():
@@ -129,11 +104,6 @@ def require_relay(folder: Path) -> Path:
             exit_code=3,
         )
     prepare(path)
-    return path
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[apsw.Connection]:
     try:
         db = connect(path)
         try:

@@ -16,21 +16,26 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.model import Limits, NewBody, Result, Token, Usage
-from relay_worker.store import blobs, mailboxes, tokens
-from relay_worker.store.connection import connect, lock, prepare, refusal_of
-from relay_worker.store.files import BodyFiles, FileSpool, StoredBody
+from relay_worker.model import NewBody, Token, Usage
+from relay_worker.settings import Settings
+from relay_worker.store import accounts, blobs, mailboxes
+from relay_worker.store.database import connect, lock, prepare, refusal_of
+from relay_worker.store.files import BodyFiles, StoredBody
 from relay_worker.store.operator import prune_bodies, usage_of
-from relay_worker.store.writer import Batch, Writer
+from relay_worker.store.writer import Writer
 
 T = TypeVar("T")
 READERS = 4
+DAY_MS = 86_400_000
+INLINE_BYTES = 128 << 10
+"""Bodies up to this size are kept in the database; larger ones in files."""
 
 
 def _unobserved(jobs: int, seconds: float) -> None:
@@ -44,7 +49,7 @@ class SqliteStore:
 
     Args:
         folder: The data directory; created if missing, and locked: one server per directory.
-        limits: The limits of streams and accounts.
+        settings: The limits of streams and accounts.
         now: Returns the time, for the change counters.
         observe: Called for every commit with the number of requests in it, and seconds.
 
@@ -53,51 +58,43 @@ class SqliteStore:
     """
 
     def __init__(
-        self, folder: Path, limits: Limits, *, now: int, observe: Callable[[int, float], None] = _unobserved
+        self, folder: Path, settings: Settings, *, now: int, observe: Callable[[int, float], None] = _unobserved
     ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.limits = limits
+        self._ttl_ms = int(settings.ttl_days * DAY_MS)
         self._path = folder / "relay.db"
         self._lock = lock(folder)
         try:
             prepare(self._path)
             self._files = BodyFiles(folder)
             self._files.prepare()
-            prune_bodies(self._path, self._files, now)
+            prune_bodies(folder, self._files, now)
         except BaseException:
             self._lock.close()
             raise
         self._local = threading.local()
         self._connections: list[apsw.Connection] = []
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="relay-reader")
-        self._writer = Writer(connect(self._path), limits, self._files, observe)
+        self._savers = ThreadPoolExecutor(thread_name_prefix="relay-saver")
+        self._writer = Writer(connect(self._path), settings, self._files, observe)
 
     async def read(self, question: Callable[..., T], *values: Any) -> T:
         """Return ``question(db, *values)``, asked in another thread."""
-        loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._readers, lambda: question(self._db(), *values))
+            return await _run(self._readers, lambda: question(self._db(), *values))
         except apsw.Error as error:
             raise refusal_of(error) from error
-        except RuntimeError as error:  # the executor is closed
-            raise RequestRefusedError("unavailable", "the relay is stopping", retry_after=5) from error
 
     async def write(self, job: Callable[..., T], *values: Any) -> T:
         """Return ``job(batch, *values)`` once it is durable."""
         return await self._writer.run(lambda batch: job(batch, *values))
 
-    async def put(self, job: Callable[..., Result], new: NewBody, *place: Any) -> Result:
-        """Commit a body. From here on the job owns its file, even if the request is cancelled."""
-
-        def keep(batch: Batch) -> Result:
-            try:
-                return job(batch, new, *place)
-            except RequestRefusedError:
-                batch.drop(new.file)
-                raise
-
+    async def put(self, job: Callable[..., bool], new: NewBody, *place: Any) -> bool:
+        """Commit a body, a large one after its file. If the request is cancelled before, the next start deletes it."""
+        if new.size > INLINE_BYTES:
+            new = replace(new, file=await _run(self._savers, self._files.save, new.body))
         try:
-            return await self._writer.run(keep)
+            return await self.write(job, new, *place)
         except Exception:  # whatever the error: there is no row, so delete its body and raise
             if new.file:
                 self._files.remove(new.file)
@@ -107,17 +104,13 @@ class SqliteStore:
         """Return the body that a question finds. ``body-lost`` if its file is missing or truncated."""
         size, tag, digest, file, body = await self.read(question, *values)
         if file is not None:
-            body = await asyncio.to_thread(self._files.open_whole, file, size)
+            body = await _run(self._readers, self._files.open_whole, file, size)
         return StoredBody(tag, digest, body)
-
-    def spool(self) -> FileSpool:
-        """Return a spool for a large body."""
-        return FileSpool(self._files)
 
     def token(self, token_id: str) -> Token | None:
         """Find a token of any account, in the calling thread: some microseconds from the page cache."""
         try:
-            return tokens.find(self._db(), token_id)
+            return accounts.find(self._db(), token_id)
         except apsw.Error as error:
             raise refusal_of(error) from error
 
@@ -128,7 +121,7 @@ class SqliteStore:
 
     async def sweep(self, now: int) -> Sequence[tuple[str, int]]:
         """Expire unread blobs and mailboxes, and delete old tombstones. Return (account, blobs expired)."""
-        before = now - self.limits.ttl_ms
+        before = now - self._ttl_ms
         total: Counter[str] = Counter()
         while True:
             expired = await self.write(blobs.expire, before, now)
@@ -146,6 +139,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """Finish pending work, checkpoint the WAL, close."""
+        self._savers.shutdown(wait=True)
         self._writer.close()
         self._readers.shutdown(wait=True)
         for db in self._connections:
@@ -160,3 +154,10 @@ class SqliteStore:
             db = self._local.db = connect(self._path)
             self._connections.append(db)
         return db
+
+
+async def _run(pool: ThreadPoolExecutor, call: Callable[..., T], *values: Any) -> T:
+    try:
+        return await asyncio.get_running_loop().run_in_executor(pool, call, *values)
+    except RuntimeError as error:  # the pool is closed
+        raise RequestRefusedError("unavailable", "the relay is stopping", retry_after=5) from error

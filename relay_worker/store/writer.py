@@ -11,14 +11,15 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import apsw
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.model import Limits
-from relay_worker.store.connection import refusal_of
+from relay_worker.settings import Settings
+from relay_worker.store.database import refusal_of
 from relay_worker.store.files import BodyFiles
 
 T = TypeVar("T")
@@ -32,13 +33,13 @@ class Batch:
 
     Attributes:
         db: The connection. A job may raise ``RequestRefusedError`` only before it writes.
-        limits: The limits of streams and accounts.
+        settings: The limits of streams and accounts.
         files: The body files.
         unused: Names of body files to be deleted after the COMMIT.
     """
 
     db: apsw.Connection
-    limits: Limits
+    settings: Settings
     files: BodyFiles
     unused: list[str] = field(default_factory=list)
 
@@ -47,13 +48,7 @@ class Batch:
         self.unused += [name for name in files if name]
 
 
-@dataclass(slots=True)
-class _Job:
-    run: Callable[[Batch], Any]
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Any]
-    result: Any = None
-    error: BaseException | None = None
+_Job: TypeAlias = "tuple[Callable[[Batch], Any], Future[Any]]"
 
 
 class Writer:
@@ -61,15 +56,15 @@ class Writer:
 
     Args:
         db: The connection, used only by the thread from here on.
-        limits: The limits of streams and accounts.
+        settings: The limits of streams and accounts.
         files: The body files.
         observe: Called for every commit with the number of jobs, and the seconds from BEGIN to the end of COMMIT.
     """
 
     def __init__(
-        self, db: apsw.Connection, limits: Limits, files: BodyFiles, observe: Callable[[int, float], None]
+        self, db: apsw.Connection, settings: Settings, files: BodyFiles, observe: Callable[[int, float], None]
     ) -> None:
-        self._db, self._limits, self._files = db, limits, files
+        self._db, self._settings, self._files = db, settings, files
         self._observe = observe
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._closing = threading.Lock()
@@ -79,14 +74,13 @@ class Writer:
 
     async def run(self, job: Callable[[Batch], T]) -> T:
         """Run a job and return after its COMMIT. Cancelling the caller does not undo queued jobs."""
-        loop = asyncio.get_running_loop()
-        entry = _Job(job, loop, loop.create_future())
+        done: Future[T] = Future()
+        done.set_running_or_notify_cancel()
         with self._closing:
             if self._closed:
                 raise RequestRefusedError("unavailable", "the relay is stopping", retry_after=5)
-            self._jobs.put(entry)
-        result: T = await entry.future
-        return result
+            self._jobs.put((job, done))
+        return await asyncio.wrap_future(done)
 
     def close(self) -> None:
         """Finish all jobs, checkpoint the WAL and close. Idempotent."""
@@ -97,91 +91,64 @@ class Writer:
         self._thread.join()
 
     def _work(self) -> None:
-        db = self._db
         try:
-            stopping = False
-            while not stopping:
-                jobs, stopping = self._next()
-                if jobs:
-                    self._transact(db, jobs)
+            while jobs := self._next():
+                self._transact(jobs)
+            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error:
+            pass  # a reader is active: the WAL stays, and the next start checkpoints it
         finally:
-            _close(db)
+            self._db.close()
 
-    def _next(self) -> tuple[list[_Job], bool]:
-        """Wait for a job, then take all queued ones. Return True with the last batch."""
-        entry = self._jobs.get()
+    def _next(self) -> list[_Job]:
+        """Wait for a job, then take all queued ones. Return none at the end."""
         jobs: list[_Job] = []
+        entry = self._jobs.get()
         while entry is not None:
             jobs.append(entry)
-            if len(jobs) >= MAX_BATCH:
-                return jobs, False
-            try:
-                entry = self._jobs.get_nowait()
-            except queue.Empty:
-                return jobs, False
-        return jobs, True
+            if len(jobs) >= MAX_BATCH or self._jobs.empty():
+                return jobs
+            entry = self._jobs.get()
+        if jobs:
+            self._jobs.put(None)  # these first
+        return jobs
 
-    def _transact(self, db: apsw.Connection, jobs: list[_Job]) -> None:
+    def _transact(self, jobs: list[_Job]) -> None:
         try:
-            self._commit(db, jobs)
+            results = self._commit(jobs)
         except Exception as error:  # noqa: BLE001 - its place is the caller's future: the thread lives on for the others
             if len(jobs) == 1:
-                jobs[0].error = refusal_of(error) if isinstance(error, apsw.Error) else error
-            else:  # one of them may be the reason: run each separately
-                for job in jobs:
-                    self._transact(db, [job])
+                jobs[0][1].set_exception(refusal_of(error) if isinstance(error, apsw.Error) else error)
                 return
-        _deliver(jobs)
+            for job in jobs:  # one of them may be the reason: run each separately
+                self._transact([job])
+            return
+        for (_, done), result in zip(jobs, results, strict=True):
+            if isinstance(result, RequestRefusedError):
+                done.set_exception(result)
+            else:
+                done.set_result(result)
 
-    def _commit(self, db: apsw.Connection, jobs: list[_Job]) -> None:
-        """Run all jobs in one transaction.
+    def _commit(self, jobs: list[_Job]) -> list[Any]:
+        """Run all jobs in one transaction; return their results and refusals.
 
         If it raises, everything was rolled back.
         """
         began = time.perf_counter()
-        batch = Batch(db, self._limits, self._files)
-        db.execute("BEGIN IMMEDIATE")
+        batch, results = Batch(self._db, self._settings, self._files), []
+        self._db.execute("BEGIN IMMEDIATE")
         try:
-            for job in jobs:
-                job.error = None
+            for job, _ in jobs:
                 try:
-                    job.result = job.run(batch)
+                    results.append(job(batch))
                 except RequestRefusedError as refusal:
-                    job.error = refusal
-            db.execute("COMMIT")
+                    results.append(refusal)
+            self._db.execute("COMMIT")
         except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
             raise
         self._observe(len(jobs), time.perf_counter() - began)
         for name in batch.unused:
             self._files.remove(name)
-
-
-def _deliver(jobs: list[_Job]) -> None:
-    """Wake the callers: one call per event loop, however many jobs."""
-    loops: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
-    for job in jobs:
-        loops.setdefault(job.loop, []).append(job)
-    for loop, theirs in loops.items():
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_resolve, theirs)
-
-
-def _resolve(jobs: list[_Job]) -> None:
-    for job in jobs:
-        if job.future.done():
-            continue
-        if job.error is not None:
-            job.future.set_exception(job.error)
-        else:
-            job.future.set_result(job.result)
-
-
-def _close(db: apsw.Connection) -> None:
-    try:
-        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except apsw.Error:
-        pass  # a reader is active: the WAL stays, and the next start checkpoints it
-    finally:
-        db.close()
+        return results

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from crystal.app.context import open_machine
+from crystal.store.problems import record_problem
 from tests.support.capture_machine import line
 from tests.support.command import crystal
 
@@ -32,6 +34,28 @@ def found(query: str) -> list[str]:
     done = crystal("search", query, "--all", "--json")
     assert done.code == 0, done.err
     return [hit["text"] for hit in json.loads(done.out)["hits"] if query.split(maxsplit=1)[0] in hit["text"]]
+
+
+def test_status_before_init_says_once_what_is_missing(home: Path) -> None:
+    done = crystal("status")
+    assert (done.code, done.out) == (3, "")
+    assert done.err.count("there is no memory at") == 1
+
+
+def test_a_problem_names_the_part_that_fails(home: Path) -> None:
+    assert crystal("remember", "we deploy on Fridays").code == 0
+    with open_machine() as machine:
+        record_problem(machine.store, "summary", "the model does not answer", now=1)
+    assert json.loads(crystal("status", "--json").out)["problems"][0]["part"] == "summary"
+    assert "summary: the model does not answer" in crystal("status").out
+
+
+def test_a_proof_without_transcripts_says_that_nothing_was_captured_yet(home: Path) -> None:
+    assert crystal("remember", "we deploy on Fridays").code == 0
+    done = crystal("verify")
+    assert done.code == 0
+    assert "nothing has been captured yet" in done.out
+    assert "100 %" not in done.out
 
 
 @pytest.mark.slow

@@ -96,7 +96,7 @@ def test_a_model_is_installed_chosen_filled_and_removed(memory, tiny):
 
 @pytest.mark.slow
 def test_words_for_people_say_what_happens_next(memory, tiny):
-    assert "tiny is installed: 32 numbers" in crystal("models", "install", str(tiny)).out
+    assert "tiny is installed: 32 dimensions" in crystal("models", "install", str(tiny)).out
     assert crystal("models", "use", "tiny").out.splitlines() == [
         "tiny is chosen",
         "40 chunks get new vectors in the background, or now with: crystal sync",

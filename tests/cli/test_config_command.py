@@ -184,6 +184,14 @@ def test_set_writes_the_file_and_get_reads_it(run: Run, home: Path) -> None:
     assert run("get", "search.limit")[0] == "10\n"
 
 
+def test_set_says_what_it_takes_out_of_a_list(run: Run) -> None:
+    assert run("set", "private.projects", "/a", "/b") == ("private.projects = /a, /b\n", "")
+    assert run("set", "private.projects", "/b", "/c") == (
+        "private.projects = /b, /c\n",
+        "crystal: note: no longer in the list: /a\n",
+    )
+
+
 def test_set_says_when_a_variable_wins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CRYSTAL_SEARCH_LIMIT", "5")
     assert "CRYSTAL_SEARCH_LIMIT is set and wins over the file" in run("set", "search.limit", "20")[1]

@@ -205,7 +205,7 @@ def test_progress_of_a_process_that_is_gone_is_none(tmp_path: Path) -> None:
     tell("vectors", 10, 10)
     found = read_progress(tmp_path)
     assert found is not None
-    assert (found.step, found.share, found.pid) == ("vectors", 1.0, os.getpid())
+    assert (found.step, found.done, found.pid) == ("vectors", found.total, os.getpid())
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     values = json.loads((tmp_path / PROGRESS_FILE).read_text())

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.config.edit import set_value, unset_value, with_value, without_value
-from crystal.config.file import parse, parse_fragment
+from crystal.config.edit import set_value, unset_value, with_value
 from crystal.config.load import load_config
+from crystal.config.settings_file import parse, parse_fragment
 from crystal.errors import UsageError
 from tests.support.settings_cases import FROM_FILE, GOOD
 
@@ -137,7 +137,7 @@ def test_an_edit_that_would_need_a_rewrite_is_refused(text: str) -> None:
     ],
 )
 def test_taking_a_key_out_leaves_the_rest(before: str, key: str, after: str) -> None:
-    assert without_value(before, key, FILE) == after
+    assert with_value(before, key, None, FILE) == after
 
 
 SPACE = st.sampled_from(["", " ", "\t", "  "])
@@ -189,7 +189,7 @@ def test_any_file_is_edited_into_itself_with_one_key_changed(text: str, change: 
     (expected.setdefault(table, {}) if table else expected)[name] = value
     assert parse(after, FILE) == expected
     assert set_in(after, key, value) == after
-    gone = without_value(after, key, FILE)
+    gone = with_value(after, key, None, FILE)
     (expected[table] if table else expected).pop(name)
     assert {k: v for k, v in parse(gone, FILE).items() if v != {}} == {k: v for k, v in expected.items() if v != {}}
     was_there = name in (before.get(table, {}) if table else before)

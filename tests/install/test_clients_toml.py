@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from crystal.config.file import parse_fragment
+from crystal.config.settings_file import parse_fragment
 from crystal.errors import DamagedError
 from crystal.install.clients.entry_text import document_of, with_server, without_server
 from crystal.install.clients.known import Client, ServerCommand

@@ -61,10 +61,10 @@ def test_the_commands_remember_find_change_hide_and_bring_back(home: Path) -> No
 def test_a_text_is_read_from_standard_input(
     home: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    from crystal.cli import remember
+    from crystal.cli import memories
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("über \n zwei Zeilen\n".encode())))
-    assert remember.read_words(list(words)) == "über \n zwei Zeilen\n"
+    assert memories.read_words(list(words)) == "über \n zwei Zeilen\n"
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import pytest
 
 import crystal
 from crystal.cli.app import COMMANDS, load_command
-from crystal.config.file import read_file
+from crystal.config.settings_file import read_file
 from crystal.install.claude_settings.hooks import TIMEOUTS
 from crystal.install.clients.entry_text import GUIDANCE
 

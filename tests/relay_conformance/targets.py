@@ -30,12 +30,12 @@ from typing import Any
 import httpx
 import pytest
 
-from relay_worker.app import create_app
-from relay_worker.model import Token
+from relay_worker.app import RelayApp
+from relay_worker.services import Services
 from relay_worker.settings import Settings
 from relay_worker.store.operator import add_token
 from relay_worker.store.sqlite import SqliteStore
-from relay_worker.tokens import mint
+from relay_worker.tokens import new_token
 from tests.support.asgi_bridge import AsgiBridge
 
 # Read once, when this is loaded: the tests themselves run with an environment of their own.
@@ -262,10 +262,9 @@ def new_stream(prefix: bytes | None = None) -> bytes:
 
 def add_account(folder: Path, account: str) -> str:
     """A home token of an account, as the operator's command makes it."""
-    minted = mint(secrets.token_bytes(8), secrets.token_bytes(32))
-    token = Token(minted.id, account, "home", ("home",), minted.secret_hash, NOW)
-    add_token(folder, token, Settings().limits)
-    return minted.text
+    token, text = new_token(account, "home", ["home"], NOW, secrets.token_bytes)
+    add_token(folder, token)
+    return text
 
 
 @contextmanager
@@ -275,9 +274,9 @@ def in_process(folder: Path, *, ticking: bool = True, **changed: Any) -> Iterato
     settings = Settings(data_dir=folder, metrics_listen="", **changed)
     clock = [NOW]
     timing: dict[str, Callable[[], Any]] = {} if ticking else {"now": lambda: clock[0]}
-    store = SqliteStore(folder, settings.limits, now=NOW)
+    store = SqliteStore(folder, settings, now=NOW)
     try:
-        with AsgiBridge(create_app(settings, store, **timing)) as bridge:
+        with AsgiBridge(RelayApp(Services(settings, store, **timing))) as bridge:
             target = Target("app", "http://testserver", *tokens, bridge.transport(), bridge, clock)
             yield target
             assert not bridge.errors, bridge.errors

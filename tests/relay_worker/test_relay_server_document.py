@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from relay_worker import app, crb1, model, tokens
+from relay_worker import crb1, model, settings, tokens
 from relay_worker.errors import STATUS
+from relay_worker.http import routes
+from relay_worker.store import accounts
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SPEC = (ROOT / "docs" / "spec" / "relay-http.md").read_text(encoding="utf-8")
@@ -27,9 +29,9 @@ def test_every_route_is_described_with_its_methods_and_who_may_ask():
         path: {method.upper() for method in operations if method != "parameters"}
         for path, operations in DOCUMENT["paths"].items()
     }
-    served = {path: set(methods) for path, methods, _ in app.ROUTES if not path.startswith("/openapi")}
+    served = {path: set(methods) for path, methods, _ in routes.ROUTES if not path.startswith("/openapi")}
     assert described == served
-    for path, _, schemes in app.ROUTES:
+    for path, _, schemes in routes.ROUTES:
         for method, operation in DOCUMENT["paths"].get(path, {}).items():
             if method != "parameters":
                 named = {name for one in operation.get("security", DOCUMENT["security"]) for name in one}
@@ -43,14 +45,14 @@ def test_every_code_and_its_status_is_in_the_specification():
 
 
 def test_every_route_is_in_the_specification():
-    for path, methods, _ in app.ROUTES:
+    for path, methods, _ in routes.ROUTES:
         for method in methods:
             assert re.search(rf"`{method} {re.escape(path)}", SPEC), f"{method} {path}"
 
 
 def test_the_numbers_of_the_specification_are_those_of_the_code():
-    defaults = model.Limits()
-    for number in (crb1.MAX_BLOB, defaults.max_blobs, defaults.max_streams, defaults.max_tokens, 16_384, 65_536):
+    defaults = settings.Settings()
+    for number in (crb1.MAX_BLOB, defaults.max_blobs, defaults.max_streams, accounts.MAX_TOKENS, 16_384, 65_536):
         assert f"{number:,}" in SPEC
     assert str(model.MAX_NUMBER) in SPEC
     schemas = DOCUMENT["components"]["schemas"]

@@ -41,7 +41,7 @@ def test_bodies_are_refused_while_acknowledging_still_has_room(tmp_path, monkeyp
         assert refused(opened, 3) == "disk-full"
         assert refused(opened, 4, LARGE) == "disk-full"
         digest = hashlib.sha256(b"x").digest()
-        new = NewBody("default", 1, digest, b"x", None, resend=False, now=NOW)
+        new = NewBody("default", b"x", digest, resend=False, now=NOW)
         with pytest.raises(RequestRefusedError, match="disk-full"):
             opened.run(opened.store.put(objects.put, new, bytes(16)))
         assert opened.put(body) == "duplicate"

@@ -10,10 +10,11 @@ import apsw
 import httpx
 import pytest
 
-from relay_worker.app import create_app
+from relay_worker.app import RelayApp
 from relay_worker.errors import CannotServeError, RequestRefusedError
+from relay_worker.services import Services
 from relay_worker.settings import Settings
-from relay_worker.store import blobs, connection, files, operator
+from relay_worker.store import blobs, database, files, operator
 from tests.support.asgi_bridge import AsgiBridge
 from tests.support.relay_server import DAY, NOW, STREAM, OpenStore, sealed
 
@@ -35,8 +36,7 @@ def test_files_without_a_row_are_swept_and_the_others_stay(opened):
     opened.put(body)
     opened.store.close()
     name = "ab" + "0" * 30
-    (opened.folder / "bodies" / "ab" / name).write_bytes(b"renamed, but its row was never committed")
-    (opened.folder / "incoming" / "x.part").write_bytes(b"half")
+    (opened.folder / "bodies" / "ab" / name).write_bytes(b"its row was never committed")
     with OpenStore(opened.folder) as again:
         assert len(again.files()) == 1
         assert again.get() == body
@@ -66,7 +66,7 @@ def test_what_is_not_a_relays_database_is_refused_untouched(tmp_path):
     for content in (b"hello", b"SQLite format 3\x00" + bytes(200)):
         other.write_bytes(content)
         with pytest.raises(CannotServeError, match="not a relay's"):
-            connection.prepare(other)
+            database.prepare(other)
         assert other.read_bytes() == content
 
 
@@ -83,7 +83,7 @@ def test_a_newer_schema_is_refused_untouched(opened):
 
 
 def test_migrations_are_numbered_without_gaps():
-    assert [number for number, _ in connection.migrations()] == list(range(1, len(connection.migrations()) + 1))
+    assert [number for number, _ in database.migrations()] == list(range(1, len(database.migrations()) + 1))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes are POSIX")
@@ -163,7 +163,7 @@ def test_a_store_that_cannot_be_written_is_not_ready_and_is_still_read(tmp_path)
             raise RequestRefusedError("disk-full", "the relay's disk is full", retry_after=300)
 
         clock = [NOW]
-        app = create_app(Settings(), opened.store, now=lambda: clock[0])
+        app = RelayApp(Services(Settings(), opened.store, now=lambda: clock[0]))
         with AsgiBridge(app, lifespan=False) as bridge:
             http = httpx.Client(transport=bridge.transport(), base_url="http://relay")
             http.headers["Authorization"] = f"Bearer {opened.text}"
@@ -178,13 +178,13 @@ def test_a_store_that_cannot_be_written_is_not_ready_and_is_still_read(tmp_path)
 
 
 def test_a_database_says_whose_it_is_before_its_log_is_written_back(tmp_path):
-    from relay_worker.store import connection
+    from relay_worker.store import database
 
     path = tmp_path / "relay.db"
-    db = connection.connect(path)  # as of a server that makes it just now, or was killed after that
+    db = database.connect(path)  # as of a server that makes it just now, or was killed after that
     try:
-        connection._upgrade(db)
-        assert path.read_bytes()[68:72] == connection.APPLICATION_ID.to_bytes(4, "big")
-        connection.prepare(path)
+        database._upgrade(db)
+        assert path.read_bytes()[68:72] == database.APPLICATION_ID.to_bytes(4, "big")
+        database.prepare(path)
     finally:
         db.close()

@@ -13,8 +13,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.model import Limits
-from relay_worker.store import connection, files
+from relay_worker.settings import Settings
+from relay_worker.store import database, files
 from tests.support.relay_server import DAY, NOW, STREAM, OpenStore, sealed
 
 LARGE = 200_000
@@ -63,7 +63,7 @@ def test_resending_heals_a_rotten_body_and_leaves_one_copy(opened, size):
     rotten, whole = sealed(1, size), sealed(1, size)
     rotten = rotten[:-32] + whole[-32:]
     opened.put(rotten)
-    assert opened.put(whole, resend=True) == "replaced"
+    assert opened.put(whole, resend=True) == "created"
     assert opened.get() == whole
     assert (opened.state().count, opened.state().bytes) == (1, size)
     assert len(opened.files()) == (1 if size == LARGE else 0)
@@ -78,7 +78,7 @@ def test_a_lost_or_shortened_file_is_said_to_be_lost_and_can_be_sent_again(opene
         with pytest.raises(RequestRefusedError) as caught:
             opened.get()
         assert code_of(caught) == "body-lost"
-    assert opened.put(body, resend=True) == "replaced"
+    assert opened.put(body, resend=True) == "created"
     assert opened.get() == body
 
 
@@ -136,7 +136,7 @@ def test_tombstones_are_forgotten_after_the_same_time(opened):
 
 
 def test_limits_refuse_before_anything_is_changed(tmp_path):
-    limits = Limits(max_blobs=2, max_streams=2, quota_bytes=LARGE + 1000)
+    limits = Settings(max_blobs=2, max_streams=2, quota_bytes=LARGE + 1000)
     with OpenStore(tmp_path / "r", limits) as opened:
         opened.put(sealed(1), 1)
         opened.put(sealed(2), 2)
@@ -236,7 +236,7 @@ def test_a_full_disk_is_told_as_such_and_nothing_is_left(opened, monkeypatch):
             opened.put(sealed(1, LARGE))
     assert code_of(caught) == "disk-full"
     assert not opened.files()
-    assert connection.refusal_of(apsw.FullError("disk full")).code == "disk-full"
+    assert database.refusal_of(apsw.FullError("disk full")).code == "disk-full"
     assert opened.put(sealed(1, LARGE)) == "created"
 
 

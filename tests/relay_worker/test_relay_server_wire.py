@@ -15,14 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from relay_worker import serving, wire
+from relay_worker import bounded_protocol as wire
+from relay_worker import serving
 from tests.relay_conformance.targets import OPEN, Target, as_process, make_blob, new_stream, read_answer
 
 pytestmark = pytest.mark.slow  # every test starts a server
 
 QUICK = (
-    "from relay_worker import serving, wire; wire.HEAD_SECONDS = serving.HEAD_SECONDS = 0.5; wire.STALL_SECONDS = 0.3;"
-    "wire.DRAIN_SECONDS = 0.3; from relay_worker.__main__ import main; main(['serve'])"
+    "from relay_worker import serving, bounded_protocol as wire; wire.HEAD_SECONDS = serving.HEAD_SECONDS = 0.5;"
+    "wire.STALL_SECONDS = wire.DRAIN_SECONDS = 0.3; from relay_worker.__main__ import main; main(['serve'])"
 )
 """A relay that is sooner out of patience; the times that hold are looked at below."""
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.app.deep_search import deep_search
+from crystal.app.search import deep_search
 from crystal.config.load import load_config
 from crystal.store import Store
 from crystal.store.costs import totals

@@ -1,6 +1,6 @@
 """A sync httpx transport that runs an ASGI app in this process, as a server on a socket would.
 
-    with AsgiBridge(create_app(...)) as bridge:
+    with AsgiBridge(RelayApp(...)) as bridge:
         client = RelayClient("http://127.0.0.1", token, transport=OverHttpx(bridge.transport()))
 
 One thread runs the event loop; any number of threads may ask at once, and a long-poll blocks only who asked. Bodies

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from crystal.sync.envelope.blob import Opened, open_blob, seal
+from crystal.sync.envelope.blob import Opened, open_blob, seal, split_payload, tag_of
 from crystal.sync.envelope.header import ZERO_TAG
 from crystal.sync.envelope.link import LinkKeys, link_keys
 
@@ -27,6 +28,15 @@ LINE = b'{"type":"user"}\n'
 def sealed(payload: bytes = LINE, keys: LinkKeys = KEYS, **change: Any) -> bytes:
     usual = {"channel": 1, "kind": 1, "stream": STREAM, "seq": 1, "prev": ZERO_TAG, "salt": SALT, "created_at": NOW}
     return seal(keys, payload, **(usual | change))
+
+
+def sealed_parts(payload: bytes, salts: Iterator[bytes], *, seq: int, prev: bytes, **place: Any) -> list[bytes]:
+    """Seal a payload of any size as the next blobs of a stream."""
+    blobs: list[bytes] = []
+    for at, (part, more) in enumerate(split_payload(payload), seq):
+        blobs.append(sealed(part, seq=at, prev=prev, salt=next(salts), more=more, **place))
+        prev = tag_of(blobs[-1])
+    return blobs
 
 
 def opened(blob: bytes, keys: Any = KEYS, **change: Any) -> Opened:

@@ -20,7 +20,6 @@ TOKEN = "crt_0123456789abcdef_secretsecretsecretsecretsecretsecretsecret_0000000
 CALLS = {
     "put": lambda relay: relay.put(STREAM, 1, BLOB),
     "streams": lambda relay: relay.streams(),
-    "stream": lambda relay: relay.stream(STREAM),
     "blobs": lambda relay: relay.blobs(STREAM, 0),
     "get": lambda relay: relay.get(STREAM, 1),
     "ack": lambda relay: relay.ack(STREAM, 1),

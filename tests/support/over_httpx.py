@@ -18,7 +18,8 @@ class OverHttpx(httpcore.ConnectionPool):
     def handle_request(self, request: httpcore.Request) -> httpcore.Response:
         assert isinstance(request.stream, Iterable)
         url = request.url
-        authority = b"%s://%s%s" % (url.scheme, url.host, b"" if url.port is None else b":%d" % url.port)
+        host = b"[%s]" % url.host if b":" in url.host else url.host
+        authority = b"%s://%s%s" % (url.scheme, host, b"" if url.port is None else b":%d" % url.port)
         asked = httpx.Request(
             request.method.decode(),
             httpx.URL((authority + url.target).decode()),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import os
 import struct
@@ -11,10 +10,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from relay_worker.model import Limits, NewBody, Token
-from relay_worker.store import blobs, tokens
+from relay_worker.model import NewBody
+from relay_worker.settings import Settings
+from relay_worker.store import accounts, blobs
 from relay_worker.store.sqlite import SqliteStore
-from relay_worker.tokens import mint
+from relay_worker.tokens import new_token
 
 NOW = 1_767_225_600_000
 DAY = 86_400_000
@@ -31,10 +31,12 @@ def sealed(seq: int, size: int = 300, *, stream: bytes = STREAM, tag: bytes = b"
 class OpenStore:
     """A store with one account, driven from ordinary code."""
 
-    def __init__(self, folder: Path, limits: Limits | None = None, now: int = NOW) -> None:
+    def __init__(self, folder: Path, limits: Settings | None = None, now: int = NOW) -> None:
         self.folder = folder
         self.batches: list[int] = []
-        self.store = SqliteStore(folder, limits or Limits(), now=now, observe=lambda jobs, _: self.batches.append(jobs))
+        self.store = SqliteStore(
+            folder, limits or Settings(), now=now, observe=lambda jobs, _: self.batches.append(jobs)
+        )
         self.text = self.token("home")
 
     def __enter__(self) -> OpenStore:
@@ -44,10 +46,9 @@ class OpenStore:
         self.store.close()
 
     def token(self, *scopes: str, account: str = "default") -> str:
-        made = mint(os.urandom(8), os.urandom(32))
-        token = Token(made.id, account, "test", scopes, made.secret_hash, NOW)
-        self.run(self.store.write(lambda batch: tokens.add(batch.db, token, batch.limits)))
-        return made.text
+        token, text = new_token(account, "test", scopes, NOW, os.urandom)
+        self.run(self.store.write(lambda batch: accounts.add(batch.db, token)))
+        return text
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run(work)
@@ -59,23 +60,15 @@ class OpenStore:
         self, body: bytes, seq: int = 1, *, stream: bytes = STREAM, resend: bool = False, now: int = NOW
     ) -> str:
         tag, digest = body[-32:], hashlib.sha256(body).digest()
-        if len(body) <= 131_072:
-            new = NewBody("default", len(body), digest, body, None, resend, now)
-            return await self.store.put(blobs.put, new, stream, seq, tag)
-        async with self.store.spool() as spool:
-            for at in range(0, len(body), 100_000):
-                await spool.write(body[at : at + 100_000])
-            assert await spool.finish() == digest
-            spool.kept = True
-            new = NewBody("default", len(body), digest, None, spool.name, resend, now)
-            return await self.store.put(blobs.put, new, stream, seq, spool.tail)
+        new = NewBody("default", body, digest, resend, now)
+        return "created" if await self.store.put(blobs.put, new, stream, seq, tag) else "duplicate"
 
     def get(self, seq: int = 1, *, stream: bytes = STREAM) -> bytes:
         async def reading() -> bytes:
             body = (await self.store.fetch(blobs.find, "default", stream, seq)).body
             if isinstance(body, bytes):
                 return body
-            with contextlib.closing(body):
+            with body.file:
                 return b"".join([chunk async for chunk in body.chunks()])
 
         return self.run(reading())
@@ -91,7 +84,7 @@ class OpenStore:
         self.run(self.store.write(blobs.ack, "default", STREAM, upto, NOW))
 
     def streams(self, changed_after: int = 0) -> Any:
-        return self.run(self.store.read(blobs.streams, "default", None, changed_after))
+        return self.run(self.store.read(blobs.streams, "default", (b"",), changed_after))
 
     def files(self) -> list[Path]:
-        return [path for name in ("bodies", "incoming") for path in (self.folder / name).rglob("*") if path.is_file()]
+        return [path for path in (self.folder / "bodies").rglob("*") if path.is_file()]

@@ -38,12 +38,13 @@ from crystal.sync.receipts import mend_streams, receipts_for
 from crystal.sync.sending import Link
 from crystal.sync.sink import DeviceSink
 from crystal.sync.taking import MessageHandler
-from relay_worker.app import create_app
+from relay_worker.app import RelayApp
 from relay_worker.model import Token
+from relay_worker.services import Services
 from relay_worker.settings import Settings
 from relay_worker.store.operator import add_token
 from relay_worker.store.sqlite import SqliteStore
-from relay_worker.tokens import mint
+from relay_worker.tokens import new_token
 from tests.support.asgi_bridge import AsgiBridge
 from tests.support.capture_machine import NOW, CaptureMachine
 from tests.support.over_httpx import OverHttpx
@@ -78,8 +79,8 @@ class RelaySite:
         self.start()
 
     def start(self) -> None:
-        self.store = SqliteStore(self.folder, self.settings.limits, now=self.now)
-        self.bridge = AsgiBridge(create_app(self.settings, self.store, now=lambda: self.now)).start()
+        self.store = SqliteStore(self.folder, self.settings, now=self.now)
+        self.bridge = AsgiBridge(RelayApp(Services(self.settings, self.store, now=lambda: self.now))).start()
 
     def stop(self) -> None:
         self.bridge.stop()
@@ -94,7 +95,7 @@ class RelaySite:
         shutil.rmtree(self.folder)
         self.start()
         for token in self.tokens.values():
-            add_token(self.folder, token, self.settings.limits)
+            add_token(self.folder, token)
 
     def keep(self, copy: Path) -> None:
         """Copy the disk."""
@@ -111,7 +112,7 @@ class RelaySite:
         self.start()
         for token in self.tokens.values():
             with contextlib.suppress(Exception):
-                add_token(self.folder, token, self.settings.limits)
+                add_token(self.folder, token)
 
     def expire(self) -> None:
         """Delete what has waited too long."""
@@ -128,11 +129,10 @@ class RelaySite:
         self.start()
 
     def token(self, label: str, *scopes: str) -> str:
-        minted = mint(os.urandom(8), os.urandom(32))
-        token = Token(minted.id, "default", label, scopes, minted.secret_hash, self.now, None, None)
-        add_token(self.folder, token, self.settings.limits)
+        token, text = new_token("default", label, scopes, self.now, os.urandom)
+        add_token(self.folder, token)
         self.tokens[label] = token
-        return minted.text
+        return text
 
 
 @dataclass

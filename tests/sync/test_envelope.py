@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crystal.errors import DeniedError
-from crystal.sync.envelope.blob import open_blob, seal_parts, tag_of
+from crystal.sync.envelope.blob import open_blob, tag_of
 from crystal.sync.envelope.content import MAX_RAW, PART_BYTES, PayloadKind, padded_length
 from crystal.sync.envelope.header import (
     HEADER_BYTES,
@@ -28,7 +28,7 @@ from crystal.sync.envelope.header import (
 )
 from crystal.sync.envelope.link import keys_of_link, link_keys
 from crystal.sync.envelope.refusals import EnvelopeError, MalformedError, UnknownVersionError
-from tests.support.envelope_blobs import KEYS, LINE, MAKE, NOW, SALT, SECRET, STREAM, opened, sealed
+from tests.support.envelope_blobs import KEYS, LINE, MAKE, NOW, SALT, SECRET, STREAM, opened, sealed, sealed_parts
 
 MAX_PLAINTEXT = 8_257_536
 """The largest padded length whose ciphertext is within the limit."""
@@ -172,8 +172,7 @@ def collected(blobs: list[bytes], seq: int, prev: bytes) -> bytes:
 )
 def test_a_long_payload_goes_on_in_the_next_blobs(size: int, count: int) -> None:
     salts = (bytes([at]) * 32 for at in itertools.count())
-    place = {"channel": 1, "kind": 2, "stream": STREAM, "created_at": NOW}
-    blobs = seal_parts(KEYS, noise(size), seq=5, prev=SALT, salts=lambda: next(salts), **place)
+    blobs = sealed_parts(noise(size), salts, seq=5, prev=SALT, kind=2)
     assert len(blobs) == count
     assert all(len(blob) <= MAX_BLOB for blob in blobs)
     assert [read_header(blob).salt for blob in blobs] == [bytes([at]) * 32 for at in range(count)]
@@ -181,9 +180,8 @@ def test_a_long_payload_goes_on_in_the_next_blobs(size: int, count: int) -> None
 
 
 def test_parts_never_run_past_the_last_place() -> None:
-    place = {"channel": 1, "kind": 2, "stream": STREAM, "created_at": NOW}
     with pytest.raises(ValueError, match="seq"):
-        seal_parts(KEYS, bytes(PART_BYTES + 1), seq=MAX_SEQ, prev=SALT, salts=lambda: SALT, **place)
+        sealed_parts(bytes(PART_BYTES + 1), itertools.repeat(SALT), seq=MAX_SEQ, prev=SALT, kind=2)
 
 
 # ----------------------------------------------------------------------------------------------- what seal refuses

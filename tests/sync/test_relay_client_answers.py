@@ -59,7 +59,6 @@ NO_IDS = [
 def test_names_that_are_no_ids_are_refused(value):
     for call, body in {
         "streams": {"change": 1, "streams": [info(stream=value)]},
-        "stream": info(stream=value),
         "blobs": page(blob(tag=value)),
         "objects": {"objects": [{"id": value, "size": 1, "created_at": 1}]},
     }.items():
@@ -71,7 +70,6 @@ def test_names_that_are_no_ids_are_refused(value):
 
 PARSERS = {
     "streams": lambda body: answers.parse(body, answers.StreamList),
-    "stream": lambda body: answers.parse_stream(body, STREAM),
     "blobs": lambda body: answers.parse_blobs(body, 0, 100),
     "objects": lambda body: answers.parse_objects(body, None),
     "tokens": lambda body: answers.parse(body, answers.TokenList),
@@ -80,7 +78,6 @@ PARSERS = {
 }
 GOOD = {
     "streams": {"change": 1, "streams": [info()]},
-    "stream": info(),
     "blobs": page(blob(), blob(seq=2)),
     "objects": {"objects": [{"id": STREAM.hex(), "size": 1, "created_at": 1}]},
     "tokens": {

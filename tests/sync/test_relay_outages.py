@@ -136,7 +136,7 @@ def test_a_blob_that_expired_unread_is_sent_again(world: World) -> None:
     stream = outbox.streams(device.store)[0].stream
     world.pass_time(40 * DAY)
     world.relay.expire()
-    assert device.client.stream(stream).expired_upto == 2
+    assert device.client.blobs(stream, 0).expired_upto == 2
     world.home.poll()
     assert world.home.missing()[stream] == [1, 2]
     world.settle(2)

@@ -249,9 +249,9 @@ def test_a_device_whose_key_cannot_be_read_goes_on_capturing_and_says_so(desk, t
     done = lap.crystal("sync")
     assert "said without a key" in lap.texts()
     assert "relay.key" in done.err
-    assert any(one["room"] == "relay" for one in lap.json("status")["problems"])
+    assert any(one["part"] == "relay" for one in lap.json("status")["problems"])
     key.write_bytes(good)
     lap.ok("sync")
     desk.poll()
     assert "said without a key" in desk.texts()
-    assert not any(one["room"] == "relay" for one in lap.json("status")["problems"])
+    assert not any(one["part"] == "relay" for one in lap.json("status")["problems"])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from crystal.config.edit import set_in, unset_in
-from crystal.config.file import parse, parse_fragment
+from crystal.config.settings_file import parse, parse_fragment
 from crystal.errors import DamagedError, UsageError
 from crystal.install import jsontext
 from crystal.install.clients.known import SERVER, Client, ServerCommand, is_ours, updated

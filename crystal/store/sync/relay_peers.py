@@ -11,7 +11,6 @@ from typing import Any, Literal
 from crystal.config.paths import AGENT_ID
 from crystal.errors import NotFoundError, UsageError
 from crystal.store.connection import Row, Store
-from crystal.store.memories.memories import rename_device
 from crystal.store.sync import quarantine
 
 Side = Literal["home", "device"]
@@ -350,4 +349,6 @@ def rename_rows(store: Store, old: str, name: str) -> None:
         return
     for table in ("capture_state", "sessions", "chunks", "relay_files"):
         store.execute(f"UPDATE {table} SET device = ? WHERE device = ?", (name, old))
+    from crystal.store.memories.memories import rename_device  # noqa: PLC0415 - every turn loads this module
+
     rename_device(store, old, name)

@@ -101,7 +101,7 @@ def seal(  # noqa: PLR0913 - every one of them stands in the blob
     plaintext = content.pack(PayloadKind(kind), created_at, payload)
     ct_len = len(plaintext) + GCM_TAG_BYTES
     if ct_len > MAX_CIPHERTEXT:
-        raise ValueError(f"a payload of {len(payload)} bytes does not fit into one blob; seal_parts makes several")
+        raise ValueError(f"a payload of {len(payload)} bytes does not fit into one blob; split_payload makes several")
     header = pack(Header(Channel(channel), more, keys.key_id, stream, seq, prev, salt, ct_len))
     key, nonce = blob_key(keys, header)
     ciphertext = AESGCM(key).encrypt(nonce, plaintext, header)
@@ -111,40 +111,10 @@ def seal(  # noqa: PLR0913 - every one of them stands in the blob
     return b"".join((header, ciphertext, mac.finalize()))
 
 
-def seal_parts(  # noqa: PLR0913 - as seal
-    keys: LinkKeys,
-    payload: bytes,
-    *,
-    channel: int,
-    kind: int,
-    stream: bytes,
-    seq: int,
-    prev: bytes,
-    salts: Callable[[], bytes],
-    created_at: int,
-) -> list[bytes]:
-    """Seal a payload of any size into consecutive blobs, the first at ``seq``. All but the last have ``more`` set.
-
-    ``salts`` returns 32 fresh random bytes for each blob. For the other arguments and errors see ``seal``.
-    """
-    blobs: list[bytes] = []
-    for start in range(0, max(1, len(payload)), PART_BYTES):
-        end = start + PART_BYTES
-        sealed = seal(
-            keys,
-            payload[start:end],
-            channel=channel,
-            kind=kind,
-            stream=stream,
-            seq=seq + len(blobs),
-            prev=prev,
-            salt=salts(),
-            created_at=created_at,
-            more=end < len(payload),
-        )
-        blobs.append(sealed)
-        prev = tag_of(sealed)
-    return blobs
+def split_payload(payload: bytes) -> list[tuple[bytes, bool]]:
+    """Split a payload of any size into parts for consecutive blobs, each with its ``more`` (False for the last)."""
+    starts = range(0, max(1, len(payload)), PART_BYTES)
+    return [(payload[start : start + PART_BYTES], start + PART_BYTES < len(payload)) for start in starts]
 
 
 def open_blob(

@@ -6,7 +6,7 @@ Source: docs/spec/envelope.md, sections 4 and 5.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import IntEnum
 
 from crystal.sync.envelope.content import MIN_PLAINTEXT
@@ -68,7 +68,7 @@ def read_header(blob: bytes) -> Header:
     """Return a blob's header, read without a key and not authenticated.
 
     Raises:
-        Malformed, UnknownVersionError: The codes are those of ``open_blob``; the content is not checked.
+        MalformedError, UnknownVersionError: The codes are those of ``open_blob``; the content is not checked.
     """
     check_frame(blob)
     return check_fields(blob)
@@ -76,20 +76,8 @@ def read_header(blob: bytes) -> Header:
 
 def pack(header: Header) -> bytes:
     """Return the 116 bytes of the header."""
-    flags = _MORE if header.more else 0
-    return _LAYOUT.pack(
-        MAGIC,
-        VERSION,
-        SUITE,
-        header.channel,
-        flags,
-        header.key_id,
-        header.stream,
-        header.seq,
-        header.prev,
-        header.salt,
-        header.ct_len,
-    )
+    channel, more, *rest = astuple(header)
+    return _LAYOUT.pack(MAGIC, VERSION, SUITE, channel, _MORE if more else 0, *rest)
 
 
 def check_frame(blob: bytes) -> None:

@@ -8,8 +8,11 @@ from typing import Any
 import apsw
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.model import Limits, Token
-from relay_worker.store.connection import one
+from relay_worker.model import Token
+from relay_worker.store.database import one
+
+MAX_TOKENS = 1000
+"""Maximum valid tokens of an account."""
 
 _SELECT = (
     "SELECT t.id, a.name, t.label, t.scopes, t.secret_hash, t.created_at, t.last_used_at, t.revoked_at"
@@ -34,15 +37,13 @@ def list_all(db: apsw.Connection, account: str | None) -> list[Token]:
     return [_token(row) for row in rows]
 
 
-def add(db: apsw.Connection, token: Token, limits: Limits) -> None:
+def add(db: apsw.Connection, token: Token) -> None:
     """Store a token; the first one creates its account."""
     db.execute("INSERT INTO accounts (name) VALUES (?) ON CONFLICT DO NOTHING", (token.account,))
     (account,) = one(db, "SELECT id FROM accounts WHERE name = ?", token.account) or (0,)
     valid = db.execute("SELECT count(*) FROM tokens WHERE account = ? AND revoked_at IS NULL", (account,)).get
-    if valid >= limits.max_tokens:
-        raise RequestRefusedError(
-            "too-many-tokens", f"the account may have {limits.max_tokens} valid tokens; revoke some"
-        )
+    if valid >= MAX_TOKENS:
+        raise RequestRefusedError("too-many-tokens", f"the account may have {MAX_TOKENS} valid tokens; revoke some")
     db.execute(
         "INSERT INTO tokens (id, account, label, scopes, secret_hash, created_at) VALUES (?, ?, ?, ?, ?, ?)",
         (token.id, account, token.label, " ".join(token.scopes), token.secret_hash, token.created_at),

@@ -14,7 +14,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.http.reply import ALWAYS, problem_reply
+from relay_worker.http.reply import problem_reply
 
 MAX_HEAD = 32 << 10
 HEAD_SECONDS = 15.0
@@ -31,9 +31,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._too_large = False
         self._message_open = False
         self._progress = False
-        self._head_timer: asyncio.TimerHandle | None = None
-        self._drain_timer: asyncio.TimerHandle | None = None
-        self._stall_timer: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._answers = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -43,9 +41,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timers."""
-        self._head_timer = _cancel(self._head_timer)
-        self._drain_timer = _cancel(self._drain_timer)
-        self._stall_timer = _cancel(self._stall_timer)
+        for name in list(self._timers):
+            self._cancel(name)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -55,24 +52,24 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         """Cancel the timeout: the client reads again."""
-        self._stall_timer = _cancel(self._stall_timer)
+        self._cancel("stall")
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Process bytes; an endless head is refused at its limit, and so is data after a body's end."""
         if self.transport.is_closing() or self.parser is None:
             return
-        unfinished = self._head_timer is not None
+        unfinished = "head" in self._timers
         self._progress = False
         super().data_received(data)
         if self.transport.is_closing():
             return
         cycle: Any = self.cycle
-        if self._head_timer is None and not self._message_open and (cycle is None or cycle.response_complete):
+        if "head" not in self._timers and not self._message_open and (cycle is None or cycle.response_complete):
             self._await_head()  # blank lines between requests do not keep a connection open
-        in_head = unfinished and self._head_timer is not None
+        in_head = unfinished and "head" in self._timers
         # The parser buffers a trailer, or an extension of a chunk, and reports it only at its end.
-        in_framing = self._message_open and self._head_timer is None and not self._progress
+        in_framing = self._message_open and "head" not in self._timers and not self._progress
         if in_head or in_framing:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD:
@@ -84,7 +81,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._head_bytes = 0
         self._message_open = True
-        if self._head_timer is None:
+        if "head" not in self._timers:
             self._await_head()
 
     def on_url(self, url: bytes) -> None:
@@ -95,12 +92,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Process a header, but not a trailer, which must not set identity or origin (RFC 9110, section 6.5.1)."""
         self._count(len(name) + len(value) + 4)
-        if self._head_timer is not None:
+        if "head" in self._timers:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """End the timeout of the head: from here on the application applies its own."""
-        self._head_timer = _cancel(self._head_timer)
+        self._cancel("head")
         self._head_bytes = 0
         self._progress = True
         super().on_headers_complete()
@@ -114,7 +111,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Process the end of the body."""
         self._message_open = False
-        self._drain_timer = _cancel(self._drain_timer)
+        self._cancel("drain")
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -122,8 +119,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         self._answers += 1
         self._await_reader()
-        if self._message_open and not self.transport.is_closing() and self._drain_timer is None:
-            self._drain_timer = self.loop.call_later(DRAIN_SECONDS, self.transport.close)
+        if self._message_open and not self.transport.is_closing() and "drain" not in self._timers:
+            self._timers["drain"] = self.loop.call_later(DRAIN_SECONDS, self.transport.close)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - problems have their own words
         """Answer invalid or oversized HTTP with 400 and close. During or after an answer, only close."""
@@ -138,17 +135,9 @@ class BoundedProtocol(HttpToolsProtocol):
         )
         reply = problem_reply(refusal)
         assert isinstance(reply.body, bytes)
-        headers = [
-            *ALWAYS,
-            *reply.headers,
-            (b"x-request-id", secrets.token_hex(8).encode()),
-            (b"content-length", str(len(reply.body)).encode()),
-            (b"connection", b"close"),
-        ]
-        lines = [
-            f"HTTP/1.1 {refusal.status} {refusal.problem['title']}".encode(),
-            *(b": ".join(one) for one in headers),
-        ]
+        status = f"HTTP/1.1 {refusal.status} {refusal.problem['title']}".encode()
+        headers = [b": ".join(one) for one in reply.head(secrets.token_hex(8))]
+        lines = [status, *headers, b"connection: close"]
         self.transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + reply.body)
         self.transport.close()
 
@@ -161,21 +150,20 @@ class BoundedProtocol(HttpToolsProtocol):
     def _await_reader(self) -> None:
         """Require that written data is read, including the last answer before the connection closes."""
         unsent = self.transport.get_write_buffer_size()
-        if unsent and self._stall_timer is None:
-            self._stall_timer = self.loop.call_later(STALL_SECONDS, self._stalled, unsent, self._answers)
+        if unsent and "stall" not in self._timers:
+            self._timers["stall"] = self.loop.call_later(STALL_SECONDS, self._stalled, unsent, self._answers)
 
     def _stalled(self, unsent: int, answers: int) -> None:
-        self._stall_timer = None
+        self._cancel("stall")
         if self._answers == answers and self.transport.get_write_buffer_size() >= unsent:
             self.transport.abort()
         else:
             self._await_reader()
 
     def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+        self._timers["head"] = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
-
-def _cancel(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
-    if timer is not None:
-        timer.cancel()
-    return None
+    def _cancel(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()

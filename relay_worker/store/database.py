@@ -5,24 +5,24 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import struct
 import time
-from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import apsw
 
 from relay_worker.errors import CannotServeError, RequestRefusedError
-from relay_worker.store.files import sync_folder
+from relay_worker.store.files import sync_path
 
 APPLICATION_ID = 0x43525259
-"""``CRRY``: marks the file as a relay's, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
+"""``CRRY``: marks the file as a relay's."""
+
+ACCOUNT = "(SELECT id FROM accounts WHERE name = ?)"
+"""SQL for the id of an account."""
 
 BUSY_TIMEOUT_MS = 10_000
 CHECKPOINT_PAGES = 2000
 PAGE_BYTES = 8192
-_MIGRATIONS = Path(__file__).with_name("migrations")
 
 
 def refusal_of(error: apsw.Error) -> RequestRefusedError:
@@ -34,11 +34,10 @@ def refusal_of(error: apsw.Error) -> RequestRefusedError:
     return refusal
 
 
-@cache
-def migrations() -> tuple[tuple[int, str], ...]:
+def migrations() -> list[tuple[int, str]]:
     """Return the migrations as (number, SQL), in order."""
-    files = sorted(_MIGRATIONS.glob("[0-9][0-9][0-9][0-9]_*.sql"))
-    return tuple((int(file.name[:4]), file.read_text("utf-8")) for file in files)
+    files = sorted(Path(__file__).with_name("migrations").glob("[0-9][0-9][0-9][0-9]_*.sql"))
+    return [(int(file.name[:4]), file.read_text("utf-8")) for file in files]
 
 
 def one(db: apsw.Connection, sql: str, *values: Any) -> tuple[Any, ...] | None:
@@ -81,34 +80,26 @@ def prepare(path: Path) -> None:
         CannotServeError: It is not a relay's database, is newer, or cannot be opened. Nothing was changed.
     """
     _refuse_foreign(path)
-    if not path.exists():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        sync_folder(path.parent)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    sync_path(path.parent)
     try:
-        db = connect(path)
-        try:
+        with contextlib.closing(connect(path)) as db:
             _upgrade(db)
-        finally:
-            db.close()
     except apsw.Error as error:
         raise CannotServeError(f"{path}: {error}", hint="check the folder's permissions and its disk") from error
 
 
 def _refuse_foreign(path: Path) -> None:
     try:
-        header = path.read_bytes()[:100] if path.stat().st_size < 100 else _head(path)
+        with path.open("rb") as file:
+            header = file.read(100)
     except FileNotFoundError:
         return
     except OSError as error:
         raise CannotServeError(f"{path} cannot be read: {error.strerror}", hint="check its permissions") from error
-    if not header:
-        return
-    version, application = (
-        (struct.unpack(">i", header[at : at + 4])[0] for at in (60, 68)) if len(header) == 100 else (0, 0)
-    )
-    if not header.startswith(b"SQLite format 3\x00") or application != APPLICATION_ID:
+    # See https://www.sqlite.org/fileformat2.html, section 1.3.
+    version, application = int.from_bytes(header[60:64], "big"), int.from_bytes(header[68:72], "big")
+    if header and not (header.startswith(b"SQLite format 3\x00") and application == APPLICATION_ID):
         raise CannotServeError(
             f"{path} is not a relay's database", hint="point CRYSTAL_RELAY_DATA_DIR at another folder"
         )
@@ -117,11 +108,6 @@ def _refuse_foreign(path: Path) -> None:
         raise CannotServeError(
             f"{path} has schema {version}, this relay knows up to {newest}", hint="upgrade the relay"
         )
-
-
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(100)
 
 
 def _upgrade(db: apsw.Connection) -> None:
@@ -143,21 +129,15 @@ def _upgrade(db: apsw.Connection) -> None:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-    _switch_to_wal(db)
-
-
-def _switch_to_wal(db: apsw.Connection) -> None:
-    """Switch on WAL mode. SQLite does not wait by itself if another process does the same at that moment."""
     deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
-    while True:
+    while True:  # SQLite does not wait by itself if another process does the same at this moment
         try:
             db.execute("PRAGMA journal_mode = WAL")
+            return
         except apsw.BusyError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
-        else:
-            return
 
 
 def _version(db: apsw.Connection) -> int:

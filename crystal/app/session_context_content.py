@@ -1,0 +1,238 @@
+"""The contexts of session starts: gather what is told, write it for the hook, show what a session would get."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from crystal.app.context import Machine
+from crystal.app.memory_queries import list_memories, mirror_of
+from crystal.capture.lock import await_lock
+from crystal.capture.privacy import policy_of
+from crystal.context import (
+    LastSession,
+    MemoryCandidate,
+    Ready,
+    Rules,
+    Told,
+    choose,
+    clear_contexts,
+    is_same_project,
+    is_trusted,
+    rank,
+    take_told,
+    write_contexts,
+)
+from crystal.context.choosing import MAX_SESSIONS, user_title
+from crystal.context.files import settle_told
+from crystal.hook.main import truthy
+from crystal.hook.session_start import stamp_of
+from crystal.model.capture import Project
+from crystal.model.recall import Remembered
+from crystal.store import Store
+from crystal.store.capture.privacy import marks
+from crystal.store.forget.forgetting import is_work_left
+from crystal.store.memories.memories import forgotten_memories
+from crystal.store.sessions.contexts import (
+    Injection,
+    add_injection,
+    blocked_sessions,
+    injections,
+    project_rows,
+    state_of_memory,
+    working_folders,
+)
+from crystal.store.sessions.conversations import first_words, list_sessions
+from crystal.summarize.simple import first_words as shortened
+
+MAX_FOLDERS = 50
+MAX_MEMORIES = 10_000
+WORDS_READ = 2_000
+
+
+@dataclass(slots=True)
+class ContextSources:
+    """Sources of all contexts: active memories that were stored on request, each with its project."""
+
+    machine: Machine
+    sides: Sequence[Store]
+    memories: list[tuple[Remembered, Project | None]]
+    projects: list[tuple[Store, list[tuple[int, Project]]]]
+    made: dict[str | None, Told] = field(default_factory=dict)
+
+    def told(self, here: Project | None) -> Told:
+        """Return the context for a project's folder; ``here`` is None for a folder that nothing is known of."""
+        place = None if here is None else here.git_root or here.cwd
+        if place not in self.made:
+            self.made[place] = self._made(here)
+        return self.made[place]
+
+    def folders(self) -> list[Project]:
+        """Return this machine's folders with recent work or memories of their own, with their repositories."""
+        device, found = self.machine.config.device, dict[str, Project]()
+        known = [one for side in self.sides for one in working_folders(side, device, MAX_FOLDERS)]
+        places = {one.cwd: one for memory, one in self.memories if one is not None and memory.device == device}
+        known += list(places.values())[:MAX_FOLDERS]
+        for one in known:
+            found.setdefault(one.cwd, one)
+            if one.git_root is not None:
+                found.setdefault(one.git_root, Project(one.git_root, one.git_root, one.remote, one.name))
+        return list(found.values())
+
+    def _made(self, here: Project | None) -> Told:
+        candidates = []
+        for memory, project in self.memories:
+            is_here = here is not None and project is not None and self._is_same(here, project, memory.device)
+            if is_here or project is None:
+                candidates.append(MemoryCandidate(memory, is_here))
+        sessions = [] if here is None else self._sessions(here)
+        where = f"project {here.name}" if here is not None else "for every project"
+        origin = f"crystal, {where}, words of the user and the assistant"
+        return choose(rank(candidates), sessions, self.machine.config.context_tokens, origin, None)
+
+    def _is_same(self, here: Project, other: Project, device: str) -> bool:
+        return is_same_project(here, other, same_machine=device == self.machine.config.device)
+
+    def _sessions(self, here: Project) -> list[LastSession]:
+        """Return the last sessions of a project in which the user wrote something, each named by the user's own words.
+
+        Never by a title: that may come from the client or a model, which read tools' results too.
+        """
+        own, found = self.machine.store, dict[str, LastSession]()
+        for side, projects in self.projects:
+            own_device = self.machine.config.device
+            known = {row: one for row, one in projects if any(self._is_same(here, one, at) for at in ("", own_device))}
+            ids = list(known)
+            rows = list_sessions(side, projects=ids, since=None, before=None, limit=8 * MAX_SESSIONS) if ids else []
+            gone = blocked_sessions(own, [row.id for row in rows]) if side is not own or is_work_left(own) else ()
+            most = len(found) + MAX_SESSIONS
+            for row in rows:
+                if len(found) == most:
+                    break
+                if row.id in found or row.id in gone or not self._is_of(here, row.cwd, row.device, known.values()):
+                    continue
+                title = user_title(first_words(side, row.row, WORDS_READ), shortened)
+                if title is not None:
+                    found[row.id] = LastSession(row.id, title, row.last_at, row.branch, row.device)
+        return sorted(found.values(), key=lambda one: (one.at is None, -(one.at or 0)))[:MAX_SESSIONS]
+
+    def _is_of(self, here: Project, cwd: str | None, device: str, known: Iterable[Project]) -> bool:
+        return any(one.cwd == cwd and self._is_same(here, one, device) for one in known)
+
+
+def tellable(machine: Machine, mirror: Store | None) -> ContextSources:
+    """Gather the sources of all contexts."""
+    sides = [machine.store, *([] if mirror is None else [mirror])]
+    projects = [(side, project_rows(side)) for side in sides]
+    by_folder = [{one.cwd: one for _, one in rows} for _, rows in projects]
+    memories, gone = [], forgotten_memories(machine.store)
+    for memory in list_memories(machine, status="active", limit=MAX_MEMORIES):
+        if is_trusted(memory) and memory.id not in gone:
+            known = by_folder[-1 if memory.memory == "mirror" else 0]
+            place = (
+                None if memory.cwd is None else known.get(memory.cwd) or Project(memory.cwd, name=memory.project or "")
+            )
+            memories.append((memory, place))
+    return ContextSources(machine, sides, memories, projects)
+
+
+LOCK = "context.lock"
+LOCK_SECONDS = 10.0
+TRIES = 3
+VARIABLES = (
+    "CRYSTAL_CONTEXT_ENABLED",
+    "CRYSTAL_CONTEXT_TOKENS",
+    "CRYSTAL_PRIVATE_PROJECTS",
+    "CRYSTAL_PRIVATE_SESSIONS",
+)
+
+
+def make_ready(machine: Machine) -> None:
+    """Write the contexts for session starts; remove them if the setting or capture is off."""
+    data_dir = machine.places.data_dir
+    with await_lock(data_dir / LOCK, seconds=LOCK_SECONDS) as held:
+        if not held or not machine.config.context_enabled or policy_of(machine.store, machine.config).is_off:
+            clear_contexts(data_dir)
+            return
+        for _ in range(TRIES):
+            before = state_of_memory(machine.store)
+            policy = policy_of(machine.store, machine.config)
+            with mirror_of(machine) as mirror:
+                here = tellable(machine, mirror)
+                folders = [one for one in here.folders() if not policy.is_private_folder(one.cwd)]
+                ready = [Ready(None, here.told(None)), *(Ready(one.cwd, here.told(one)) for one in folders)]
+            write_contexts(data_dir, _rules(machine), ready)
+            if state_of_memory(machine.store) == before:
+                return
+        clear_contexts(data_dir)  # what was forgotten meanwhile may be in it; the next call rebuilds it
+
+
+def note_told(machine: Machine) -> None:
+    """Move the hook's marks of given contexts since the last call into the store."""
+    for path, injection in take_told(machine.places.data_dir, machine.now()):
+        if injection is not None:
+            add_injection(machine.store, injection)
+        settle_told(path)
+
+
+def _rules(machine: Machine) -> Rules:
+    config, file = machine.config, str(machine.places.config_file)
+    open_marks = [mark for mark in marks(machine.store) if mark.until_at is None and mark.session_id is not None]
+    return Rules(
+        config=file,
+        stamp=stamp_of(file),
+        variables={name: os.environ.get(name, "") for name in VARIABLES},
+        private_sessions=tuple(map(beginning, config.private_sessions)),
+        private_folders=tuple(map(beginning, config.private_projects)),
+        off=tuple(sorted({str(mark.session_id) for mark in open_marks})),
+    )
+
+
+def beginning(pattern: str) -> str:
+    """Return the literal prefix of everything that a pattern matches."""
+    return pattern[: min((at for at in map(pattern.find, "*?[") if at >= 0), default=len(pattern))]
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a session that began in a folder now would be told; ``refusals`` say why it would be nothing."""
+
+    folder: str
+    project: str | None
+    budget: int
+    told: Told
+    refusals: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def preview(machine: Machine, folder: str) -> Preview:
+    """Return what a session that began in a folder now would be given, and why that may be nothing."""
+    policy, config = policy_of(machine.store, machine.config), machine.config
+    with mirror_of(machine) as mirror:
+        found = tellable(machine, mirror)
+        here = next((one for one in found.folders() if one.cwd == folder), None)
+        told = found.told(here)
+    notes = [] if here else ["no session was captured in this folder yet: the context has only what applies everywhere"]
+    refusals = []
+    if not config.context_enabled:
+        refusals.append("context is off; to switch it on: crystal config set context.enabled true")
+    if truthy(os.environ.get("CRYSTAL_PRIVATE")):
+        refusals.append("CRYSTAL_PRIVATE is set")
+    if policy.is_off:
+        refusals.append("capture is off: crystal --on")
+    beginnings = tuple(map(beginning, config.private_projects))
+    if policy.is_private_folder(folder):
+        refusals.append("the folder is private")
+    elif here is None and folder.startswith(beginnings):
+        refusals.append("crystal does not know the folder, and it may be private")
+    return Preview(folder, here.name if here else None, config.context_tokens, told, tuple(refusals), tuple(notes))
+
+
+def told_log(machine: Machine, limit: int) -> list[Injection]:
+    """Return the log of injected contexts, latest first; with the marks that no worker has moved to the store yet."""
+    noted = injections(machine.store, limit)
+    known = {(one.session_id, one.source) for one in noted}
+    waiting = [one for _, one in take_told(machine.places.data_dir, machine.now()) if one is not None]
+    fresh = [one for one in waiting if (one.session_id, one.source) not in known]
+    return sorted([*fresh, *noted], key=lambda one: -one.at)[:limit]

@@ -1,0 +1,64 @@
+"""Options and arguments that several commands take, and what their texts mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crystal.app.context import Machine
+from crystal.errors import UsageError
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Limit = Annotated[str, typer.Option("-n", "--limit", help="How many at most.", metavar="N")]
+OnlyProject = Annotated[
+    str | None, typer.Option(help="Only this project: its name, or a folder and all below it.", metavar="PROJECT")
+]
+Transcripts = Annotated[
+    list[Path] | None, typer.Argument(help="Transcripts, or folders of them; all of Claude Code's if none is given.")
+]
+
+
+def existing(paths: Sequence[Path] | None) -> list[Path]:
+    """Return the transcripts and folders that were given.
+
+    Raises:
+        UsageError: One of them does not exist.
+    """
+    for path in paths or ():
+        if not path.exists():
+            raise UsageError(f"{path} does not exist", hint="give a transcript file, or a folder of them")
+    return list(paths or ())
+
+
+def time_span(now: int, since: str | None, before: str | None) -> tuple[int | None, int | None]:
+    """Return the times that ``--since`` and ``--before`` name."""
+    from crystal.timewords.parse import parse_when
+
+    start = None if since is None else parse_when(since, now=now, name="--since")
+    end = None if before is None else parse_when(before, now=now, name="--before")
+    if start is not None and end is not None and start >= end:
+        raise UsageError(f"--since {since} is not before --before {before}", hint="swap them")
+    return start, end
+
+
+def whole_number(text: str, name: str) -> int:
+    """Return the number that an option gives."""
+    try:
+        return int(text)
+    except ValueError as error:
+        raise UsageError(f"{name} is {text!r}, which is not a whole number", hint=f"try: {name} 10") from error
+
+
+def project_value(machine: Machine, text: str | None) -> str | None:
+    """Return what ``--project`` means: a name, or a folder as an absolute path."""
+    from crystal.app.memory_queries import is_folder_word
+    from crystal.app.projects import known_folder
+
+    if text is None or not is_folder_word(text):
+        return text
+    absolute = os.path.abspath(os.path.expanduser(text))  # noqa: PTH100, PTH111 (links stay: transcripts may name them)
+    return known_folder(machine.stores, absolute)
