@@ -27,11 +27,10 @@ from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind, needs_ke
 from crystal.config.table import Config
 from crystal.credentials.api_keys import key_for, variables_of
 from crystal.errors import CrystalError
-from crystal.install.claude_settings.file import SettingsFacts, read_facts
 from crystal.install.claude_settings.hooks import TIMEOUTS
-from crystal.install.clients.plan import read_facts as read_client_facts
-from crystal.install.clients.record import read_record
-from crystal.install.clients.table import known_clients
+from crystal.install.claude_settings.settings_file import SettingsFacts, read_facts
+from crystal.install.clients.changes import read_facts as read_client_facts
+from crystal.install.clients.known import known_clients, read_record
 from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
 from crystal.store.connection import sqlite_vec_library, sqlite_version

@@ -16,8 +16,7 @@ from crystal.sync.client import RelayClient
 from crystal.sync.envelope.link import LinkKeys, link_keys
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey
-from crystal.sync.keys.old import read_old_keys
-from crystal.sync.keys.places import Choice, KeyPlaces, read_key, read_token
+from crystal.sync.keys.places import Choice, KeyPlaces, read_key, read_old_keys, read_token
 from crystal.sync.opening import Sender
 from crystal.sync.sending import Link
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from crystal.app.context import open_kept_machine, open_reader
+from crystal.app.sync.relay_state import DeviceStatus, find_device, list_devices
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import json_row
 from crystal.cli.render import cells, note, one_line, padded, say
-
-if TYPE_CHECKING:
-    from crystal.app.sync.devices import DeviceStatus
+from crystal.timewords.parse import ago
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Name = Annotated[str, typer.Argument(help="A device, by name.", metavar="NAME", show_default=False)]
@@ -26,10 +26,6 @@ def devices(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List the devices of this home, and how each stands."""
     if context.invoked_subcommand is not None:
         return
-    from crystal.app.context import open_reader
-    from crystal.app.sync.devices import list_devices
-    from crystal.timewords.parse import ago
-
     with open_reader() as machine:
         found = list_devices(machine)
         now, role = machine.now(), machine.config.role
@@ -77,7 +73,6 @@ def rename(
     new: Annotated[str, typer.Argument(help="Its new name.", metavar="NEW", show_default=False)],
 ) -> None:
     """Rename a device, also in everything captured on it."""
-    from crystal.app.context import open_kept_machine
     from crystal.app.sync import devices as wired
 
     with open_kept_machine() as machine:
@@ -88,15 +83,13 @@ def rename(
 @commands.command("revoke")
 def revoke(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
     """Accept nothing more from a device that was lost, stolen or given away. Other devices are not affected."""
-    from crystal.app.context import open_kept_machine
     from crystal.app.sync import devices as wired
-    from crystal.sync.mirror.publishing import roll_key
 
     with open_kept_machine() as machine:
-        shown = one_line(wired.find_device(machine, name).name)
+        shown = one_line(find_device(machine, name).name)
         consequence = f"home accepts nothing more from {shown}, and sends it nothing, until it is paired again"
         confirm(f"revoke {shown}?", yes=yes, consequence=consequence)
-        peer, problem = wired.revoke(machine, name, roll_key=roll_key)
+        peer, problem = wired.revoke(machine, name)
     say(f"{shown} is revoked: home refuses what it sends from now on")
     if peer.vouches:
         say(f"crystal: warning: {one_line(peer.name)} was home before and may still have the root", stream=sys.stderr)
@@ -109,7 +102,6 @@ def revoke(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help=
 @commands.command("rotate")
 def rotate(name: Name) -> None:
     """Give a device new keys; it gets them at its next sync, and the old ones end then."""
-    from crystal.app.context import open_kept_machine
     from crystal.app.sync import devices as wired
 
     with open_kept_machine() as machine:

@@ -6,20 +6,28 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crystal.app.context import Machine, open_kept_machine, open_machine, open_reader, this_config
+from crystal.app.relay_links import key_places, relay_client, relay_keys
+from crystal.app.sync.relay_state import plan_skip, purge_refused, read_refused, short_ids, stream_states
+from crystal.app.sync.relay_state import skip as skip_over
 from crystal.cli import relay_pairing, relay_status
 from crystal.cli.confirm import confirm
 from crystal.cli.render import count_words, note, one_line, say, size_words
+from crystal.errors import NotConfiguredError, UnavailableError, UsageError
+from crystal.store.sync.outbox import backlog
+from crystal.sync.client import RelayClient
+from crystal.sync.envelope.link import link_keys
+from crystal.sync.keys.derive import shared_prefix
+from crystal.sync.keys.forms import RelayKey
+from crystal.sync.keys.places import KEY, place_of, read_key, write_key
 
-if TYPE_CHECKING:
-    from crystal.app.context import Machine
+if TYPE_CHECKING:  # what sends and fetches loads for the commands that do
     from crystal.app.sync.home import PollOutcome
-    from crystal.sync.client import RelayClient
     from crystal.sync.delivery import DeliveryReport
-    from crystal.sync.keys.forms import RelayKey
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -58,45 +66,33 @@ def poll(
     as_json: AsJson = False,
 ) -> None:
     """Fetch what the devices sent, and confirm it (on the home machine)."""
-    if install_timer or remove_timer:
-        from crystal.app.context import this_config
-        from crystal.cli.timer import change_timer
-        from crystal.install.timer import POLL
+    from crystal.app.sync.home import poll_relay
+    from crystal.cli.timer import change_timer
+    from crystal.install.timer import POLL
 
-        if install_timer:
-            _require(this_config().role, "home", "crystal sync --install-timer")
+    if install_timer:
+        _require(this_config().role, "home", "crystal sync --install-timer")
+    if install_timer or remove_timer:
         change_timer(install=install_timer, dry_run=dry_run, schedules=(POLL,))
         return
-    from crystal.app.context import open_kept_machine
-    from crystal.app.sync.home import poll_relay
-
     with open_kept_machine() as machine:
         _require(machine.config.role, "home", "crystal relay sync")
+        named: set[str] = set()
+
+        def step(client: RelayClient, change: int | None) -> int | None:
+            outcome = poll_relay(machine, client, wait=0 if change is None else WATCH_SECONDS, after=change)
+            if outcome.report.blobs or outcome.problems:
+                _say_poll(outcome, quiet=quiet, as_json=as_json)
+            _say_stuck(machine, named)
+            return outcome.report.change
+
         if watch:
-            named: set[str] = set()
-
-            def step(client: RelayClient, change: int | None) -> int | None:
-                return _poll_once(machine, client, change, named, quiet=quiet, as_json=as_json)
-
             _watch(machine, step, pause=0.2)
             return
-        outcome = poll_relay(machine)
-        _say_poll(outcome, quiet=quiet, as_json=as_json)
-        code = _say_stuck(machine, set())
+        _say_poll(poll_relay(machine), quiet=quiet, as_json=as_json)
+        code = _say_stuck(machine, named)
     if code:
         raise typer.Exit(code)
-
-
-def _poll_once(
-    machine: Machine, client: RelayClient, change: int | None, named: set[str], *, quiet: bool, as_json: bool
-) -> int | None:
-    from crystal.app.sync.home import poll_relay
-
-    outcome = poll_relay(machine, client, wait=0 if change is None else WATCH_SECONDS, after=change)
-    if outcome.report.blobs or outcome.problems:
-        _say_poll(outcome, quiet=quiet, as_json=as_json)
-    _say_stuck(machine, named)
-    return outcome.report.change
 
 
 def _say_poll(outcome: PollOutcome, *, quiet: bool, as_json: bool) -> None:
@@ -115,10 +111,7 @@ def _say_poll(outcome: PollOutcome, *, quiet: bool, as_json: bool) -> None:
 
 def _say_stuck(machine: Machine, named: set[str]) -> int:
     """Name the streams that only a person can bring on, each once in ``named``. Return the exit code."""
-    from crystal.app.sync.devices import needs_somebody
-    from crystal.app.sync.names import short_ids
-
-    stuck = needs_somebody(machine)
+    stuck = [one for one in stream_states(machine.store) if one.is_stuck]
     ids = short_ids([one.known.stream for one in stuck])
     for one in stuck:
         who = one_line(one.device or "an unknown sender")
@@ -137,7 +130,6 @@ def sync(
     as_json: AsJson = False,
 ) -> None:
     """Send what waits to home, and fetch home's news (on a device)."""
-    from crystal.app.context import open_kept_machine
     from crystal.app.sync.device import deliver_relay
 
     with open_kept_machine() as machine:
@@ -155,8 +147,6 @@ def sync(
 def _delivering(machine: Machine, *, quiet: bool, as_json: bool) -> Callable[[RelayClient, int | None], None]:
     """Return a step of watching: deliver when something waits, and ask for news of home now and then."""
     from crystal.app.sync.device import BUSY, deliver_relay
-    from crystal.errors import UnavailableError
-    from crystal.store.sync.outbox import backlog
 
     asked = -DELIVER_SECONDS
 
@@ -175,8 +165,6 @@ def _delivering(machine: Machine, *, quiet: bool, as_json: bool) -> Callable[[Re
 
 
 def _say_delivery(machine: Machine, report: DeliveryReport, *, quiet: bool, as_json: bool) -> None:
-    from crystal.store.sync.outbox import backlog
-
     waiting = backlog(machine.store).blobs
     noticed = [one_line(words) for words in report.noticed]
     if as_json:
@@ -194,7 +182,6 @@ def _say_delivery(machine: Machine, report: DeliveryReport, *, quiet: bool, as_j
 
 def _watch(machine: Machine, step: Callable[[RelayClient, int | None], int | None], *, pause: float) -> None:
     """Take a step again and again until Ctrl-C; an outage is told once."""
-    from crystal.app.relay_links import relay_client
     from crystal.app.sync.home import watch
 
     told = ""
@@ -209,8 +196,6 @@ def _watch(machine: Machine, step: Callable[[RelayClient, int | None], int | Non
 
 
 def _require(own: str, role: str, other: str) -> None:
-    from crystal.errors import NotConfiguredError
-
     if own == role:
         return
     if own == "standalone":
@@ -232,10 +217,6 @@ def skip(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Skip a blob that home cannot accept. Its content is lost for good; crystal records the skip."""
-    from crystal.app.context import open_kept_machine
-    from crystal.app.sync.skip import plan_skip
-    from crystal.app.sync.skip import skip as skip_over
-
     with open_kept_machine() as machine:
         _require(machine.config.role, "home", "crystal relay sync")
         peer, known = plan_skip(machine, device, seq, stream)
@@ -256,9 +237,6 @@ def purge(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Delete the counts of refused blobs. Nothing that home accepted is deleted."""
-    from crystal.app.context import open_kept_machine
-    from crystal.app.sync.devices import purge_refused, read_refused
-
     with open_kept_machine() as machine:
         counts = [one for _, one in read_refused(machine.store, device)]
         if not counts:
@@ -285,9 +263,6 @@ def key(
     as_json: AsJson = False,
 ) -> None:
     """Show where the relay's key is kept, and its id, never the key itself."""
-    from crystal.app.context import open_machine, open_reader
-    from crystal.errors import UsageError
-
     if paper and restore:
         raise UsageError("--paper and --restore do not go together", hint="give one of them")
     if restore:
@@ -302,26 +277,22 @@ def key(
 
 
 def _describe(machine: Machine, *, as_json: bool) -> None:
-    from crystal.app.relay_links import key_places
-    from crystal.sync.keys.places import place_of_key, read_key
-
     places = key_places(machine)
     found = read_key(places)
-    facts: dict[str, Any] = {
-        "place": place_of_key(places),
-        "source": found.source,
-        "kind": found.key.kind,
-        "id": _key_id(found.key),
-        "device_id": None if found.key.device_id is None else found.key.device_id.hex(),
-        "generation": found.key.generation,
-    }
+    key, ident = found.key, _key_id(found.key)
     if as_json:
-        print(json.dumps({"schema": 1, **facts, "note": found.note}))
+        device_id = None if key.device_id is None else key.device_id.hex()
+        facts: dict[str, object] = {
+            "place": place_of(places, KEY),
+            "source": found.source,
+            "kind": key.kind,
+            "id": ident,
+        }
+        facts |= {"device_id": device_id, "generation": key.generation, "note": found.note}
+        print(json.dumps({"schema": 1, **facts}))
         return
-    what = (
-        "root: it opens everything" if facts["kind"] == "root" else f"of this device, generation {facts['generation']}"
-    )
-    for name, words in (("kept in", facts["source"]), ("kind", what), ("key id", facts["id"])):
+    what = "root: it opens everything" if key.kind == "root" else f"of this device, generation {key.generation}"
+    for name, words in (("kept in", found.source), ("kind", what), ("key id", ident)):
         say(f"{name:<8} {one_line(words)}")
     if found.note:
         note(found.note)
@@ -332,41 +303,32 @@ def _key_id(key: RelayKey) -> str:
 
     For a device's key this is the id that stands in its blobs; for a root, a prefix of the same kind.
     """
-    from crystal.sync.envelope.link import link_keys
-    from crystal.sync.keys.derive import shared_prefix
-
     if key.kind == "root":
         return shared_prefix(key.secret, bytes(16), "down").hex()
     return link_keys(key.secret, "up").key_id.hex()
 
 
 def _paper(machine: Machine, *, yes: bool) -> None:
-    from crystal.app.relay_links import relay_keys
-    from crystal.errors import NotConfiguredError
-    from crystal.sync.keys.paper import to_words
+    from crystal.sync.keys.word_codes import paper_words
 
     root = relay_keys(machine).root
     if machine.config.role == "device":
         raise NotConfiguredError("this machine is a device", hint="run this on the home machine")
     warning = "anyone who has these words can read everything that is sent over the relay"
     confirm("show the root key?", yes=yes, consequence=warning)
-    words = to_words(root)
+    words = paper_words(root)
     for at in range(0, len(words), 4):
         say("  ".join(f"{at + number:>2} {word:<8}" for number, word in enumerate(words[at : at + 4], 1)).rstrip())
     say("to restore it: crystal relay key --restore", stream=sys.stderr)
 
 
 def _restore(machine: Machine, *, over: bool) -> None:
-    from crystal.app.relay_links import key_places
-    from crystal.errors import NotConfiguredError
-    from crystal.sync.keys.forms import RelayKey
-    from crystal.sync.keys.paper import from_words
-    from crystal.sync.keys.places import write_key
+    from crystal.sync.keys.word_codes import parse_paper
 
     if machine.config.role == "device":
         hint = "to become home with the paper key: crystal promote --paper-key"
         raise NotConfiguredError("this machine is a device, and the root belongs to home", hint=hint)
-    restored = RelayKey("root", from_words(relay_pairing.read_all("the 24 words, then an empty line: ")))
+    restored = RelayKey("root", parse_paper(relay_pairing.read_all("the 24 words, then an empty line: ")))
     written = write_key(key_places(machine), restored, replace=over)
     say(f"the root key is in {one_line(written.source)}, key id {_key_id(restored)}")
     if written.backup:

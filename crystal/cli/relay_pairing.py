@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import shlex
 import sys
@@ -10,12 +12,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crystal.app.context import Machine, open_kept_machine, open_machine
+from crystal.app.relay_links import key_places, relay_address, relay_client
 from crystal.cli.render import note, one_line, say
+from crystal.errors import UsageError
+from crystal.sync.address import is_loopback, parse_address
+from crystal.sync.errors import NotAtRelayError
+from crystal.sync.keys.bundle import OFFLINE_PREFIX
+from crystal.sync.keys.forms import parse_key
+from crystal.sync.keys.places import KeyMissingError, RelayToken, read_key, read_token
 
-if TYPE_CHECKING:
-    from crystal.app.context import Machine
+if TYPE_CHECKING:  # SPAKE2 loads when somebody pairs, not for every command of the relay
     from crystal.app.sync.pair_device import Invited, Joined
-    from crystal.app.sync.pair_home import Invitation, Paired
+    from crystal.app.sync.pair_home import Paired
 
 MAX_TYPED = 65_536
 
@@ -37,42 +46,36 @@ def pair(
     ] = None,
 ) -> None:
     """Let another machine join this home: show a code, valid for ten minutes and one attempt."""
-    from crystal.app.context import open_kept_machine
-    from crystal.app.relay_links import relay_address, relay_client
-    from crystal.app.sync.pair_home import pair as pair_online
-    from crystal.app.sync.pair_home import pair_again, pair_offline, pair_shared, prepare
-    from crystal.errors import UsageError
+    from crystal.app.sync import pair_home
 
     if shared is not None and (offline or name is not None):
         raise UsageError("--shared goes alone", hint="crystal relay pair --shared NAME")
     if again is not None and (offline or name is not None or shared is not None):
         raise UsageError("--again goes alone", hint="crystal relay pair --again NAME")
     with open_kept_machine() as machine:
-        prepare(machine)
+        pair_home.prepare(machine)
         _note_loopback(machine)
         with relay_client(machine) as client:
             if shared is not None:
-                _say_shared(pair_shared(machine, client, shared), machine)
+                _say_shared(pair_home.pair_shared(machine, client, shared), machine)
             elif again is not None:
-                _say_offline(pair_again(machine, client, again))
+                _say_offline(pair_home.pair_again(machine, client, again))
             elif offline:
-                _say_offline(pair_offline(machine, client, name=name))
+                _say_offline(pair_home.pair_offline(machine, client, name=name))
             else:
-                url = relay_address(machine)
-                _say_paired(pair_online(machine, client, name=name, show=lambda shown: _show(shown, url), tell=note))
+                show = functools.partial(_show, relay_address(machine))
+                _say_paired(pair_home.pair(machine, client, name=name, show=show, tell=note))
 
 
 def _note_loopback(machine: Machine) -> None:
-    from crystal.sync.address import is_loopback, parse_address
-
     url = machine.config.relay_url
     if url is not None and is_loopback(parse_address(url, allow_insecure=True).host):
         note(f"{url} reaches only this machine; other devices need a tunnel to it, or a relay with a public name")
 
 
-def _show(invitation: Invitation, url: str) -> None:
-    say(f"code: {invitation.code}", "")
-    _draw(invitation.joined)
+def _show(url: str, code: str, joined: str) -> None:
+    say(f"code: {code}", "")
+    _draw(joined)
     say(f"on the device run: crystal relay join --relay {url}", stream=sys.stderr)
     say("waiting for it, at most ten minutes; Ctrl-C cancels", stream=sys.stderr)
     sys.stdout.flush()
@@ -80,10 +83,10 @@ def _show(invitation: Invitation, url: str) -> None:
 
 def _draw(text: str) -> None:
     """Print a QR code if standard output is a terminal that can show it."""
-    if not sys.stdout.isatty() or not (sys.stdout.encoding or "").lower().startswith("utf"):
-        return
     from crystal.cli.qr import qr_ansi, qr_text
 
+    if not sys.stdout.isatty() or not (sys.stdout.encoding or "").lower().startswith("utf"):
+        return
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     say(qr_text(text) if plain else qr_ansi(text), "")
 
@@ -142,26 +145,20 @@ def join(
     ] = None,
 ) -> None:
     """Join a home; the code, or the string that home shows, comes from standard input."""
-    from crystal.app.context import open_machine
-    from crystal.app.sync.pair_device import check_free
-    from crystal.errors import UsageError
-
     if name is not None and not shared:
         raise UsageError("--name goes with --shared", hint="home gives the name otherwise: crystal relay pair --name")
     with open_machine() as machine:
         if shared:
             joined = _join_shared(machine, relay, name, over=replace)
         else:
-            check_free(machine, over=replace)
             joined = _join(machine, relay, ca_file, over=replace)
         _say_joined(machine, joined)
 
 
 def _join(machine: Machine, relay: str | None, ca_file: Path | None, *, over: bool) -> Joined:
     from crystal.app.sync import pair_device
-    from crystal.errors import UsageError
-    from crystal.sync.errors import NotAtRelayError
 
+    pair_device.check_free(machine, over=over)
     invited = _read_invited()
     if invited.bundle is not None:
         return pair_device.join_offline(machine, invited.bundle, over=over)
@@ -183,8 +180,6 @@ def _join(machine: Machine, relay: str | None, ca_file: Path | None, *, over: bo
 def _read_invited() -> Invited:
     """Read an invitation, typed or piped."""
     from crystal.app.sync.pair_device import read_invitation
-    from crystal.errors import UsageError
-    from crystal.sync.keys.bundle import OFFLINE_PREFIX
 
     if not sys.stdin.isatty():
         return read_invitation(sys.stdin.read(MAX_TYPED))
@@ -218,23 +213,17 @@ def read_all(prompt: str) -> str:
 
 
 def _join_shared(machine: Machine, relay: str | None, name: str | None, *, over: bool) -> Joined:
-    from crystal.app.relay_links import key_places
     from crystal.app.sync.pair_device import join_shared
-    from crystal.errors import UsageError
-    from crystal.sync.keys.forms import RelayKey, parse_key
-    from crystal.sync.keys.places import KeyMissingError, RelayToken, read_key, read_token
 
     url = relay or machine.config.relay_url
     if not url:
         raise UsageError("the relay's address is missing", hint="crystal relay join --shared --relay URL")
     places = key_places(machine)
-    key: RelayKey | None = None
-    token: RelayToken | None = None
-    try:
+    key, token, is_complete = None, None, False
+    with contextlib.suppress(KeyMissingError):
         read_key(places)
-        is_complete = bool(read_token(places))
-    except KeyMissingError:
-        is_complete = False
+        read_token(places)
+        is_complete = True
     if not is_complete or over:
         words = read_all("root key and token, a line each, then an empty line: ").split()
         tokens = [word for word in words if word.startswith("crt_")]

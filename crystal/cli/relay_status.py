@@ -9,8 +9,7 @@ from typing import Any
 import typer
 
 from crystal.app.context import open_reader
-from crystal.app.sync.devices import RelayState, StreamStatus, relay_state
-from crystal.app.sync.names import short_ids
+from crystal.app.sync.relay_state import RelayState, StreamStatus, relay_state, short_ids
 from crystal.cli.json_output import json_row, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, one_line, say, size_words

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from crystal.app.sync.roles import RoleChange
+from crystal.app.context import Machine, open_machine
+from crystal.app.sync.handover import is_promoting
+from crystal.app.sync.roles import RoleChange, become_home, has_token, promote_from_paper
+from crystal.app.sync.roles import demote as give_up
+from crystal.app.sync.roles import promote as take_over
+from crystal.errors import UsageError
+from crystal.store.sync.relay_peers import home_peer
+from crystal.sync.keys.word_codes import parse_paper
+
+HOME_PROMPT = "the relay's token for home"
 
 
 def promote(
@@ -22,30 +30,19 @@ def promote(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Make this machine the home of the others: after demote --to on the old home, or from the paper key."""
-    from crystal.app.context import open_machine
-    from crystal.app.sync.handover import is_promoting
-    from crystal.app.sync.roles import become_home, has_token, promote_from_paper
-    from crystal.app.sync.roles import promote as take_over
-    from crystal.errors import UsageError
-    from crystal.store.sync.relay_peers import home_peer
-
     with open_machine() as machine:
         if paper_key:
             _confirm("make this machine the home, replacing the lost one?", yes=yes)
-            from crystal.sync.keys.paper import from_words
-
-            words = read_secret_text("the 24 words of the paper key", lines=_WORDS)
-            token = read_secret_text("the relay's token for home")
-            _say(promote_from_paper(machine, from_words(words), url=relay, token=token))
+            words = _read_secret("the 24 words of the paper key", lines=24)
+            token = _read_secret(HOME_PROMPT)
+            _say(promote_from_paper(machine, parse_paper(words), url=relay, token=token))
         elif home_peer(machine.store) is not None or is_promoting(machine.store):
             _confirm("make this machine the home of the others?", yes=yes)
             _say(take_over(machine))
         elif machine.config.role == "home":
             raise UsageError("this machine is home already", hint="crystal devices lists its devices")
         else:
-            asks = token_stdin or (sys.stdin.isatty() and not has_token(machine))
-            given = read_secret_text("the relay's token for home") if asks else None
-            _say(become_home(machine, url=relay, token=given))
+            _say(make_home(machine, relay, asks=sys.stdin.isatty(), token_stdin=token_stdin))
 
 
 def demote(
@@ -54,26 +51,24 @@ def demote(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Hand home over to one of the devices; or, on a device, leave home and become standalone."""
-    from crystal.app.context import open_machine
-    from crystal.app.sync.roles import demote as give_up
-
     with open_machine() as machine:
         _confirm("give up this machine's role?", yes=yes)
         _say(give_up(machine, to, force=force))
 
 
-_WORDS = 24
+def make_home(machine: Machine, relay: str | None, *, asks: bool, token_stdin: bool) -> RoleChange:
+    """Make a standalone machine the home; its token for the relay is read if wanted, or missing and ``asks``."""
+    must_read = token_stdin or (asks and not has_token(machine))
+    return become_home(machine, url=relay, token=_read_secret(HOME_PROMPT) if must_read else None)
 
 
-def read_secret_text(what: str, *, lines: int = 1) -> str:
+def _read_secret(what: str, *, lines: int = 1) -> str:
     """Read a secret from standard input, unseen where that is a terminal; never from the command line.
 
     Args:
         what: What to ask for.
         lines: For a secret of several words: read until so many words have come.
     """
-    from crystal.errors import UsageError
-
     if sys.stdin.isatty():
         return str(typer.prompt(what, hide_input=lines == 1, err=True)).strip()
     text = ""

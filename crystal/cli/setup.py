@@ -4,20 +4,44 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from crystal.app.capture_engine import make_capture
+from crystal.app.capture_state import capture_state
+from crystal.app.context import Machine, default_paths, open_machine, open_reader, this_config, this_home, usable_config
+from crystal.app.import_past import plan_import
+from crystal.app.notices import refresh_notice
+from crystal.app.open_store import refuse_links, refuse_lost
+from crystal.capture.state import Condition, describe
+from crystal.cli.capture import enrich_here, follow_up, import_with_bar, imported_words
 from crystal.cli.render import count_words, size_words
-from crystal.install.clients.table import NAMES
-
-if TYPE_CHECKING:
-    from crystal.app.context import Machine
-    from crystal.capture.backfill import Past
-    from crystal.config.paths import Places
-    from crystal.config.table import Config
-    from crystal.install.plan import RemovalPlan, SetupPlan
+from crystal.cli.timer import change_timer
+from crystal.config.edit import set_value
+from crystal.config.paths import Places
+from crystal.config.table import Config
+from crystal.errors import CrystalError, UsageError
+from crystal.install.claude_settings.layers import plugin_removals
+from crystal.install.claude_settings.settings_file import read_facts
+from crystal.install.clients.entry_text import GUIDANCE, snippet
+from crystal.install.clients.known import NAMES, known_clients
+from crystal.install.setup_plan import (
+    RemovalPlan,
+    SetupPlan,
+    apply_removal,
+    apply_setup,
+    plan_removal,
+    plan_setup,
+    proposed_agent,
+    server_entry,
+)
+from crystal.install.setup_plan import purge as purge_data
+from crystal.install.timer import SCHEDULES
+from crystal.store.search.vectors import serving_generation
+from crystal.store.sync.relay_peers import home_peer
 
 
 class Role(str, Enum):
@@ -74,23 +98,22 @@ def init(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
 ) -> None:
     """Set crystal up on this machine: its folders, its agent id, the hooks in Claude Code. Repeating is harmless."""
-    from crystal.app.capture_engine import make_capture
-    from crystal.app.context import open_machine, this_config, this_home, usable_config
-    from crystal.app.import_past import plan_import
-    from crystal.app.notices import refresh_notice
-    from crystal.app.open_store import refuse_links, refuse_lost
-    from crystal.install.plan import apply_setup, plan_setup, proposed_agent
-
-    only = None if client is None else [_known_client(name) for name in client]
-    if paste or instructions or (only and "any" in only):
-        _print_for_pasting(only or ["any"], instructions=instructions)
+    for name in client or ():
+        if name not in (*NAMES, "any"):
+            hint = f"known: {', '.join(NAMES)}. Any other: crystal init --print"
+            raise UsageError(f"crystal does not know the client {name!r}", hint=hint)
+    if instructions:
+        typer.echo(GUIDANCE, nl=False)
+        return
+    if paste or "any" in (client or ()):
+        _print_for_pasting(client or ["any"])
         return
     config = usable_config(this_config())
     asks = sys.stdin.isatty() and not yes and not dry_run
     agent = agent_id or proposed_agent(config)
     if asks and agent_id is None:
         agent = typer.prompt("agent id of this machine", default=agent, err=True)
-    plan = plan_setup(config, agent, os.environ, this_home(), only=only)
+    plan = plan_setup(config, agent, os.environ, this_home(), only=client)
     _check_role(config.role, role, relay=relay, token_stdin=token_stdin, local_memory=local_memory)
     if dry_run:
         _show_plan(plan)
@@ -106,28 +129,33 @@ def init(
         if not plan.settings and not import_past:
             _say_what_is_asked(plan)
             return
-        past = plan_import(machine, [], None)
-        sessions, size = len({one.origin.session_id for one in past}), sum(one.todo for one in past)
-        if past:
-            rest = "" if import_past else ", not imported yet"
-            typer.echo(f"past: found {count_words(sessions, 'session')}, {size_words(size)}{rest}")
-        else:
-            typer.echo("past: nothing to import")
-        if past and (
-            import_past or (asks and import_past is None and typer.confirm("import them now?", default=True, err=True))
-        ):
-            _import(machine, past, wait=wait)
-        elif past:
-            typer.echo("      import them at any time with: crystal backfill")
+        _offer_past(machine, wanted=import_past, asks=asks, wait=wait)
         _say_what_works(machine)
+
+
+def _offer_past(machine: Machine, *, wanted: bool | None, asks: bool, wait: bool) -> None:
+    """Say what could be imported, and import it if the user wants it."""
+    past = plan_import(machine, [], None)
+    if not past:
+        typer.echo("past: nothing to import")
+        return
+    sessions, size = len({one.origin.session_id for one in past}), sum(one.todo for one in past)
+    rest = "" if wanted else ", not imported yet"
+    typer.echo(f"past: found {count_words(sessions, 'session')}, {size_words(size)}{rest}")
+    if wanted is None and asks:
+        wanted = typer.confirm("import them now?", default=True, err=True)
+    if not wanted:
+        typer.echo("      import them at any time with: crystal backfill")
+        return
+    typer.echo(f"      {imported_words(import_with_bar(machine, past))}")
+    for problem in enrich_here(machine) if wait else follow_up(machine):
+        typer.echo(f"crystal: warning: {problem}", err=True)
 
 
 def _check_role(
     now: str, role: Role | None, *, relay: str | None, token_stdin: bool, local_memory: bool | None
 ) -> None:
     """Refuse what does not go together, before anything is made."""
-    from crystal.errors import UsageError
-
     if (relay is not None or token_stdin) and role is not Role.HOME:
         raise UsageError("--relay and --token-stdin go with --role home", hint="a device gets both by: relay join")
     if local_memory is not None and Role.DEVICE not in (role, now):
@@ -138,20 +166,8 @@ def _check_role(
 
 
 def _take_role(
-    config: Config,
-    role: Role | None,
-    relay: str | None,
-    local_memory: bool | None,
-    *,
-    asks: bool,
-    token_stdin: bool,
+    config: Config, role: Role | None, relay: str | None, local_memory: bool | None, *, asks: bool, token_stdin: bool
 ) -> None:
-    from crystal.app.context import open_machine
-    from crystal.app.sync.roles import become_home, has_token
-    from crystal.cli.roles import read_secret_text
-    from crystal.config.edit import set_value
-    from crystal.store.sync.relay_peers import home_peer
-
     if local_memory is not None:
         set_value(config.places.config_file, "relay.local_memory", local_memory)
     if role is Role.DEVICE:
@@ -160,39 +176,14 @@ def _take_role(
         return
     with open_machine({"data_dir": str(config.places.data_dir)}) as machine:
         if role is Role.HOME:
-            token = None
-            if token_stdin or (asks and not has_token(machine)):
-                token = read_secret_text("the relay's token for home")
-            change = become_home(machine, url=relay, token=token)
+            from crystal.cli.roles import make_home  # the relay's code is for those who use a relay
+
+            change = make_home(machine, relay, asks=asks, token_stdin=token_stdin)
             typer.echo(f"role: home, with the relay at {relay or machine.config.relay_url}")
-            for note in change.notes:
+            for note in (*change.notes, "add a device with: crystal relay pair"):
                 typer.echo(f"      {note}")
-            typer.echo("      add a device with: crystal relay pair")
         elif home_peer(machine.store) is None:
             typer.echo("role: device; on the home machine run: crystal relay pair; then here: crystal relay join")
-
-
-def _warn_of_others() -> None:
-    """Say what other machines would miss."""
-    from contextlib import suppress
-
-    from crystal.app.context import open_reader
-    from crystal.app.sync.roles import only_here
-    from crystal.errors import CrystalError
-
-    with suppress(CrystalError), open_reader() as machine:
-        for words in only_here(machine):
-            typer.echo(f"crystal: warning: {words}", err=True)
-
-
-def _known_client(name: str) -> str:
-    """Return the name of a client that crystal can set up, or ``any``."""
-    from crystal.errors import UsageError
-
-    if name not in (*NAMES, "any"):
-        hint = f"known: {', '.join(NAMES)}. Any other: crystal init --print"
-        raise UsageError(f"crystal does not know the client {name!r}", hint=hint)
-    return name
 
 
 def uninstall(
@@ -201,12 +192,6 @@ def uninstall(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleting the memory.")] = False,
 ) -> None:
     """Remove from Claude Code what init added. The memory stays, unless you give --purge."""
-    from crystal.app.context import default_paths, this_home
-    from crystal.cli.timer import change_timer
-    from crystal.install.plan import apply_removal, plan_removal
-    from crystal.install.plan import purge as purge_data
-    from crystal.install.timer import SCHEDULES
-
     places = default_paths()
     plan = plan_removal(places, os.environ, this_home())
     for problem in plan.problems:
@@ -216,9 +201,7 @@ def uninstall(
         _say_plugin_stays(places)
         return
     if purge:
-        _warn_of_others()
-    if purge and plan.data and not yes:
-        _confirm_purge(plan)
+        _confirm_purge(plan, yes=yes)
     apply_removal(plan, places, os.environ)
     _say_taken_out(plan)
     _say_plugin_stays(places)
@@ -233,23 +216,26 @@ def uninstall(
 
 
 def _show_removal(plan: RemovalPlan, *, purge: bool) -> None:
-    for change in plan.settings:
-        typer.echo(change.diff(), nl=False)
-    for each in plan.clients:
-        typer.echo(each.diff() if each.changed else "", nl=False)
+    differences = [change.diff() for change in plan.settings] + [each.diff() for each in plan.clients if each.changed]
+    typer.echo("".join(differences), nl=False)
     for path in plan.data if purge else ():
         typer.echo(f"would delete {path}")
 
 
-def _confirm_purge(plan: RemovalPlan) -> None:
-    """Ask before deleting the memory.
+def _confirm_purge(plan: RemovalPlan, *, yes: bool) -> None:
+    """Say what other machines would miss, and ask before deleting the memory.
 
     Raises:
         UsageError: Nobody can be asked: standard input is no terminal.
         typer.Abort: The answer is no.
     """
-    from crystal.errors import UsageError
+    from crystal.app.sync.roles import only_here
 
+    with suppress(CrystalError), open_reader() as machine:
+        for words in only_here(machine):
+            typer.echo(f"crystal: warning: {words}", err=True)
+    if yes or not plan.data:
+        return
     if not sys.stdin.isatty():
         raise UsageError("--purge deletes the memory for good", hint="add --yes to do it without being asked")
     for path in plan.data:
@@ -267,8 +253,6 @@ def _say_taken_out(plan: RemovalPlan) -> None:
 
 def _say_plugin_stays(places: Places) -> None:
     """Say how the plugin goes: Claude Code alone can take it out."""
-    from crystal.install.claude_settings.layers import plugin_removals
-
     for removal in [each for folder in places.claude_dirs for each in plugin_removals(folder)]:
         typer.echo(f"the plugin stays and still captures; remove it with: {removal}")
 
@@ -283,20 +267,12 @@ def _show_plan(plan: SetupPlan) -> None:
         typer.echo(f"would set agent_id = {plan.agent} in {plan.places.config_file}")
     if plan.device is not None:
         typer.echo(f"would set device = {plan.device} in {plan.places.config_file}")
-    for difference in (*(each.diff() for each in plan.settings), *(each.diff() for each in plan.clients)):
-        typer.echo(difference, nl=False)
+    for change in (*plan.settings, *plan.clients):
+        typer.echo(change.diff(), nl=False)
 
 
-def _print_for_pasting(names: list[str], *, instructions: bool) -> None:
+def _print_for_pasting(names: list[str]) -> None:
     """Print what a person pastes into a client's settings; reads only crystal's settings and writes nothing."""
-    from crystal.app.context import this_config, this_home
-    from crystal.install.clients.guidance import guidance_text, snippet
-    from crystal.install.clients.table import known_clients
-    from crystal.install.plan import server_entry
-
-    if instructions:
-        typer.echo(guidance_text(), nl=False)
-        return
     config = this_config()
     known = known_clients(os.environ, this_home(), config.places)
     for name in names:
@@ -321,8 +297,6 @@ def _say_done(plan: SetupPlan) -> None:
 
 def _say_what_is_asked(plan: SetupPlan) -> None:
     """Say what is new after a setup for clients alone."""
-    from crystal.install.claude_settings.file import read_facts
-
     titles = " and ".join(dict.fromkeys(each.client.title for each in plan.clients))
     typer.echo(f"now: restart {titles}; then the agent can search, remember and forget")
     for guidance in dict.fromkeys(each.client.guidance for each in plan.clients if each.client.guidance):
@@ -331,19 +305,7 @@ def _say_what_is_asked(plan: SetupPlan) -> None:
         typer.echo("     to capture Claude Code's sessions too: crystal init")
 
 
-def _import(machine: Machine, past: list[Past], *, wait: bool) -> None:
-    from crystal.cli.capture import enrich_here, follow_up, import_with_bar, imported_words
-
-    typer.echo(f"      {imported_words(import_with_bar(machine, past))}")
-    for problem in enrich_here(machine) if wait else follow_up(machine):
-        typer.echo(f"crystal: warning: {problem}", err=True)
-
-
 def _say_what_works(machine: Machine) -> None:
-    from crystal.app.capture_state import capture_state
-    from crystal.capture.state import Condition, describe
-    from crystal.store.search.vectors import serving_generation
-
     state = capture_state(machine.config, machine.store)
     if state.condition is Condition.CAPTURING:
         typer.echo("now: use Claude Code as before; crystal captures every turn")

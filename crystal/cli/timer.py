@@ -12,7 +12,7 @@ import typer
 
 from crystal.app.context import this_home
 from crystal.install import timer
-from crystal.install.claude_settings.file import locations_to_bake
+from crystal.install.claude_settings.settings_file import locations_to_bake
 
 COMMAND_SECONDS = 60
 
@@ -26,12 +26,12 @@ def change_timer(*, install: bool, dry_run: bool = False, schedules: Sequence[ti
         _do(plan, f"{schedule.command} runs every {schedule.minutes} minutes from now on ({kind})", dry_run=dry_run)
     if not install:
         plan = timer.plan_remove(host, run, schedules)
-        _do(plan, "the timer is removed" if plan.steps else "there is no crystal timer", dry_run=dry_run)
+        _do(plan, "the timer is removed" if plan else "there is no crystal timer", dry_run=dry_run)
 
 
-def _do(plan: timer.TimerPlan, done: str, *, dry_run: bool) -> None:
+def _do(plan: timer.Steps, done: str, *, dry_run: bool) -> None:
     if dry_run:
-        typer.echo(plan.text(), nl=False)
+        typer.echo(timer.describe(plan), nl=False)
         return
     timer.apply(plan, run)
     typer.echo(done)
@@ -54,7 +54,7 @@ def this_job(schedule: timer.Schedule = timer.SWEEP) -> timer.Job:
 def run(words: Sequence[str], text: str | None) -> timer.Ran:
     """Run a command of the system in the C locale; its words are compared."""
     try:
-        done = subprocess.run(
+        return subprocess.run(
             words,
             input=text or "",
             capture_output=True,
@@ -65,7 +65,6 @@ def run(words: Sequence[str], text: str | None) -> timer.Ran:
             check=False,
         )
     except FileNotFoundError:
-        return timer.Ran(127, "", f"{words[0]} is not installed")
+        return timer.Ran(words, 127, "", f"{words[0]} is not installed")
     except (OSError, subprocess.TimeoutExpired) as error:
-        return timer.Ran(126, "", str(error))
-    return timer.Ran(done.returncode, done.stdout, done.stderr)
+        return timer.Ran(words, 126, "", str(error))

@@ -156,7 +156,7 @@ def make_private_dir(path: Path) -> None:
     while not os.path.isdir(above) and above != above.parent:  # noqa: PTH112 - never raises
         missing.append(above)
         above = above.parent
-    with _system_errors(path):
+    with system_errors(path):
         for folder in reversed(missing):
             try:
                 folder.mkdir(mode=0o700)
@@ -204,7 +204,7 @@ def write_private(path: Path, data: bytes) -> None:
     Raises:
         UnavailableError: The system refuses. The old file is untouched.
     """
-    with _system_errors(path):
+    with system_errors(path):
         target = Path(os.path.realpath(path))
         replace_file(target, data, lambda _, handle: os.fsync(handle))
         with contextlib.suppress(OSError):  # some file systems cannot
@@ -230,7 +230,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     if sys.platform == "win32":
         yield
         return
-    with _system_errors(folder):
+    with system_errors(folder):
         handle = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):
@@ -322,7 +322,8 @@ def _place(env: Mapping[str, str], name: str, home: Path) -> Path | None:
 
 
 @contextlib.contextmanager
-def _system_errors(path: Path) -> Iterator[None]:
+def system_errors(path: Path) -> Iterator[None]:
+    """Translate errors of the system into ``CrystalError``."""
     try:
         yield
     except OSError as error:

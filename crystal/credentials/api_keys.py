@@ -40,7 +40,7 @@ _ENV_LINE = re.compile(
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 KeyringReader = Callable[[str, str], "str | None"]
-"""Returns the password of (service, user name), None if there is none; raises NotConfiguredError on failure."""
+"""Returns the password of (service, user name) or None; raises NotConfiguredError on failure."""
 
 
 class Secret:
@@ -95,7 +95,7 @@ class KeyCommand:
 
 
 def read_keyring(service: str, name: str) -> str | None:
-    """Return the password in the system's keyring; None if there is none, no keyring, or no package.
+    """Return the password in the system's keyring; None without a password, a keyring or its package.
 
     Raises:
         NotConfiguredError: The keyring fails: locked, no permission, or its settings name a missing backend.
@@ -115,7 +115,7 @@ def read_keyring(service: str, name: str) -> str | None:
         raise NotConfiguredError(f"the system's keyring failed ({kind})", hint=hint) from error
 
 
-def key_for(config: Config, provider: str, env: Mapping[str, str], *, explicit: str | None = None) -> Secret | None:
+def key_for(config: Config, provider: str, env: Mapping[str, str]) -> Secret | None:
     """Find a key with the places in the settings, see ``find_key``.
 
     Raises:
@@ -127,7 +127,6 @@ def key_for(config: Config, provider: str, env: Mapping[str, str], *, explicit: 
     line = config.credentials_key_command
     return find_key(
         provider,
-        explicit=explicit,
         env=env,
         data_dir=config.places.data_dir,
         keyring=read_keyring if config.credentials_keyring else None,
@@ -138,22 +137,20 @@ def key_for(config: Config, provider: str, env: Mapping[str, str], *, explicit: 
 def find_key(
     provider: str,
     *,
-    explicit: str | None = None,
     env: Mapping[str, str],
     data_dir: Path,
     keyring: KeyringReader | None = read_keyring,
-    command: str | KeyCommand | None = None,
+    command: KeyCommand | None = None,
 ) -> Secret | None:
-    """Find a provider's API key: explicit, environment, ``.env`` in the data folder, keyring, command.
+    """Find a provider's API key: environment, ``.env`` in the data folder, keyring, command.
 
     Args:
         provider: ``openai``, ``google``, ``voyage`` or another name.
-        explicit: A key given by the user for this run.
         env: The environment, also of the command.
         data_dir: The folder that may hold ``.env``.
         keyring: Reads the system's keyring; None to skip it. It is called, and its library imported (86 ms), only if no
             earlier place has the key.
-        command: Run last; None for the variable CRYSTAL_KEY_COMMAND.
+        command: Run last; None to skip it.
 
     Returns:
         The key with its source, or None if no place has one.
@@ -162,28 +159,22 @@ def find_key(
         NotConfiguredError: A place that the user has set up fails, or holds an invalid key.
         UsageError: The command line cannot be split into words.
     """
-    found = find_written_key(provider, explicit=explicit, env=env, data_dir=data_dir)
+    found = find_written_key(provider, env=env, data_dir=data_dir)
     if found is None and keyring is not None:
         stored = keyring(SERVICE, provider)
         found = _secret(stored or "", f"keyring {SERVICE}/{provider}")
-    command = command or env.get("CRYSTAL_KEY_COMMAND", "").strip() or None
     if found is None and command is not None:
-        asked = KeyCommand(command) if isinstance(command, str) else command
-        found = _secret(run_key_command(asked, provider, env), f"command {_program(asked)}")
+        found = _secret(run_key_command(command, provider, env), f"command {_split(command)[0]}")
     return found
 
 
-def find_written_key(
-    provider: str, *, explicit: str | None = None, env: Mapping[str, str], data_dir: Path
-) -> Secret | None:
-    """Find a key in the places that start no other program: explicit, environment, ``.env`` in the data folder.
+def find_written_key(provider: str, *, env: Mapping[str, str], data_dir: Path) -> Secret | None:
+    """Find a key in the places that start no other program: environment, ``.env`` in the data folder.
 
     Raises:
         NotConfiguredError: ``.env`` exists and cannot be read, or the value is not a valid key.
     """
     names = variables_of(provider)
-    if explicit and explicit.strip():
-        return _secret(explicit, "explicit")
     for name in names:
         if env.get(name, "").strip():
             return _secret(env[name], f"environment {name}")
@@ -311,10 +302,6 @@ def _split(command: KeyCommand) -> list[str]:
     if not words:
         raise UsageError(f"{command.name} holds no command")
     return [word.strip('"') for word in words] if sys.platform == "win32" else words
-
-
-def _program(command: KeyCommand) -> str:
-    return _split(command)[0]
 
 
 def _secret(text: str, source: str, note: str | None = None) -> Secret | None:

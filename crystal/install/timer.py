@@ -2,21 +2,21 @@
 
 The hooks sweep at every session start; the timer is for the time between, and for machines whose client is used without
 hooks. A home machine polls its relay with a separate timer. Pure functions build the texts; a plan shows what would be
-done (``TimerPlan.text``); only ``apply`` does it, through the given runner.
+done (``describe``); only ``apply`` does it, through the given runner.
 """
 
 from __future__ import annotations
 
 import plistlib
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from crystal.config.paths import make_private_dir, write_private
-from crystal.errors import CrystalError, NotConfiguredError, UnavailableError, UsageError
-from crystal.install.files import system_errors
+from crystal.config.paths import make_private_dir, system_errors, write_private
+from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 
 BY_HAND = (
     "you need no timer: the hooks sweep at every session start; or let any scheduler run: crystal sync, and on"
@@ -66,14 +66,8 @@ POLL = Schedule("crystal relay poll", "poll", 2, 1, 20, "fetch what the devices 
 SCHEDULES = (SWEEP, POLL)
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """Result of a command. ``code`` is 127 if the program does not exist."""
-
-    code: int
-    stdout: str = ""
-    stderr: str = ""
-
+Ran = subprocess.CompletedProcess[str]
+"""Result of a command. The return code is 127 if the program does not exist."""
 
 Runner = Callable[[Sequence[str], "str | None"], Ran]
 """Runs a command with a text on stdin, in the C locale, because messages of ``crontab`` are compared."""
@@ -130,35 +124,33 @@ class TimerStep:
     required: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class TimerPlan:
-    """Planned actions. No steps: there is nothing to do."""
+Steps = tuple[TimerStep, ...]
+"""Planned actions, in order. No steps: there is nothing to do."""
 
-    steps: tuple[TimerStep, ...]
 
-    def text(self) -> str:
-        """Return the steps in words, for ``--dry-run``."""
-        return "".join(_told(step) for step in self.steps) or "nothing to do\n"
+def describe(steps: Steps) -> str:
+    """Return the steps in words, for ``--dry-run``."""
+    return "".join(map(_described, steps)) or "nothing to do\n"
 
 
 def find_kind(host: Host, run: Runner) -> Kind:
     """Find a scheduler of this machine that a user may use.
 
     Raises:
-        NotConfiguredError: There is none.
+        NotConfiguredError: The machine has no scheduler.
     """
     if host.platform == "win32":
         raise NotConfiguredError("no timer can be installed on Windows yet", hint=BY_HAND)
     if host.platform == "darwin":
         return "launchd"
-    if host.platform == "linux" and run(("systemctl", "--user", "show-environment"), None).code == 0:
+    if host.platform == "linux" and run(("systemctl", "--user", "show-environment"), None).returncode == 0:
         return "systemd"
     if _read_crontab(run) is not None:
         return "cron"
     raise NotConfiguredError("no timer can be installed: no systemd user session and no crontab is there", hint=BY_HAND)
 
 
-def plan_install(kind: Kind, job: Job, host: Host, run: Runner) -> TimerPlan:
+def plan_install(kind: Kind, job: Job, host: Host, run: Runner) -> Steps:
     """Plan to install the timer, or to update an older one. Changes nothing.
 
     Raises:
@@ -167,71 +159,65 @@ def plan_install(kind: Kind, job: Job, host: Host, run: Runner) -> TimerPlan:
     """
     if any(letter in word for word in (*job.words, *job.environment.values()) for letter in "\n\r\0"):
         raise UsageError("a path of this installation holds a line break", hint="install crystal in another folder")
-    unit, label = job.schedule.unit, job.schedule.label
+    unit, plist = job.schedule.unit, host.plist_of(job.schedule)
     if kind == "systemd":
-        folder = host.systemd_folder
-        return TimerPlan(
-            (
-                TimerStep(path=folder / f"{unit}.service", text=systemd_service(job)),
-                TimerStep(path=folder / f"{unit}.timer", text=systemd_timer(job.schedule)),
-                TimerStep(words=("systemctl", "--user", "daemon-reload")),
-                TimerStep(words=("systemctl", "--user", "enable", "--now", f"{unit}.timer")),
-            )
+        return (
+            TimerStep(path=host.systemd_folder / f"{unit}.service", text=systemd_service(job)),
+            TimerStep(path=host.systemd_folder / f"{unit}.timer", text=systemd_timer(job.schedule)),
+            _systemctl("daemon-reload"),
+            _systemctl("enable", "--now", f"{unit}.timer"),
         )
     if kind == "launchd":
-        plist = host.plist_of(job.schedule)
-        return TimerPlan(
-            (
-                TimerStep(path=plist, text=launchd_plist(job)),
-                TimerStep(words=("launchctl", "bootout", f"gui/{host.user_id}/{label}"), required=False),
-                TimerStep(words=("launchctl", "bootstrap", f"gui/{host.user_id}", str(plist))),
-            )
-        )
+        start = TimerStep(words=("launchctl", "bootstrap", f"gui/{host.user_id}", str(plist)))
+        return (TimerStep(path=plist, text=launchd_plist(job)), _bootout(job.schedule, host), start)
     before = _read_crontab(run)
     if before is None:
         raise NotConfiguredError("the crontab of this user cannot be read", hint=BY_HAND)
     after = crontab_with(before, cron_line(job), job.schedule)
-    return TimerPlan((TimerStep(words=("crontab", "-"), text=after),) if after != before else ())
+    return (TimerStep(words=("crontab", "-"), text=after),) if after != before else ()
 
 
-def plan_remove(host: Host, run: Runner, schedules: Sequence[Schedule] = (SWEEP,)) -> TimerPlan:
+def plan_remove(host: Host, run: Runner, schedules: Sequence[Schedule] = (SWEEP,)) -> Steps:
     """Plan to remove our timers of every kind. Changes nothing."""
     steps: list[TimerStep] = []
+    before = after = _read_crontab(run) if host.platform != "win32" else None
     for schedule in schedules:
         steps += _removal(schedule, host)
-    before = _read_crontab(run) if host.platform != "win32" else None
-    if before is not None:
-        left = before
-        for schedule in schedules:
-            left = crontab_without(left, schedule)
-        if left != before:
-            steps.append(TimerStep(words=("crontab", "-"), text=left) if left else TimerStep(words=("crontab", "-r")))
-    return TimerPlan(tuple(steps))
+        after = None if after is None else crontab_with(after, "", schedule)
+    if after != before:
+        steps.append(TimerStep(words=("crontab", "-"), text=after) if after else TimerStep(words=("crontab", "-r")))
+    return tuple(steps)
 
 
-def _removal(schedule: Schedule, host: Host) -> list[TimerStep]:
-    steps: list[TimerStep] = []
+def _removal(schedule: Schedule, host: Host) -> Iterator[TimerStep]:
     unit, plist = schedule.unit, host.plist_of(schedule)
     units = [path for path in (host.systemd_folder / f"{unit}{end}" for end in (".timer", ".service")) if path.exists()]
     if units:
-        steps.append(TimerStep(words=("systemctl", "--user", "disable", "--now", f"{unit}.timer"), required=False))
-        steps.append(TimerStep(words=("systemctl", "--user", "stop", f"{unit}.service"), required=False))
-        steps.extend(TimerStep(path=path) for path in units)
-        steps.append(TimerStep(words=("systemctl", "--user", "daemon-reload"), required=False))
+        yield _systemctl("disable", "--now", f"{unit}.timer", required=False)
+        yield _systemctl("stop", f"{unit}.service", required=False)
+        yield from (TimerStep(path=path) for path in units)
+        yield _systemctl("daemon-reload", required=False)
     if plist.exists():
-        steps.append(TimerStep(words=("launchctl", "bootout", f"gui/{host.user_id}/{schedule.label}"), required=False))
-        steps.append(TimerStep(path=plist))
-    return steps
+        yield _bootout(schedule, host)
+        yield TimerStep(path=plist)
 
 
-def apply(plan: TimerPlan, run: Runner) -> None:
+def _systemctl(*words: str, required: bool = True) -> TimerStep:
+    return TimerStep(words=("systemctl", "--user", *words), required=required)
+
+
+def _bootout(schedule: Schedule, host: Host) -> TimerStep:
+    return TimerStep(words=("launchctl", "bootout", f"gui/{host.user_id}/{schedule.label}"), required=False)
+
+
+def apply(steps: Steps, run: Runner) -> None:
     """Execute the steps in order.
 
     Raises:
         UnavailableError: A file cannot be written, or a required command failed; the earlier steps were done; repeating
             everything, or removing, is safe.
     """
-    for step in plan.steps:
+    for step in steps:
         if step.path is not None and step.text is not None:
             make_private_dir(step.path.parent)
             write_private(step.path, step.text.encode("utf-8", "surrogateescape"))
@@ -240,8 +226,10 @@ def apply(plan: TimerPlan, run: Runner) -> None:
                 step.path.unlink(missing_ok=True)
         else:
             ran = run(step.words, step.text)
-            if ran.code != 0 and step.required:
-                raise _failed(step, ran)
+            if ran.returncode != 0 and step.required:
+                said = (ran.stderr.strip() or ran.stdout.strip() or f"exit code {ran.returncode}").splitlines()[0]
+                hint = "to remove the timer: the same command with --remove-timer"
+                raise UnavailableError(f"{shlex.join(step.words)}: {said}", hint=hint)
 
 
 # --- the texts
@@ -311,19 +299,17 @@ def cron_line(job: Job) -> str:
 
 
 def crontab_with(crontab: str, line: str, schedule: Schedule = SWEEP) -> str:
-    """Return a crontab with our line at its end, or in place of an older one. Other lines are unchanged."""
+    """Return a crontab with our line at its end, or in place of an older one; an empty line removes it.
+
+    Other lines are unchanged.
+    """
     lines = crontab.splitlines(keepends=True)
     places = [index for index, one in enumerate(lines) if one.rstrip().endswith(schedule.mark)]
     if not places:
-        end = "\n" if crontab and not crontab.endswith("\n") else ""
+        end = "\n" if line and crontab and not crontab.endswith("\n") else ""
         return crontab + end + line
     lines[places[0]] = line
     return "".join(one for index, one in enumerate(lines) if index not in places[1:])
-
-
-def crontab_without(crontab: str, schedule: Schedule = SWEEP) -> str:
-    """Return a crontab without our line. Other lines are unchanged."""
-    return "".join(line for line in crontab.splitlines(keepends=True) if not line.rstrip().endswith(schedule.mark))
 
 
 def _systemd_word(word: str) -> str:
@@ -335,29 +321,23 @@ def _systemd_word(word: str) -> str:
 
 
 def _read_crontab(run: Runner) -> str | None:
-    """Return the user's crontab, empty if there is none yet; None if the user is not allowed one."""
+    """Return the user's crontab, empty if it does not exist yet; None if the user is not allowed one."""
     ran = run(("crontab", "-l"), None)
-    if ran.code == 0:
+    if ran.returncode == 0:
         return ran.stdout
     return "" if "no crontab for" in ran.stderr else None
 
 
-def _failed(step: TimerStep, ran: Ran) -> CrystalError:
-    said = (ran.stderr.strip() or ran.stdout.strip() or f"exit code {ran.code}").splitlines()[0]
-    return UnavailableError(
-        f"{shlex.join(step.words)}: {said}", hint="to remove the timer: the same command with --remove-timer"
-    )
-
-
-def _told(step: TimerStep) -> str:
-    if step.path is not None and step.text is None:
-        return f"remove {step.path}\n"
-    lines = (step.text or "").splitlines()
-    if step.path is not None:
-        what = f"write {step.path}"
+def _described(step: TimerStep) -> str:
+    if step.path is None:
+        marks = tuple(schedule.mark for schedule in SCHEDULES)
+        # Only our lines of a crontab: the others are private.
+        what, lines = (
+            f"run   {shlex.join(step.words)}",
+            [one for one in (step.text or "").splitlines() if one.endswith(marks)],
+        )
+    elif step.text is None:
+        what, lines = f"remove {step.path}", []
     else:
-        what = f"run   {shlex.join(step.words)}"
-        lines = [
-            line for line in lines if line.endswith(tuple(one.mark for one in SCHEDULES))
-        ]  # show only our line of a crontab, the others are private
-    return what + "\n" + "".join(f"      {line}\n" for line in lines)
+        what, lines = f"write {step.path}", step.text.splitlines()
+    return "".join([f"{what}\n", *(f"      {line}\n" for line in lines)])

@@ -12,13 +12,13 @@ import pytest
 
 from crystal.app import relay_links
 from crystal.app.context import Machine
-from crystal.app.sync import pair_device, pair_home
+from crystal.app.sync import pair_device
 from crystal.cli import relay_pairing
 from crystal.store.sync.relay_peers import all_peers, home_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.keys.forms import RelayKey, format_key
-from crystal.sync.keys.paper import to_words
 from crystal.sync.keys.places import read_key
+from crystal.sync.keys.word_codes import paper_words
 from tests.support.pairing_boxes import ROOT, URL, Pairs
 from tests.support.relay_commands import On, check_json, deliver, in_stream, joined, on, pairs, poll, say, site
 
@@ -155,7 +155,7 @@ def test_a_qr_code_is_drawn_only_for_eyes(pairs: Pairs, on: On, monkeypatch: pyt
 
     screen = Screen()
     monkeypatch.setattr(sys, "stdout", screen)
-    relay_pairing._show(pair_home.Invitation("7-apple-river-story", "CRYSTAL-JOIN:7-A-B-C:HTTPS://X"), "https://x")
+    relay_pairing._show("https://x", "7-apple-river-story", "CRYSTAL-JOIN:7-A-B-C:HTTPS://X")
     assert "code: 7-apple-river-story\n" in screen.getvalue()
     assert "PICTURE" in screen.getvalue()
     assert drawn == ["CRYSTAL-JOIN:7-A-B-C:HTTPS://X"]
@@ -186,13 +186,13 @@ def test_the_key_is_told_by_its_place_and_never_shown(pairs: Pairs, on: On) -> N
 def test_the_paper_key_goes_out_and_in_again(pairs: Pairs, on: On) -> None:
     shown = on(pairs.home, "relay", "key", "--paper", "--yes")
     assert shown.code == 0
-    assert re.findall(r"[a-z]+", shown.out) == list(to_words(ROOT))
+    assert re.findall(r"[a-z]+", shown.out) == list(paper_words(ROOT))
     done = on(pairs.device, "relay", "key", "--restore", typed=shown.out)
     assert done.code == 0, done.err
     with pairs.device.open() as machine:
         assert read_key(relay_links.key_places(machine)).key == RelayKey("root", ROOT)
-    assert on(pairs.device, "relay", "key", "--restore", typed=" ".join(to_words(ROOT))).code == 0  # the same again
-    other = " ".join(to_words(ROOT[::-1]))
+    assert on(pairs.device, "relay", "key", "--restore", typed=" ".join(paper_words(ROOT))).code == 0  # the same again
+    other = " ".join(paper_words(ROOT[::-1]))
     refused = on(pairs.device, "relay", "key", "--restore", typed=other)
     assert (refused.code, "--replace" in refused.err) == (2, True)
     replaced = on(pairs.device, "relay", "key", "--restore", "--replace", typed=other)
@@ -208,5 +208,5 @@ def test_the_paper_key_is_shown_after_a_question_and_at_home_only(pairs: Pairs, 
     assert len(re.findall(r"[a-z]+", on(pairs.home, "relay", "key", "--paper", typed="y\n", terminal=True).out)) == 24
     joined(pairs)
     assert on(pairs.device, "relay", "key", "--paper").code == 3
-    restore = on(pairs.device, "relay", "key", "--restore", typed=" ".join(to_words(ROOT)))
+    restore = on(pairs.device, "relay", "key", "--restore", typed=" ".join(paper_words(ROOT)))
     assert (restore.code, "promote" in restore.err) == (3, True)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from crystal.config.load import load_config
 from crystal.credentials.api_keys import (
+    KeyCommand,
     Secret,
     find_key,
     find_written_key,
@@ -45,8 +46,8 @@ def write_env(data: Path, text: str, mode: int = 0o600) -> Path:
 
 def test_the_places_are_asked_in_their_order(data: Path, home: Path) -> None:
     write_env(data, "OPENAI_API_KEY=from-dotenv\n")
-    command = program(home, "print('from-command')")
-    env = {"OPENAI_API_KEY": "from-environment", "CRYSTAL_KEY_COMMAND": command}
+    command = KeyCommand(program(home, "print('from-command')"))
+    env = {"OPENAI_API_KEY": "from-environment"}
     calls: list[tuple[str, str]] = []
 
     def keyring(service: str, name: str) -> str:
@@ -54,28 +55,28 @@ def test_the_places_are_asked_in_their_order(data: Path, home: Path) -> None:
         return "from-keyring"
 
     def found(**more: object) -> tuple[str, str]:
-        secret = find_key("openai", data_dir=data, **more)  # type: ignore[arg-type]
+        secret = find_key("openai", data_dir=data, command=command, **more)  # type: ignore[arg-type]
         assert secret is not None
         return secret.reveal(), secret.source
 
     path = data / ".env"
-    assert found(env=env, explicit="given", keyring=no_keyring) == ("given", "explicit")
     assert found(env=env, keyring=no_keyring) == ("from-environment", "environment OPENAI_API_KEY")
     assert found(env={}, keyring=no_keyring) == ("from-dotenv", f"{path}: OPENAI_API_KEY")
     path.unlink()
-    env = {"CRYSTAL_KEY_COMMAND": command}
-    assert found(env=env, keyring=keyring) == ("from-keyring", "keyring crystal/openai")
+    assert found(env={}, keyring=keyring) == ("from-keyring", "keyring crystal/openai")
     assert calls == [("crystal", "openai")]
-    assert found(env=env, keyring=None) == ("from-command", f"command {sys.executable}")
+    assert found(env={}, keyring=None) == ("from-command", f"command {sys.executable}")
     assert find_key("openai", env={}, data_dir=data, keyring=None) is None
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\n"])
 def test_a_blank_place_is_passed_over(blank: str, data: Path) -> None:
     write_env(data, f"OPENAI_API_KEY='{blank}'\nVOYAGE_API_KEY=\n")
-    env = {"OPENAI_API_KEY": blank, "CRYSTAL_KEY_COMMAND": blank}
+    env = {"OPENAI_API_KEY": blank}
     for provider in ("openai", "voyage"):
-        assert find_key(provider, explicit=blank, env=env, data_dir=data, keyring=lambda *_: blank) is None
+        assert find_key(provider, env=env, data_dir=data, keyring=lambda *_: blank) is None
+    settings = {"CRYSTAL_KEY_COMMAND": blank, "CRYSTAL_DATA_DIR": str(data)}
+    assert load_config(settings, data).credentials_key_command is None
 
 
 @pytest.mark.parametrize(
@@ -161,11 +162,10 @@ def test_the_end_of_a_key_is_told_only_of_long_keys() -> None:
 
 @pytest.mark.parametrize("key", ["two words", "a\nb", "clé", "a\x00b", "\ufeffabc", "“abc”", "x" * 5000])
 def test_what_cannot_be_a_key_is_refused_unshown(key: str, data: Path) -> None:
-    for env, explicit in (({"OPENAI_API_KEY": key}, None), ({}, key)):
-        with pytest.raises(NotConfiguredError) as caught:
-            find_key("openai", env=env, data_dir=data, explicit=explicit)
-        assert "cannot be a key" in caught.value.message
-        assert key not in caught.value.message
+    with pytest.raises(NotConfiguredError) as caught:
+        find_key("openai", env={"OPENAI_API_KEY": key}, data_dir=data)
+    assert "cannot be a key" in caught.value.message
+    assert key not in caught.value.message
 
 
 def test_a_key_loses_the_blanks_around_it(data: Path) -> None:

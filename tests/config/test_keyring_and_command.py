@@ -177,16 +177,16 @@ def test_a_program_that_cannot_be_run_is_named(line: str) -> None:
 @pytest.mark.parametrize("line", ["a 'b", 'a "b', "a \\"])
 def test_a_line_that_is_no_command_is_a_wrong_value(line: str, data: Path) -> None:
     with pytest.raises(UsageError, match="CRYSTAL_KEY_COMMAND"):
-        find_key("openai", env={"CRYSTAL_KEY_COMMAND": line}, data_dir=data)
+        find_key("openai", env={}, data_dir=data, command=KeyCommand(line))
 
 
 def test_an_empty_pair_of_quotes_is_no_command(data: Path) -> None:
     with pytest.raises(CrystalError, match="CRYSTAL_KEY_COMMAND"):
-        find_key("openai", env={"CRYSTAL_KEY_COMMAND": "''"}, data_dir=data)
+        find_key("openai", env={}, data_dir=data, command=KeyCommand("''"))
 
 
 def test_a_key_of_the_command_that_cannot_be_one_is_refused_unshown(data: Path, home: Path) -> None:
-    env = {"CRYSTAL_KEY_COMMAND": program(home, "print('error: not signed in')")}
+    command = KeyCommand(program(home, "print('error: not signed in')"))
     with pytest.raises(NotConfiguredError) as caught:
-        find_key("openai", env=env, data_dir=data)
+        find_key("openai", env={}, data_dir=data, command=command)
     assert "not signed in" not in caught.value.message

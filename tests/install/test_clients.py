@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from crystal.install.clients import jsonfile
+from crystal.install.clients.entry_text import document_of, with_server, without_server
+from crystal.install.clients.known import Client
 from tests.support.client_entries import ENTRY, OLDER
 
 # --- JSON of every kind
@@ -54,19 +56,23 @@ def written_wildly(draw: st.DrawFn, value: Any, gaps: st.SearchStrategy[str]) ->
     return json.dumps(value)
 
 
+def client_of(*, comments: bool) -> Client:
+    return Client("x", "X", Path("x.json"), Path(), "jsonc" if comments else "json")
+
+
 def check_json(text: str, *, comments: bool) -> None:
-    old = jsonfile.document_of(text, comments=comments)
-    after = jsonfile.with_server(text, "mcpServers", ENTRY, comments=comments)
-    new = jsonfile.document_of(after, comments=comments)
+    old = document_of(client_of(comments=comments), text)
+    after = with_server(client_of(comments=comments), text, ENTRY)
+    new = document_of(client_of(comments=comments), after)
     assert new == {**old, "mcpServers": {**old.get("mcpServers", {}), "crystal": ENTRY.as_document()}}
     assert list(new) == [*old, *(["mcpServers"] if "mcpServers" not in old else [])], "the order of keys"
-    assert jsonfile.with_server(after, "mcpServers", ENTRY, comments=comments) == after
+    assert with_server(client_of(comments=comments), after, ENTRY) == after
     group_too = "mcpServers" not in old
-    assert jsonfile.without_server(after, "mcpServers", group_too=group_too, comments=comments) == text
-    older = jsonfile.with_server(text, "mcpServers", OLDER, comments=comments)
-    brought_up = jsonfile.with_server(older, "mcpServers", ENTRY, comments=comments)
-    assert jsonfile.document_of(brought_up, comments=comments) == new
-    assert jsonfile.without_server(brought_up, "mcpServers", group_too=group_too, comments=comments) == text
+    assert without_server(client_of(comments=comments), after, group_too=group_too) == text
+    older = with_server(client_of(comments=comments), text, OLDER)
+    brought_up = with_server(client_of(comments=comments), older, ENTRY)
+    assert document_of(client_of(comments=comments), brought_up) == new
+    assert without_server(client_of(comments=comments), brought_up, group_too=group_too) == text
 
 
 @pytest.mark.slow
@@ -93,25 +99,25 @@ def test_json_comments_are_kept_too(text: str) -> None:
 @settings(max_examples=40)
 @given(documents(), st.booleans())
 def test_json_what_was_added_around_ours_stays(text: str, first: bool) -> None:
-    document = jsonfile.document_of(jsonfile.with_server(text, "mcpServers", ENTRY))
+    document = document_of(client_of(comments=False), with_server(client_of(comments=False), text, ENTRY))
     ours = document["mcpServers"].pop("crystal") | {"timeout": 5}
     other = {"another": {"command": "x"}}
     pairs = {**other, "crystal": ours} if first else {"crystal": ours, **other}
     document["mcpServers"] = {**document["mcpServers"], **pairs}
-    left = jsonfile.without_server(json.dumps(document, indent=2), "mcpServers", group_too=True)
+    left = without_server(client_of(comments=False), json.dumps(document, indent=2), group_too=True)
     del document["mcpServers"]["crystal"]
     assert json.loads(left) == document
 
 
 def test_json_comments_beside_ours_stay_when_it_goes() -> None:
     text = '{\n  "mcpServers": {\n    "x": {}, // of x\n    "crystal": {"command": "/c/crystal", "args": ["mcp"]} // of ours\n  } // end\n}\n'
-    left = jsonfile.without_server(text, "mcpServers", group_too=True, comments=True)
-    assert jsonfile.document_of(left, comments=True) == {"mcpServers": {"x": {}}}
+    left = without_server(client_of(comments=True), text, group_too=True)
+    assert document_of(client_of(comments=True), left) == {"mcpServers": {"x": {}}}
     assert [word in left for word in ("// of x", "// of ours", "// end")] == [True] * 3
     text = '{"mcpServers": {"crystal": {"command": "/c/crystal", "args": ["mcp"]}, // ours\n "x": {} /* x */ }}'
-    left = jsonfile.without_server(text, "mcpServers", group_too=True, comments=True)
-    assert jsonfile.document_of(left, comments=True) == {"mcpServers": {"x": {}}}
+    left = without_server(client_of(comments=True), text, group_too=True)
+    assert document_of(client_of(comments=True), left) == {"mcpServers": {"x": {}}}
     assert "// ours\n" in left
     text = '{"mcpServers": { // first\n "crystal": {"command": "/c/crystal", "args": ["mcp"]} // last\n }}'
-    left = jsonfile.without_server(text, "mcpServers", group_too=False, comments=True)
-    assert jsonfile.document_of(left, comments=True) == {"mcpServers": {}}
+    left = without_server(client_of(comments=True), text, group_too=False)
+    assert document_of(client_of(comments=True), left) == {"mcpServers": {}}

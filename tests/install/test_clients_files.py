@@ -12,10 +12,9 @@ import pytest
 
 from crystal.config.paths import resolve_places
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
-from crystal.install.clients.guidance import snippet
-from crystal.install.clients.plan import apply, plan_add, plan_remove, read_facts
-from crystal.install.clients.record import read_record
-from crystal.install.clients.table import NAMES, Client, ServerCommand, is_ours, known_clients
+from crystal.install.clients.changes import apply, plan_add, plan_remove, read_facts
+from crystal.install.clients.entry_text import snippet
+from crystal.install.clients.known import NAMES, Client, ServerCommand, is_ours, known_clients, read_record
 from tests.support.client_entries import ENTRY, OLDER
 
 FILES = ("claude-code", "claude-desktop", "codex", "gemini", "cursor")
@@ -63,9 +62,9 @@ def test_each_client_has_its_own_place_and_its_own_variable(home: Path) -> None:
 
 
 def test_claude_desktop_is_elsewhere_on_other_systems(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crystal.install.clients.table.sys.platform", "darwin")
+    monkeypatch.setattr("crystal.install.clients.known.sys.platform", "darwin")
     assert clients(home)["claude-desktop"].folder == home / "Library/Application Support/Claude"
-    monkeypatch.setattr("crystal.install.clients.table.sys.platform", "win32")
+    monkeypatch.setattr("crystal.install.clients.known.sys.platform", "win32")
     assert clients(home)["claude-desktop"].folder == home / "AppData/Roaming/Claude"
     assert clients(home, APPDATA="/roaming")["claude-desktop"].folder == Path("/roaming/Claude")
     packaged = home / "AppData/Local/Packages/Claude_pzs8sxrjxfjjc/LocalCache/Roaming/Claude"
@@ -165,7 +164,7 @@ def test_a_disk_that_is_full_in_the_middle_leaves_nothing_to_mend(
 
     client = clients(home)[name]
     with monkeypatch.context() as patch:
-        patch.setattr("crystal.install.files.write_whole", full)
+        patch.setattr("crystal.install.file_change.write_whole", full)
         with pytest.raises(UnavailableError):
             add(client, ldm)
     assert not client.file.exists()
@@ -174,7 +173,7 @@ def test_a_disk_that_is_full_in_the_middle_leaves_nothing_to_mend(
     assert add(client, ldm)
     before = client.file.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr("crystal.install.files.write_whole", full)
+        patch.setattr("crystal.install.file_change.write_whole", full)
         with pytest.raises(UnavailableError):
             add(client, ldm, OLDER)
     assert client.file.read_bytes() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +12,14 @@ from hypothesis import strategies as st
 
 from crystal.config.settings_file import parse_fragment
 from crystal.errors import DamagedError
-from crystal.install.clients import tomlfile
-from crystal.install.clients.table import ServerCommand
+from crystal.install.clients.entry_text import document_of, with_server, without_server
+from crystal.install.clients.known import Client, ServerCommand
 from tests.support.client_entries import ENTRY, OLDER
 
 # --- TOML of every kind
 
 
+CODEX = Client("codex", "Codex", Path("config.toml"), Path(), "toml", "mcp_servers")
 KEYS = st.sampled_from(["a", "b-c", '"quoted = # key"', "d.e", "'x'"])
 VALUES = st.sampled_from(
     ['"text"', "1", "1.5", "true", "[1, 2]", "[\n  1, # one\n  2,\n]", '"""\n[mcp_servers.crystal]\n"""', "'''\n# x\n'''",
@@ -59,18 +61,18 @@ def said(tables: Any) -> str:
 @example("[mcp_servers]")
 @example('mcp_servers.docs.command = "x"')
 def test_toml_any_document_is_kept_twice_is_once_and_out_is_as_before(text: str) -> None:
-    old = tomlfile.document_of(text)
+    old = document_of(CODEX, text)
     if isinstance(old.get("mcp_servers"), list):
         return
-    after = tomlfile.with_server(text, "mcp_servers", ENTRY)
-    new = tomlfile.document_of(after)
+    after = with_server(CODEX, text, ENTRY)
+    new = document_of(CODEX, after)
     assert new["mcp_servers"]["crystal"] == ENTRY.as_document()
-    assert tomlfile.with_server(after, "mcp_servers", ENTRY) == after
-    assert tomlfile.without_server(after, "mcp_servers") == text
-    older = tomlfile.with_server(text, "mcp_servers", OLDER)
-    brought_up = tomlfile.with_server(older, "mcp_servers", ENTRY)
-    assert said(tomlfile.document_of(brought_up)) == said(new)
-    assert tomlfile.without_server(brought_up, "mcp_servers") == text
+    assert with_server(CODEX, after, ENTRY) == after
+    assert without_server(CODEX, after, group_too=True) == text
+    older = with_server(CODEX, text, OLDER)
+    brought_up = with_server(CODEX, older, ENTRY)
+    assert said(document_of(CODEX, brought_up)) == said(new)
+    assert without_server(CODEX, brought_up, group_too=True) == text
 
 
 CODEX_WROTE = """\
@@ -99,14 +101,12 @@ theme = "x"
 
 
 def test_toml_an_entry_that_codex_has_rewritten_is_brought_up_and_goes_with_its_tables() -> None:
-    after = tomlfile.with_server(
-        CODEX_WROTE, "mcp_servers", ServerCommand("/new/crystal", ("mcp",), {"CRYSTAL_CONFIG": "/c"})
-    )
+    after = with_server(CODEX, CODEX_WROTE, ServerCommand("/new/crystal", ("mcp",), {"CRYSTAL_CONFIG": "/c"}))
     expected = CODEX_WROTE.replace("/old/bin", "/new").replace(
         'LDM_HOME = "/old"\nMINE = "1"\n', 'MINE = "1"\nCRYSTAL_CONFIG = "/c"\n'
     )
     assert after == expected
-    left = tomlfile.without_server(after, "mcp_servers")
+    left = without_server(CODEX, after, group_too=True)
     assert (
         left
         == CODEX_WROTE[: CODEX_WROTE.index("\n[mcp_servers.crystal]")] + CODEX_WROTE[CODEX_WROTE.index("\n# about") :]
@@ -123,11 +123,11 @@ def test_toml_an_entry_that_codex_has_rewritten_is_brought_up_and_goes_with_its_
 )  # fmt: skip
 def test_toml_other_ways_to_write_the_entry_are_understood(text: str, left: str) -> None:
     entry = ServerCommand("/new/crystal")
-    after = tomlfile.with_server(text, "mcp_servers", entry)
-    assert tomlfile.document_of(after)["mcp_servers"]["crystal"]["command"] == "/new/crystal"
-    assert tomlfile.without_server(after, "mcp_servers") == left
+    after = with_server(CODEX, text, entry)
+    assert document_of(CODEX, after)["mcp_servers"]["crystal"]["command"] == "/new/crystal"
+    assert without_server(CODEX, after, group_too=True) == left
 
 
 def test_toml_servers_in_braces_are_not_rewritten() -> None:
     with pytest.raises(DamagedError):
-        tomlfile.with_server('mcp_servers = { x = { command = "y" } }\n', "mcp_servers", ENTRY)
+        with_server(CODEX, 'mcp_servers = { x = { command = "y" } }\n', ENTRY)

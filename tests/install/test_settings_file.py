@@ -13,7 +13,8 @@ import pytest
 
 from crystal.errors import UnavailableError, UsageError
 from crystal.install.claude_settings import hooks as hooks_room
-from crystal.install.claude_settings.file import (
+from crystal.install.claude_settings.hooks import TIMEOUTS
+from crystal.install.claude_settings.settings_file import (
     SettingsPlan,
     apply,
     backup_path,
@@ -23,7 +24,6 @@ from crystal.install.claude_settings.file import (
     plan_uninstall,
     read_facts,
 )
-from crystal.install.claude_settings.hooks import TIMEOUTS
 from tests.support.settings_entries import COMMAND, FOREIGN, OLDER, ours
 
 

@@ -25,6 +25,10 @@ LATIN = "# t\xe4glich, in no encoding that we know\n"
 CRONTAB = "# mine\nMAILTO=me\n\n0 3 * * * backup  \n"
 
 
+def ran(code: int, stdout: str = "", stderr: str = "") -> Ran:
+    return Ran((), code, stdout, stderr)
+
+
 class Machine:
     """A machine with the schedulers that the test gives it; it remembers what was run."""
 
@@ -38,18 +42,18 @@ class Machine:
         if line not in ("crontab -l", "systemctl --user show-environment"):
             self.ran.append(line)
         if self.failing and self.failing in line:
-            return Ran(1, "", "it does not work\nmore\n")
+            return ran(1, "", "it does not work\nmore\n")
         if words[0] == "crontab":
-            return self._crontab(words[1], text) if self.cron else Ran(127, "", "not found")
+            return self._crontab(words[1], text) if self.cron else ran(127, "", "not found")
         if words[0] == "systemctl":
-            return Ran(0) if self.systemd else Ran(1, "", "Failed to connect to bus")
-        return Ran(0)
+            return ran(0) if self.systemd else ran(1, "", "Failed to connect to bus")
+        return ran(0)
 
     def _crontab(self, how: str, text: str | None) -> Ran:
         if how == "-l":
-            return Ran(1, "", "no crontab for user\n") if self.crontab is None else Ran(0, self.crontab)
+            return ran(1, "", "no crontab for user\n") if self.crontab is None else ran(0, self.crontab)
         self.crontab = None if how == "-r" else text
-        return Ran(0)
+        return ran(0)
 
 
 @pytest.fixture
@@ -156,7 +160,7 @@ def test_cron_gets_a_line_and_is_as_before_afterwards(linux: Host) -> None:
     machine = Machine(crontab=CRONTAB)
     timer.apply(timer.plan_install("cron", JOB, linux, machine.run), machine.run)
     assert machine.crontab == CRONTAB + timer.cron_line(JOB)
-    assert timer.plan_install("cron", JOB, linux, machine.run).steps == ()
+    assert timer.plan_install("cron", JOB, linux, machine.run) == ()
     newer = Job(("/new/python", "sync"), {})
     machine.crontab += "* * * * * later\n"
     timer.apply(timer.plan_install("cron", newer, linux, machine.run), machine.run)
@@ -194,7 +198,7 @@ def test_every_other_line_of_a_crontab_stays(lines: list[str]) -> None:
     line = timer.cron_line(JOB)
     after = timer.crontab_with(before, line)
     assert timer.crontab_with(after, line) == after
-    assert timer.crontab_without(after) == before
+    assert timer.crontab_with(after, "") == before
 
 
 @pytest.mark.skipif(shutil.which("crontab") is None, reason="cron is not installed")
@@ -216,10 +220,10 @@ def test_a_crontab_that_cannot_be_read_is_not_written(linux: Host) -> None:
 
 
 def test_the_plan_tells_everything_before_it_is_done(linux: Host) -> None:
-    text = timer.plan_install("systemd", JOB, linux, Machine(systemd=True).run).text()
+    text = timer.describe(timer.plan_install("systemd", JOB, linux, Machine(systemd=True).run))
     assert text.startswith(f"write {linux.systemd_folder}/crystal-sync.service\n      [Unit]\n")
     assert "run   systemctl --user enable --now crystal-sync.timer\n" in text
-    assert timer.plan_remove(linux, Machine().run).text() == "nothing to do\n"
+    assert timer.describe(timer.plan_remove(linux, Machine().run)) == "nothing to do\n"
 
 
 def test_a_failing_command_is_told_with_its_first_words(linux: Host) -> None:
@@ -285,6 +289,6 @@ def test_the_commands_install_and_remove_a_line_of_this_installation(
 
 def test_a_program_that_is_missing_or_hangs_is_an_answer_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cli_timer, "COMMAND_SECONDS", 0.01)
-    assert cli_timer.run(("sleep", "60"), None).code == 126
+    assert cli_timer.run(("sleep", "60"), None).returncode == 126
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert cli_timer.run(("crontab", "-l"), None).code == 127
+    assert cli_timer.run(("crontab", "-l"), None).returncode == 127

@@ -38,7 +38,7 @@ def reader(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
-    for place in ("crystal.config.load.host_name", "crystal.install.plan.host_name"):
+    for place in ("crystal.config.load.host_name", "crystal.install.setup_plan.host_name"):
         monkeypatch.setattr(place, lambda: "laptop")
     install_shim(home.parent / "bin", monkeypatch)
     (home / "shop").mkdir()

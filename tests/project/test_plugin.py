@@ -19,7 +19,7 @@ import crystal
 from crystal.cli.app import COMMANDS, load_command
 from crystal.config.settings_file import read_file
 from crystal.install.claude_settings.hooks import TIMEOUTS
-from crystal.install.clients.guidance import guidance_text
+from crystal.install.clients.entry_text import GUIDANCE
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the launcher is untested on Windows")
 
@@ -75,7 +75,7 @@ def test_the_skill_says_when_and_with_what() -> None:
 
 
 def test_the_commands_of_skill_and_instructions_exist() -> None:
-    words = (ROOT / "skills/memory/SKILL.md").read_text("utf-8") + guidance_text()
+    words = (ROOT / "skills/memory/SKILL.md").read_text("utf-8") + GUIDANCE
     named = re.findall(r"`crystal (\w+)([^`]*)`", words)
     assert len(named) >= 7
     for name, rest in named:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crystal.install.clients.table import ServerCommand
+from crystal.install.clients.known import ServerCommand
 
 ENTRY = ServerCommand("/venv/bin/crystal", ("mcp",), {"LDM_HOME": "/home/user/my memory"})
 OLDER = ServerCommand("/old venv/bin/crystal", ("mcp",), {"CRYSTAL_CONFIG": "/old.toml"})

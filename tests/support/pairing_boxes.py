@@ -16,9 +16,9 @@ from crystal.config.edit import set_value
 from crystal.config.load import load_config
 from crystal.sync.client import RelayClient
 from crystal.sync.errors import RelayUnavailableError
-from crystal.sync.keys.codes import parse_code
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import RelayToken, write_key, write_token
+from crystal.sync.keys.word_codes import parse_code
 from tests.support.fresh_store import open_fresh
 from tests.support.over_httpx import OverHttpx
 from tests.support.relay_world import RelaySite, Weather
@@ -87,8 +87,8 @@ class Pairs:
         shown, code = threading.Event(), []
         found: dict[str, Any] = {}
 
-        def show(invitation: pair_home.Invitation) -> None:
-            code.append(invitation.code)
+        def show(made: str, joined: str) -> None:
+            code.append(made)
             shown.set()
 
         def at_home() -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from crystal.sync.keys.bundle import encode_bundle
-from crystal.sync.keys.codes import PairingCode
 from crystal.sync.keys.pairing import Pairing, PairingError
+from crystal.sync.keys.word_codes import PairingCode
 from tests.support.pairing_bundle import bundle
 
 CODE = PairingCode(7, ("apple", "river", "stone"))

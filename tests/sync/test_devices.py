@@ -18,15 +18,14 @@ from tests.support.pairing_state import device_state, is_joined
 
 
 @pytest.mark.slow
-def test_revoking_ends_one_device_and_no_other(pairs: Pairs, tmp_path: Path) -> None:
+def test_revoking_ends_one_device_and_no_other(pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rolled: list[int] = []
     pairs.run()
     first, pairs.device = pairs.device, Box(tmp_path, "desk", "cc-desk")
     pairs.run(claim=b"d" * 32)
     with pairs.home.open() as machine, pairs.client() as client:
-        peer, problem = devices.revoke(
-            machine, "laptop", roll_key=lambda store, random, now: rolled.append(now), client=client
-        )
+        monkeypatch.setattr(devices, "roll_key", lambda store, random, now: rolled.append(now))
+        peer, problem = devices.revoke(machine, "laptop", client=client)
     assert (peer.revoked_at is not None, peer.token_id, problem, len(rolled)) == (True, None, None, 1)
     lost = device_state(first)["token"].reveal()
     with RelayClient(URL, lost, transport=OverHttpx(pairs.device_way)) as client, pytest.raises(RelayDeniedError):
@@ -45,7 +44,7 @@ def test_revoking_holds_here_while_the_relay_is_down(pairs: Pairs) -> None:
 
     pairs.home_way.before = down
     with pairs.home.open() as machine, pairs.client() as client:
-        peer, problem = devices.revoke(machine, "laptop", roll_key=lambda *_: None, client=client)
+        peer, problem = devices.revoke(machine, "laptop", client=client)
         assert peer.revoked_at is not None
         assert problem is not None
         assert devices.retry_revocations(machine, client) == []
@@ -78,4 +77,4 @@ def test_the_home_of_a_device_is_no_device_of_it(pairs: Pairs) -> None:
         with machine.store.transaction():
             add_peer(machine.store, NewLink(b"i" * 16, "home", "mini", None, 1, b"u" * 8, b"d" * 8), 1)
         with pytest.raises(UsageError, match="this machine's home"):
-            devices.revoke(machine, "mini", roll_key=lambda *_: None)
+            devices.revoke(machine, "mini")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
-from crystal.sync.keys import files
+from crystal.sync.keys import secret_files
 from crystal.sync.keys.forms import RelayKey, format_key
 from crystal.sync.keys.places import (
     KeyMissingError,
@@ -266,7 +266,7 @@ def test_a_full_disk_changes_nothing(at, data: Path, monkeypatch: pytest.MonkeyP
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(secret_files.os, "fsync", full)
     with pytest.raises(UnavailableError, match="no space left"):
         write_key(at(), TWO, replace=True)
     monkeypatch.undo()

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from mnemonic import Mnemonic
 
 from crystal.errors import UsageError
-from crystal.sync.keys.paper import from_words, to_words
-from crystal.sync.keys.words import word_list
+from crystal.sync.keys.word_codes import paper_words, parse_paper, word_list
 
 # The English vectors of 256 bits that the standard names: github.com/trezor/python-mnemonic, vectors.json.
 VECTORS = {
@@ -30,16 +29,16 @@ WORDS = VECTORS[ROOT.hex()].split()
 
 @pytest.mark.parametrize("root", VECTORS, ids=lambda root: root[:8])
 def test_the_vectors_of_bip39(root: str) -> None:
-    assert list(to_words(bytes.fromhex(root))) == VECTORS[root].split()
-    assert from_words(VECTORS[root]).hex() == root
+    assert list(paper_words(bytes.fromhex(root))) == VECTORS[root].split()
+    assert parse_paper(VECTORS[root]).hex() == root
 
 
 @pytest.mark.slow
 @given(st.binary(min_size=32, max_size=32))
 def test_a_root_comes_back_from_its_words(root: bytes) -> None:
-    words = to_words(root)
+    words = paper_words(root)
     assert len(words) == 24
-    assert from_words(" ".join(words)) == from_words(words) == root
+    assert parse_paper(" ".join(words)) == root
     assert Mnemonic("english").check(" ".join(words))
 
 
@@ -62,7 +61,7 @@ def test_a_root_comes_back_from_its_words(root: bytes) -> None:
     ],
 )
 def test_words_are_read_as_people_type_them(text: str) -> None:
-    assert from_words(text) == ROOT
+    assert parse_paper(text) == ROOT
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ def test_words_are_read_as_people_type_them(text: str) -> None:
 )
 def test_a_misspelt_word_is_named_with_what_is_near(word: str, near: str) -> None:
     with pytest.raises(UsageError, match=f"word 2, '{word}', is not in the list") as caught:
-        from_words([WORDS[0], word, *WORDS[2:]])
+        parse_paper(" ".join([WORDS[0], word, *WORDS[2:]]))
     assert near in (caught.value.hint or "")
 
 
@@ -88,7 +87,7 @@ def test_a_wrong_word_of_the_list_is_found_most_of_the_time() -> None:
     tried = [word for word in word_list() if word != WORDS[5]][::4]
     for word in tried:
         try:
-            from_words([*WORDS[:5], word, *WORDS[6:]])
+            parse_paper(" ".join([*WORDS[:5], word, *WORDS[6:]]))
         except UsageError as error:
             found += "do not belong together" in error.message
     assert found / len(tried) > 0.97  # 8 bits of checksum: 255 of 256
@@ -97,36 +96,36 @@ def test_a_wrong_word_of_the_list_is_found_most_of_the_time() -> None:
 @pytest.mark.parametrize("count", [1, 12, 23, 25, 48])
 def test_another_number_of_words_is_refused(count: int) -> None:
     with pytest.raises(UsageError, match=f"has 24 words, these are {count}"):
-        from_words((WORDS * 2)[:count])
+        parse_paper(" ".join((WORDS * 2)[:count]))
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "1. 2. 3."])
 def test_no_words_at_all_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is empty"):
-        from_words(text)
+        parse_paper(text)
 
 
 def test_a_secret_typed_in_the_wrong_place_is_not_shown() -> None:
     for secret in (ROOT.hex(), "crystal-key1-" + "abcdefgh" * 8, "hunter2hunter2hunter2"):
         with pytest.raises(UsageError) as caught:
-            from_words(secret)
+            parse_paper(secret)
         shown = caught.value.message + str(caught.value.hint)
         assert secret[14:30] not in shown
 
 
 def test_too_much_text_is_refused_before_it_is_read() -> None:
     with pytest.raises(UsageError, match="characters long"):
-        from_words("abandon " * 100_000)
+        parse_paper("abandon " * 100_000)
 
 
 @pytest.mark.parametrize("length", [0, 16, 31, 33])
 def test_only_a_root_becomes_24_words(length: int) -> None:
     with pytest.raises(ValueError, match="not 32"):
-        to_words(bytes(length))
+        paper_words(bytes(length))
 
 
 @pytest.mark.slow
 @given(st.text(max_size=200))
 def test_no_text_does_more_than_be_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        from_words(text)
+        parse_paper(text)

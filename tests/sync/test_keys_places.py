@@ -16,41 +16,44 @@ import pytest
 
 from crystal.credentials.api_keys import KeyCommand, run_key_command
 from crystal.errors import CrystalError, NotConfiguredError, UsageError
-from crystal.sync.keys.files import is_managed, problem_of_given_file, problem_of_managed_file, problem_of_own_file
 from crystal.sync.keys.forms import format_key
 from crystal.sync.keys.places import (
+    KEY,
     KeyMissingError,
     RelayToken,
-    place_of_key,
-    place_of_token,
+    place_of,
     read_key,
     read_token,
     write_key,
     write_token,
 )
+from crystal.sync.keys.places import (
+    TOKEN as TOKEN_NAMES,
+)
+from crystal.sync.keys.secret_files import Trust, is_managed, problem_of_file
 from tests.support.fake_keyring import FakeKeyring
 from tests.support.key_files import ONE, OTHER, THREE, TOKEN, TWO, posix, put
 
 
 def test_variables_win_over_the_setting_and_the_setting_over_the_command(at) -> None:
     everything = {"CRYSTAL_RELAY_KEY": "x", "CRYSTAL_KEY_FILE": "/x", "CRYSTAL_KEY_COMMAND": "x"}
-    assert place_of_key(at("keyring", **everything)) == "variable"
+    assert place_of(at("keyring", **everything), KEY) == "variable"
     del everything["CRYSTAL_RELAY_KEY"]
-    assert place_of_key(at("keyring", **everything)) == "given file"
+    assert place_of(at("keyring", **everything), KEY) == "given file"
     del everything["CRYSTAL_KEY_FILE"]
     for choice in ("keyring", "file", "command"):
-        assert place_of_key(at(choice, **everything)) == choice
-    assert place_of_key(at(**everything)) == "command"
-    assert place_of_key(at()) == "file"
-    assert place_of_key(at(CRYSTAL_RELAY_KEY=" ", CRYSTAL_KEY_FILE="", CRYSTAL_KEY_COMMAND="\n")) == "file"
+        assert place_of(at(choice, **everything), KEY) == choice
+    assert place_of(at(**everything), KEY) == "command"
+    assert place_of(at(), KEY) == "file"
+    assert place_of(at(CRYSTAL_RELAY_KEY=" ", CRYSTAL_KEY_FILE="", CRYSTAL_KEY_COMMAND="\n"), KEY) == "file"
 
 
 def test_the_variables_of_key_and_token_do_not_mix(at) -> None:
     of_key = at(CRYSTAL_RELAY_KEY="x", CRYSTAL_KEY_FILE="x")
     of_token = at(CRYSTAL_RELAY_TOKEN="x", CRYSTAL_RELAY_TOKEN_FILE="x")
-    assert (place_of_key(of_key), place_of_token(of_key)) == ("variable", "file")
-    assert (place_of_key(of_token), place_of_token(of_token)) == ("file", "variable")
-    assert place_of_token(at(CRYSTAL_RELAY_TOKEN_FILE="x")) == "given file"
+    assert (place_of(of_key, KEY), place_of(of_key, TOKEN_NAMES)) == ("variable", "file")
+    assert (place_of(of_token, KEY), place_of(of_token, TOKEN_NAMES)) == ("file", "variable")
+    assert place_of(at(CRYSTAL_RELAY_TOKEN_FILE="x"), TOKEN_NAMES) == "given file"
 
 
 def test_no_place_falls_back_to_another(at, data: Path, ring: FakeKeyring, home: Path) -> None:
@@ -160,9 +163,8 @@ def info(mode: int, owner: int) -> os.stat_result:
 )
 def test_who_may_own_and_read_which_file(mode: int, owner: int, own: bool, given: bool, managed: bool) -> None:
     stats = info(mode, owner)
-    assert (problem_of_own_file(stats, 1000) is None) is own
-    assert (problem_of_given_file(stats, 1000) is None) is given
-    assert (problem_of_managed_file(stats, 1000) is None) is managed
+    trusts: tuple[Trust, ...] = ("own", "given", "managed")
+    assert [problem_of_file(stats, 1000, trust) is None for trust in trusts] == [own, given, managed]
 
 
 @pytest.mark.parametrize(

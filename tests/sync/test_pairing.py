@@ -13,9 +13,8 @@ from spake2 import SPAKE2_A, SPAKE2_B
 
 from crystal.errors import DeniedError
 from crystal.sync.keys.bundle import decode_bundle, encode_bundle
-from crystal.sync.keys.codes import PairingCode
 from crystal.sync.keys.pairing import MAX_MESSAGE, Pairing, PairingError
-from crystal.sync.keys.words import word_list
+from crystal.sync.keys.word_codes import PairingCode, word_list
 from tests.support.pairing_bundle import SECRET, bundle
 from tests.support.pairing_sides import ANSWER, BUNDLE, CODE, SAID, WRONG, Both, device, ended, home, seeded
 
@@ -26,7 +25,7 @@ def test_two_sides_with_the_same_code_hand_over_the_bundle() -> None:
     both = Both()
     both.run()
     assert both.said == list(SAID)
-    assert decode_bundle(both.said[4]).key.device_secret(bytes(range(16)), 1) == SECRET
+    assert decode_bundle(both.said[4]).key.secret == SECRET
     assert both.home.words == both.device.words
     assert len(both.home.words) == 4
     assert set(both.home.words) <= set(word_list())

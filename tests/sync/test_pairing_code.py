@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.errors import UsageError
-from crystal.sync.keys.codes import PairingCode, new_code, parse_code
+from crystal.sync.keys.word_codes import PairingCode, new_code, parse_code
 
 CODE = PairingCode(7, ("apple", "river", "stone"))
 

@@ -14,9 +14,9 @@ from crystal.app.sync.home import poll_relay
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.store.sync.relay_peers import all_peers, heard, home_peer
 from crystal.sync.client import RelayClient
-from crystal.sync.keys.codes import parse_code
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import read_key, write_key
+from crystal.sync.keys.word_codes import parse_code
 from tests.support.docs_sample import write_sample
 from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import ROOT, URL, Pairs

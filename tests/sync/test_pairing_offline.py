@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from crystal.cli.qr import QUIET, qr_ansi, qr_text
 from crystal.errors import UsageError
-from crystal.sync.keys.armor import armor
 from crystal.sync.keys.bundle import (
     MAX_OFFLINE_CHARS,
     OFFLINE_PREFIX,
@@ -23,6 +22,7 @@ from crystal.sync.keys.bundle import (
     format_offline,
     parse_offline,
 )
+from crystal.sync.keys.forms import armor
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 

@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from crystal.app.sync import devices, install_keys, pair_device, pair_mailbox
+from crystal.app.sync import devices, pair_device, pair_mailbox
 from crystal.errors import UnavailableError
 from crystal.store.sync import past
 from crystal.store.sync.relay_peers import all_peers
 from crystal.sync.errors import MailboxTakenError, NotAtRelayError, RelayUnavailableError
 from crystal.sync.keys.bundle import Bundle, encode_bundle
-from crystal.sync.keys.codes import parse_code
 from crystal.sync.keys.pairing import Pairing, PairingError
+from crystal.sync.keys.word_codes import parse_code
 from tests.support.pairing_boxes import ROOT, URL, Pairs
 from tests.support.pairing_state import device_state, is_joined, nothing_left
 
@@ -270,16 +270,16 @@ def test_after_a_crash_at_any_step_joining_again_works(
 
     with monkeypatch.context() as patch:
         if step == "key":
-            patch.setattr(install_keys, "write_key", crashing(install_keys.write_key, lambda *_: True))
+            patch.setattr(pair_device, "write_key", crashing(pair_device.write_key, lambda *_: True))
         elif step == "token":
-            patch.setattr(install_keys, "write_token", crashing(install_keys.write_token, lambda *_: True))
+            patch.setattr(pair_device, "write_token", crashing(pair_device.write_token, lambda *_: True))
         elif step in ("relay.url", "role"):
-            real = install_keys.set_value
-            patch.setattr(install_keys, "set_value", crashing(real, lambda file, key, value: key == step))
+            real = pair_device.set_value
+            patch.setattr(pair_device, "set_value", crashing(real, lambda file, key, value: key == step))
         elif step == "peer":
             patch.setattr("crystal.store.sync.past.begin", crashing(past.begin, lambda *_: True))
         else:
-            patch.setattr(install_keys, "_write_home", crashing(install_keys._write_home, lambda *_: True))
+            patch.setattr(pair_device, "_write_home", crashing(pair_device._write_home, lambda *_: True))
         patch.setattr(pair_device, "take_back", lambda *_: None)  # a crash takes nothing back
         patch.setattr(pair_mailbox.PairingMailbox, "give_up", lambda *_: None)
 

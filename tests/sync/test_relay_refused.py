@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crystal.app.sync.device_registry import read_registry
-from crystal.app.sync.names import short_ids
+from crystal.app.sync.relay_state import short_ids
 from crystal.store.sync import inbox, relay_peers
 from crystal.store.sync.refusal_counts import count_refusal, refusals
 from crystal.sync.handover import known_devices

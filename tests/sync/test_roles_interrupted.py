@@ -10,7 +10,7 @@ import pytest
 from crystal.app.relay_links import relay_keys
 from crystal.app.sync import handover, roles
 from crystal.store.sync import past, relay_peers
-from crystal.sync.keys.paper import to_words
+from crystal.sync.keys.word_codes import paper_words
 from tests.support.capture_machine import line
 from tests.support.two_machines import Computer, RelayProcess, account_of, make_home, pair_by_hand
 
@@ -152,7 +152,7 @@ def test_promote_goes_on_where_it_was_cut_off(desk, lap, room, name, nth, before
 @pytest.mark.parametrize("name", ["take_mirror", "set_value"])
 def test_a_lost_home_is_replaced_though_it_was_cut_off(desk, lap, relay, name, way):
     with desk.machine() as machine:
-        words = " ".join(to_words(relay_keys(machine).root))
+        words = " ".join(paper_words(relay_keys(machine).root))
     secrets = f"{words}\n{relay.token('the new home', 'home', account=account_of(desk))}\n"
     cut_off(lap, handover, name, 1, "promote", "--paper-key", "--yes", before=True, stdin=secrets)
     if way == "again":

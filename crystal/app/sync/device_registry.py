@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from crystal.store import Store
 from crystal.store.notes import read_note, write_note
 from crystal.store.sync.relay_peers import Peer, digest_of
 from crystal.sync.client import RelayClient
-from crystal.sync.documents import newest_documents, read_document
+from crystal.sync.documents import Document, newest_documents, read_document
 from crystal.sync.envelope.blob import open_blob, seal
 from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import Channel
@@ -93,19 +93,19 @@ def _sealed(root: bytes, document: bytes, stream: bytes, now: int) -> bytes:
 
 def read_registry(client: RelayClient, root: bytes) -> tuple[KnownDevice, ...]:
     """Return the devices of the home that has this root; empty if the relay has no list."""
-    newest = 0
-    found: tuple[KnownDevice, ...] = ()
-    keys = _keys(root)
+    found = list(read_documents(client, own_prefix(root), _keys(root)))
+    newest = max(found, key=lambda document: document.serial, default=None)
+    return () if newest is None else msgspec.convert(newest.body["devices"], tuple[KnownDevice, ...])
+
+
+def read_documents(
+    client: RelayClient, prefix: bytes, keys: LinkKeys | Callable[[bytes], LinkKeys | None]
+) -> Iterator[Document]:
+    """Yield the documents in the streams of a prefix that open with one of the keys."""
     for info in client.streams().streams:
-        if info.stream[:8] != own_prefix(root):
-            continue
-        for blob in newest_documents(client, info, 0):
+        for blob in newest_documents(client, info, 0) if info.stream[:8] == prefix else ():
             try:
                 opened = open_blob(blob.data, keys, channel=blob.channel, stream=info.stream, seq=blob.seq, prev=None)
             except EnvelopeError:
                 continue
-            document = read_document(opened)
-            if document.serial > newest:
-                newest, found = document.serial, msgspec.convert(document.body["devices"], tuple[KnownDevice, ...])
-            break
-    return found
+            yield read_document(opened)

@@ -1,218 +1,61 @@
-"""The devices of a home machine, and what its relay status tells: lists, renames, revokes, rotates, skips."""
+"""The devices of a home machine: name, rename, revoke and rotate them, and make their tokens."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from crystal.app.context import Machine, now_ms
-from crystal.app.relay_links import opened_relay, relay_client, relay_keys
+from crystal.app.relay_links import opened_relay, relay_keys
 from crystal.app.sync.device_registry import save_registry
-from crystal.app.sync.forget import Unconfirmed, unconfirmed
-from crystal.app.sync.names import UNFINISHED, checked_name
-from crystal.errors import CrystalError, DeniedError, UnavailableError, UsageError
+from crystal.app.sync.relay_state import find_device
+from crystal.errors import CrystalError, UsageError
 from crystal.store import Store
-from crystal.store.problems import LastingProblem, find_problem, list_problems
-from crystal.store.sync import inbox, outbox, refusal_counts, relay_peers
-from crystal.store.sync.inbox import InStream, Skip
-from crystal.store.sync.outbox import Backlog
-from crystal.store.sync.refusal_counts import RefusalCount, refusals
-from crystal.store.sync.relay_peers import Peer, all_peers, find_peer, home_peer
+from crystal.store.sync import relay_peers
+from crystal.store.sync.relay_peers import Peer, all_peers
 from crystal.sync.answers import MadeToken
 from crystal.sync.client import RelayClient
-from crystal.sync.delivery import ROOM
-from crystal.sync.documents import LATEST_WINS
 from crystal.sync.errors import NotAtRelayError
-from crystal.sync.keys.derive import Random
-from crystal.sync.losses import LOST_ROOMS
+from crystal.sync.mirror.publishing import roll_key
 
-STUCK = ("fork", "wrong-key", "damaged", "revoked")
-"""States of a stream that do not resolve with time."""
-MAX_PAGES = 20
-"""How far blobs at the relay are counted, in thousands."""
-_ORDER = ("damaged", "wrong-key", "fork", "revoked", "waiting", "ok")
+UNFINISHED = "unfinished-"
+"""How the name of a device begins whose pairing has not ended."""
+MAX_NAME_BYTES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStatus:
-    """One stream that this machine reads.
-
-    Attributes:
-        device: The name of who writes it, None when nobody of ours does.
-        missing: How many numbers are known to exist and are not taken.
-        at_relay: How many of them the relay has; None when it was not asked.
-        is_settled: It stands still because its device was revoked: nothing is to be done.
-    """
-
-    device: str | None
-    known: InStream
-    missing: int
-    at_relay: int | None
-    is_settled: bool
-
-    @property
-    def is_unproven(self) -> bool:
-        """Return True if no blob in the stream was ever proved to be a device's."""
-        return self.known.peer is None and not self.known.channel
-
-    @property
-    def is_stuck(self) -> bool:
-        """Return True if a person has to look at it."""
-        return self.known.state in STUCK and not self.is_settled
+# ----------------------------------------------------------------------------------------------------------- naming
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceStatus:
-    """One device, and how its streams stand: the worst state, how much is known to exist and is not taken here."""
-
-    peer: Peer
-    state: str
-    missing: int
-    waiting: int
+def clean_name(name: str) -> str:
+    """Return a name reduced to what is allowed: printable, at most 64 bytes."""
+    kept = "".join(letter for letter in name if letter.isprintable()).strip()
+    return kept.encode("utf-8", "replace")[:MAX_NAME_BYTES].decode("utf-8", "ignore").strip()
 
 
-@dataclass(frozen=True, slots=True)
-class RelayState:
-    """How the relay stands for this machine.
-
-    Attributes:
-        role: ``home``, ``device`` or ``standalone``.
-        url: The relay's address, None when none is set.
-        reachable: Whether it answered; None when it was not asked.
-        problem: Why it did not, or what it said; or why it could not be asked.
-        home: On a device: its home.
-        backlog: On a device: what waits.
-        resting: On a device: the failure that is waited out.
-        streams: What this machine reads.
-        skips: Holes that were left on purpose.
-        refused: What was refused, with the name of its device.
-        lost: What the relay confirmed and does not have.
-        forgotten: What other machines have not confirmed of forgetting.
-    """
-
-    role: str
-    url: str | None
-    reachable: bool | None
-    problem: CrystalError | None
-    home: Peer | None
-    backlog: Backlog | None
-    resting: LastingProblem | None
-    streams: tuple[StreamStatus, ...]
-    skips: tuple[Skip, ...]
-    refused: tuple[tuple[str | None, RefusalCount], ...]
-    lost: tuple[LastingProblem, ...]
-    forgotten: Unconfirmed
-
-
-# ---------------------------------------------------------------------------------------------------------- looking
-
-
-def list_devices(machine: Machine) -> list[DeviceStatus]:
-    """Return every device that was ever paired, in the order of pairing; on a device, its home."""
-    streams = stream_states(machine.store)
-    found = []
-    for peer in all_peers(machine.store):
-        own = [one for one in streams if one.known.peer == peer.id or one.known.stream[:8] == peer.up_prefix]
-        states = [one.known.state for one in own if one.known.state != "left"]
-        found.append(
-            DeviceStatus(
-                peer,
-                min(states, key=_ORDER.index, default="ok"),
-                sum(one.missing for one in own),
-                sum(max(0, min(one.known.listed, one.known.head) - one.known.last_seq) for one in own),
-            )
-        )
-    return found
-
-
-def stream_states(store: Store, client: RelayClient | None = None) -> list[StreamStatus]:
-    """Return every stream of conversations that this machine reads, and any other that is stuck."""
-    peers = all_peers(store)
-    found = []
-    for known in inbox.all_streams(store):
-        if known.channel in LATEST_WINS and known.state in ("ok", "left"):
-            continue
-        peer = next((one for one in peers if known.peer == one.id or known.stream[:8] == one.up_prefix), None)
-        missing = 0 if known.state == "left" else max(0, known.head - known.last_seq)
-        there = _at_relay(client, known) if client is not None and missing else None if client is None else 0
-        settled = peer is not None and peer.revoked_at is not None
-        name = None if peer is None else peer.name
-        found.append(StreamStatus(name, known, missing, there, settled))
-    return found
-
-
-def _at_relay(client: RelayClient, known: InStream) -> int:
-    """Return how many of the numbers not yet taken the relay has."""
-    count, after = 0, known.last_seq
-    for _ in range(MAX_PAGES):
-        page = client.blobs(known.stream, after, 1000)
-        count += len(page.blobs)
-        if len(page.blobs) < 1000:
-            break
-        after = page.blobs[-1].seq
-    return count
-
-
-def relay_state(machine: Machine, client: RelayClient | None = None) -> RelayState:
-    """Return the state of the relay: what is recorded here, and whether it answers now."""
-    store, role = machine.store, machine.config.role
-    problem: CrystalError | None = None
-    reachable: bool | None = None
-    streams = None
-    if machine.config.relay_url is not None and role != "standalone":
-        try:
-            with contextlib.nullcontext(client) if client is not None else relay_client(machine) as asked:
-                asked.streams()
-                reachable = True
-                streams = stream_states(store, asked) if role == "home" else None
-        except CrystalError as error:
-            reachable = (
-                False if isinstance(error, UnavailableError) else True if isinstance(error, DeniedError) else None
-            )
-            problem = error
-    home = home_peer(store)
-    return RelayState(
-        role,
-        machine.config.relay_url,
-        reachable,
-        problem,
-        home,
-        outbox.backlog(store) if home is not None else None,
-        find_problem(store, ROOM) if home is not None else None,
-        tuple(stream_states(store) if streams is None else streams),
-        tuple(inbox.skips(store)),
-        tuple(read_refused(store)),
-        tuple(one for one in list_problems(store) if one.room in LOST_ROOMS),
-        unconfirmed(store),
-    )
-
-
-def read_refused(store: Store, device: str | None = None) -> list[tuple[str | None, RefusalCount]]:
-    """Return what was refused (of one device), with the names of the devices.
+def checked_name(name: str) -> str:
+    """Return a machine's name that a person chose, checked.
 
     Raises:
-        NotFoundError, UsageError: The name is not that of one device.
+        UsageError: It cannot be one.
     """
-    names = {peer.id: peer.name for peer in all_peers(store)}
-    peer = None if device is None else find_peer(store, device).id
-    return [(names.get(one.peer), one) for one in refusals(store) if peer in (None, one.peer)]
+    if not name or clean_name(name) != name or name.startswith(("-", UNFINISHED)):
+        hint = f"a name is one printable line of at most {MAX_NAME_BYTES} bytes that does not begin with -"
+        raise UsageError(f"the name {name!r} cannot be used", hint=hint)
+    return name
 
 
-def needs_somebody(machine: Machine) -> list[StreamStatus]:
-    """Return the streams that cannot continue without a person."""
-    return [one for one in stream_states(machine.store) if one.is_stuck]
+def free_name(store: Store, wanted: str, own: str) -> str:
+    """Return the name, with the first number appended that makes it unique if another machine has it."""
+    taken = {own, *(peer.name for peer in all_peers(store))}
+    name, number = wanted, 2
+    while name in taken:
+        end = f"-{number}"
+        name = wanted.encode()[: MAX_NAME_BYTES - len(end)].decode("utf-8", "ignore").rstrip() + end
+        number += 1
+    return name
 
 
 # ---------------------------------------------------------------------------------------------------------- changing
-
-
-def purge_refused(machine: Machine, device: str | None) -> None:
-    """Delete the counts of refused blobs (of one device)."""
-    peer = None if device is None else find_peer(machine.store, device).id
-    with machine.store.transaction():
-        refusal_counts.purge(machine.store, peer)
 
 
 def rename(machine: Machine, old: str, new: str) -> Peer:
@@ -230,19 +73,12 @@ def rename(machine: Machine, old: str, new: str) -> Peer:
     return relay_peers.peer_by_id(machine.store, peer.id)
 
 
-def revoke(
-    machine: Machine,
-    name: str,
-    *,
-    roll_key: Callable[[Store, Random, int], None],
-    client: RelayClient | None = None,
-) -> tuple[Peer, str | None]:
+def revoke(machine: Machine, name: str, client: RelayClient | None = None) -> tuple[Peer, str | None]:
     """Take nothing more of a device, let the relay refuse it, and give the mirror new keys.
 
     Args:
         machine: The home machine.
         name: The device.
-        roll_key: Makes a new key for the mirror, which the device does not get.
         client: The relay; opened from the settings when not given.
 
     Returns:
@@ -335,15 +171,3 @@ def rotate(machine: Machine, name: str) -> Peer:
     with machine.store.transaction():
         relay_peers.set_generation(machine.store, peer.id, peer.generation + 1, peer.accepted_from)
     return relay_peers.peer_by_id(machine.store, peer.id)
-
-
-def find_device(machine: Machine, name: str) -> Peer:
-    """Find a device of this home.
-
-    Raises:
-        UsageError: There is none of that name.
-    """
-    peer = find_peer(machine.store, name)
-    if peer.side != "device":
-        raise UsageError(f"{peer.name} is this machine's home, not a device of it", hint="run this on the home machine")
-    return peer

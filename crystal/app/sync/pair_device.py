@@ -1,6 +1,10 @@
 """Joining as the device sees it: read what home shows, take the bundle, keep it, tell home.
 
 A pairing over which home was never heard does not count as one: joining again takes its place.
+
+No crash leaves half of what a home gave. What may be written twice is written first: certificate, key, token, settings.
+The row of the home machine comes last, in one transaction with the decision to send the past; until it is there this
+machine captures as before.
 """
 
 from __future__ import annotations
@@ -11,15 +15,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crystal.app.context import Machine
-from crystal.app.relay_links import key_places
-from crystal.app.sync.install_keys import is_leftover, keep, take_back
-from crystal.app.sync.names import clean_name
+from crystal.app.context import Machine, now_ms
+from crystal.app.mirror import device_mirror
+from crystal.app.relay_links import key_places, link_to_home, relay_keys
+from crystal.app.sync.devices import clean_name, free_name
 from crystal.app.sync.pair_home import JOIN_PREFIX, shared_ids, words_of_bundle
 from crystal.app.sync.pair_mailbox import PairingMailbox
+from crystal.app.sync.roles import take_own_outbox
+from crystal.config.edit import set_value, unset_value
+from crystal.config.paths import make_private_dir, write_private
 from crystal.errors import CrystalError, UsageError
-from crystal.install.plan import proposed_agent
-from crystal.store.sync.relay_peers import all_peers
+from crystal.install.setup_plan import proposed_agent
+from crystal.store import Store
+from crystal.store.memories import memories
+from crystal.store.sync import outbox, past, relay_peers
+from crystal.store.sync.relay_peers import NewLink, Peer, all_peers
 from crystal.sync.address import is_loopback, parse_address
 from crystal.sync.client import RelayClient
 from crystal.sync.keys.bundle import (
@@ -31,13 +41,22 @@ from crystal.sync.keys.bundle import (
     encode_answer,
     parse_offline,
 )
-from crystal.sync.keys.codes import PairingCode, parse_code
 from crystal.sync.keys.derive import Random, device_secret
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.pairing import PairingError
-from crystal.sync.keys.places import KeyMissingError, KeyPlaces, RelayToken, check_writable, read_key, read_token
-from crystal.sync.keys.words import words_of_bits
+from crystal.sync.keys.places import (
+    KeyMissingError,
+    KeyPlaces,
+    RelayToken,
+    check_writable,
+    read_key,
+    read_token,
+    write_key,
+    write_token,
+)
+from crystal.sync.keys.word_codes import PairingCode, parse_code, words_of_bits
 
+AUTHORITY_FILE = "relay-ca.pem"
 DONE_SECONDS = 30.0
 """How long a device waits to hear that home has its answer."""
 
@@ -130,7 +149,7 @@ def join(
         tell("the code is right")
         given = decode_bundle(mailbox.take())
         bundle = _as_seen_from_here(machine, given, url)
-        kept = keep(machine, bundle, over=over, key=bundle.key, token=RelayToken(bundle.token))
+        joined = keep(machine, bundle, over=over, key=bundle.key, token=RelayToken(bundle.token))
         name = bundle.device_name or clean_name(machine.config.device) or "device"
         mailbox.send(encode_answer(BundleReceipt(name, proposed_agent(machine.config), digest_of(given))))
     except BaseException:
@@ -138,7 +157,7 @@ def join(
         take_back(machine, role)
         raise
     confirmed = _wait_for_home(machine, mailbox, role)
-    return Joined(kept.home, bundle.url, mailbox.pairing.words, confirmed, kept.past, kept.notes)
+    return replace(joined, words=mailbox.pairing.words, confirmed=confirmed)
 
 
 def join_offline(machine: Machine, bundle: Bundle, *, over: bool = False) -> Joined:
@@ -149,8 +168,8 @@ def join_offline(machine: Machine, bundle: Bundle, *, over: bool = False) -> Joi
     """
     check_free(machine, over=over, same=bundle.key)
     bundle = _as_seen_from_here(machine, bundle, bundle.url)
-    kept = keep(machine, bundle, over=over, key=bundle.key, token=RelayToken(bundle.token))
-    return Joined(kept.home, bundle.url, words_of_bundle(bundle), None, kept.past, kept.notes)
+    token = RelayToken(bundle.token)
+    return keep(machine, bundle, words_of_bundle(bundle), over=over, key=bundle.key, token=token)
 
 
 def join_shared(
@@ -180,8 +199,7 @@ def join_shared(
     device_id, up, down = shared_ids(found.secret, name)
     secret = device_secret(found.secret, device_id, 1)
     bundle = Bundle(url, (token or read_token(places)).reveal(), device_id, 1, secret, up, down, "home", name)
-    kept = keep(machine, bundle, over=over, key=key, token=token)
-    return Joined(kept.home, url, words_of_bits(up, 4), None, kept.past, kept.notes)
+    return keep(machine, bundle, words_of_bits(up, 4), over=over, key=key, token=token)
 
 
 def check_free(machine: Machine, *, over: bool, same: RelayKey | None = None) -> None:
@@ -261,3 +279,112 @@ def _wait_for_home(machine: Machine, mailbox: PairingMailbox, role: str) -> bool
         return False
     mailbox.close()
     return True
+
+
+# ---------------------------------------------------------------------------------------------------------- keeping
+
+
+def is_leftover(store: Store, key: RelayKey) -> bool:
+    """Return True if a key is left from a pairing that was never completed: home was not heard over it."""
+    own = [peer for peer in all_peers(store, "home") if peer.device_id == key.device_id]
+    return key.kind == "device" and all(peer.heard_at is None for peer in own)
+
+
+def keep(
+    machine: Machine,
+    bundle: Bundle,
+    words: tuple[str, ...] = (),
+    *,
+    over: bool,
+    key: RelayKey | None,
+    token: RelayToken | None,
+) -> Joined:
+    """Store a bundle. It can be done again after a crash at any point, with this bundle or another one.
+
+    Args:
+        machine: The device.
+        bundle: What home gave.
+        words: What both sides show.
+        over: Put key and token in the place of others; those stay beside them.
+        key: The key to store: the bundle's or a shared root; None where it is kept already.
+        token: The same for the token.
+    """
+    places, file = key_places(machine), machine.places.config_file
+    notes = _keep_authority(machine, bundle)
+    with contextlib.suppress(KeyMissingError):
+        over = over or is_leftover(machine.store, read_key(places).key)
+    written = [write_key(places, key, replace=over)] if key is not None else []
+    written += [write_token(places, token, replace=over)] if token is not None else []
+    notes += [f"the former key is kept in {one.backup}" for one in written if one.backup]
+    set_value(file, "relay.url", bundle.url)
+    set_value(file, "role", "device")
+    # The last manifest of another home does not apply to this one: its serial numbers start over.
+    device_mirror(machine.places).memo.unlink(missing_ok=True)
+    home, past = _write_home(machine, bundle, key)
+    return Joined(home, bundle.url, words, None, past, tuple(notes))
+
+
+def _keep_authority(machine: Machine, bundle: Bundle) -> list[str]:
+    path, file = machine.places.data_dir / AUTHORITY_FILE, machine.places.config_file
+    if bundle.ca is not None:
+        make_private_dir(path.parent)
+        write_private(path, bundle.ca.encode("ascii"))
+        set_value(file, "relay.ca_file", str(path))
+        return [f"connections to the relay trust its own certificate authority: {path}"]
+    if machine.config.relay_ca_file is not None and Path(machine.config.relay_ca_file) == path:
+        unset_value(file, "relay.ca_file")
+    return []
+
+
+def _write_home(machine: Machine, bundle: Bundle, key: RelayKey | None) -> tuple[str, int]:
+    """Record home and queue the past in one transaction; return home's name here and the amount of the past."""
+    store = machine.store
+    homes = all_peers(store, "home")
+    known = next((peer for peer in homes if peer.device_id == bundle.device_id), None)
+    former = [(peer, _take_in(machine, peer)) for peer in homes if peer != known]
+    with store.transaction():
+        for peer, is_taken in former:
+            if is_taken:
+                relay_peers.remove_peer(store, peer.id)
+            else:
+                relay_peers.set_revoked(store, peer.id, now_ms())
+        name = _add_home(machine, bundle) if known is None else known.name
+        if known is not None:
+            relay_peers.set_in_use(store, known.id)
+        if known is not None and key is not None and key.kind == "device":  # a root gives the keys of all generations
+            relay_peers.set_generation(store, known.id, bundle.generation, bundle.generation)
+        if known is not None and known.heard_at is not None:
+            return name, 0
+        rows = past.begin(store)
+        if not rows and not memories.count_memories(store):
+            past.forget_place(store)
+    return name, rows
+
+
+def _add_home(machine: Machine, bundle: Bundle) -> str:
+    name = free_name(machine.store, clean_name(bundle.home_name) or "home", machine.config.device)
+    up, down = bundle.up_prefix, bundle.down_prefix
+    link = NewLink(bundle.device_id, "home", name, None, bundle.generation, up, down)
+    relay_peers.add_peer(machine.store, link, now_ms())
+    return name
+
+
+def _take_in(machine: Machine, former: Peer) -> bool:
+    """Take what waits for a former home into this machine's own memory; False when a key of it is gone."""
+    link = link_to_home(former, relay_keys(machine))
+    for stream in outbox.streams(machine.store, former.id):
+        if link.keys_of(stream.generation) is None and outbox.kept_from(machine.store, stream.id, 1):
+            return False
+    take_own_outbox(machine, former)
+    return True
+
+
+def take_back(machine: Machine, role: str) -> None:
+    """Restore the state before a failed pairing. Nothing that was captured meanwhile is lost."""
+    home = relay_peers.home_peer(machine.store)
+    if home is None or home.heard_at is not None or role == "device":
+        return
+    _take_in(machine, home)
+    with machine.store.transaction():
+        relay_peers.set_revoked(machine.store, home.id, now_ms())
+    set_value(machine.places.config_file, "role", role)

@@ -12,13 +12,12 @@ import hmac
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from crystal.app.context import Machine, now_ms
 from crystal.app.relay_links import key_places, relay_address, relay_keys
-from crystal.app.sync.devices import give_token, retry_revocations
-from crystal.app.sync.names import UNFINISHED, checked_name, clean_name, free_name
+from crystal.app.sync.devices import UNFINISHED, checked_name, clean_name, free_name, give_token, retry_revocations
 from crystal.app.sync.pair_mailbox import opened_mailbox
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.store.sync import relay_peers
@@ -29,18 +28,11 @@ from crystal.sync.keys.derive import Random, device_secret, new_root, shared_dev
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.pairing import PairingError
 from crystal.sync.keys.places import KeyMissingError, write_key
-from crystal.sync.keys.words import words_of_bits
+from crystal.sync.keys.word_codes import words_of_bits
 
 JOIN_PREFIX = "crystal-join:"
+MAX_AUTHORITY = 12_000
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
-
-
-@dataclass(frozen=True, slots=True)
-class Invitation:
-    """What is carried to the device: the code, and code and relay in one string for the QR code."""
-
-    code: str
-    joined: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +49,7 @@ class Paired:
     peer: Peer
     words: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    secret: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Paired({self.peer.name!r})"
-
-
-@dataclass(frozen=True, slots=True)
-class PairingOffer:
-    """The data that every device of this home gets, and the root."""
-
-    root: bytes
-    url: str
-    ca: str | None
-    home_name: str
-
-    def __repr__(self) -> str:
-        return f"Offer({self.url!r})"
+    secret: str | None = field(default=None, repr=False)
 
 
 # --------------------------------------------------------------------------------------------------- through the relay
@@ -83,7 +59,7 @@ def pair(
     machine: Machine,
     client: RelayClient,
     *,
-    show: Callable[[Invitation], None],
+    show: Callable[[str, str], None],
     tell: Callable[[str], None],
     name: str | None = None,
     random: Random = os.urandom,
@@ -93,7 +69,7 @@ def pair(
     Args:
         machine: The home machine.
         client: The relay, with home's token.
-        show: Given the code as soon as the mailbox is open.
+        show: Given the code as soon as the mailbox is open, and code and relay in one string for the QR code.
         tell: Called with each step, in words.
         name: What the device is to be called; it names itself when not given.
         random: Fresh random bytes.
@@ -103,19 +79,19 @@ def pair(
         RelayUnavailableError, RelayDeniedError: The relay cannot be asked.
         UsageError, NotConfiguredError: This machine is no home, or something of it cannot be used.
     """
-    offer = prepare(machine)
+    prepare(machine)
     if name is not None:
         checked_name(name)
     with opened_mailbox(client, random) as mailbox:
         mailbox.send()
-        show(Invitation(mailbox.code.text, joined_string(mailbox.code.text, offer.url)))
+        show(mailbox.code.text, joined_string(mailbox.code.text, relay_address(machine)))
         mailbox.take()
         tell("a device has answered")
         mailbox.send()
         mailbox.take()
         tell("it has the right code")
         with _admitted(machine, client, random(16), random(8), random(8)) as peer:
-            bundle = _make_bundle(machine, client, offer, peer, name or "")
+            bundle = _make_bundle(machine, client, peer, name or "")
             mailbox.send(encode_bundle(bundle))
             answer = decode_answer(mailbox.take())
             if not hmac.compare_digest(answer.bundle_digest, digest_of(bundle)):
@@ -149,13 +125,12 @@ def pair_offline(machine: Machine, client: RelayClient, *, name: str | None, ran
         RelayUnavailableError, RelayDeniedError: The relay cannot be asked: it makes the device's token.
         UsageError, NotConfiguredError: This machine is no home, or the name cannot be used.
     """
-    offer = prepare(machine)
+    prepare(machine)
     asked = checked_name(name) if name is not None else "device"
     given = free_name(machine.store, asked, machine.config.device)
     with _admitted(machine, client, random(16), random(8), random(8)) as admitted:
-        bundle = _make_bundle(machine, client, offer, admitted, given)
-        with machine.store.transaction():
-            peer = relay_peers.settle_peer(machine.store, admitted.id, given)
+        bundle = _make_bundle(machine, client, admitted, given)
+        peer = _settle(machine, admitted, given)
     notes = (f"another machine is called {asked}: this device is {given}",) if name and given != asked else ()
     return Paired(peer, words_of_bundle(bundle), notes, format_offline(bundle))
 
@@ -167,11 +142,11 @@ def pair_again(machine: Machine, client: RelayClient, name: str) -> Paired:
         RelayUnavailableError, RelayDeniedError: The relay cannot be asked: it makes the device's token.
         UsageError, NotConfiguredError: This machine is no home, or has no such device, or it was revoked.
     """
-    offer = prepare(machine)
+    prepare(machine)
     peer = relay_peers.find_peer(machine.store, name)
     if peer.revoked_at is not None:
         raise UsageError(f"{peer.name} was revoked", hint="let it join as a new device: crystal relay pair")
-    bundle = _make_bundle(machine, client, offer, peer, peer.name)
+    bundle = _make_bundle(machine, client, peer, peer.name)
     notes = ("its former token no longer works; on the device run: crystal relay join --replace",)
     return Paired(peer, words_of_bundle(bundle), notes, format_offline(bundle))
 
@@ -183,34 +158,35 @@ def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
         RelayUnavailableError, RelayDeniedError: The relay cannot be asked: it makes the device's token.
         UsageError, NotConfiguredError: This machine is no home, or the name cannot be used.
     """
-    offer = prepare(machine)
-    device_id, up, down = shared_ids(offer.root, checked_name(name))
+    prepare(machine)
+    device_id, up, down = shared_ids(relay_keys(machine).root, checked_name(name))
     words = words_of_bits(up, 4)
-    known = [peer for peer in all_peers(machine.store, "device") if peer.device_id == device_id]
-    if known and known[0].revoked_at is not None:
-        raise UsageError(f"{known[0].name} was revoked", hint="give the device another name, on both machines")
-    if known:
-        peer = known[0]
-        if peer.name.startswith(UNFINISHED):  # an earlier run was cut off before it gave the name
-            with machine.store.transaction():
-                peer = relay_peers.settle_peer(
-                    machine.store, peer.id, free_name(machine.store, name, machine.config.device)
-                )
-        token = give_token(machine, client, peer)
-        return Paired(peer, words, ("its former token no longer works",), token)
-    if free_name(machine.store, name, machine.config.device) != name:
-        raise UsageError(f"another machine is called {name}", hint="choose another name, the same on both machines")
-    with _admitted(machine, client, device_id, up, down) as peer:
-        token = give_token(machine, client, peer)
-        with machine.store.transaction():
-            return Paired(relay_peers.settle_peer(machine.store, peer.id, name), words, (), token)
+    known = next((peer for peer in all_peers(machine.store, "device") if peer.device_id == device_id), None)
+    if known is None:
+        if free_name(machine.store, name, machine.config.device) != name:
+            hint = "choose another name, the same on both machines"
+            raise UsageError(f"another machine is called {name}", hint=hint)
+        with _admitted(machine, client, device_id, up, down) as peer:
+            token = give_token(machine, client, peer)
+            return Paired(_settle(machine, peer, name), words, (), token)
+    if known.revoked_at is not None:
+        raise UsageError(f"{known.name} was revoked", hint="give the device another name, on both machines")
+    if known.name.startswith(UNFINISHED):  # an earlier run was cut off before it gave the name
+        known = _settle(machine, known, free_name(machine.store, name, machine.config.device))
+    token = give_token(machine, client, known)
+    return Paired(known, words, ("its former token no longer works",), token)
+
+
+def _settle(machine: Machine, peer: Peer, name: str) -> Peer:
+    with machine.store.transaction():
+        return relay_peers.settle_peer(machine.store, peer.id, name)
 
 
 # ---------------------------------------------------------------------------------------------------------- the parts
 
 
-def prepare(machine: Machine) -> PairingOffer:
-    """Return what pairing needs before any request is made; create the root if this home has none yet.
+def prepare(machine: Machine) -> None:
+    """Check what pairing needs before any request is made; create the root if this home has none yet.
 
     Raises:
         NotConfiguredError: This machine is no home, or has no relay.
@@ -219,25 +195,17 @@ def prepare(machine: Machine) -> PairingOffer:
     role = machine.config.role
     if role != "home":
         hint = "run this on the home machine" if role == "device" else "first: crystal init --role home --relay URL"
-        raise NotConfiguredError(f"this machine is {_article(role)}, not the home of others", hint=hint)
-    home_name = clean_name(machine.config.device) or "home"
-    return PairingOffer(_root(machine), relay_address(machine), _authority(machine), home_name)
-
-
-def _article(role: str) -> str:
-    return "a device" if role == "device" else role
-
-
-def _root(machine: Machine) -> bytes:
+        what = "a device" if role == "device" else role
+        raise NotConfiguredError(f"this machine is {what}, not the home of others", hint=hint)
+    relay_address(machine)
+    _authority(machine)
     try:
-        return relay_keys(machine).root
+        _ = relay_keys(machine).root
     except KeyMissingError as error:
         if all_peers(machine.store):
             hint = "restore it from the paper key: crystal relay key --restore"
             raise NotConfiguredError("this home has devices, but its root key is gone", hint=hint) from error
-    root = new_root(os.urandom)
-    write_key(key_places(machine), RelayKey("root", root))
-    return root
+        write_key(key_places(machine), RelayKey("root", new_root(os.urandom)))
 
 
 def _authority(machine: Machine) -> str | None:
@@ -247,9 +215,8 @@ def _authority(machine: Machine) -> str | None:
     try:
         text = Path(path).read_text("utf-8", "replace")
     except OSError as error:
-        raise NotConfiguredError(
-            f"{path}: {(error.strerror or str(error)).lower()}", hint="see relay.ca_file"
-        ) from error
+        problem = f"{path}: {(error.strerror or str(error)).lower()}"
+        raise NotConfiguredError(problem, hint="see relay.ca_file") from error
     found = _CERTIFICATE.findall(text)
     if not found:
         raise UsageError(f"{path} holds no certificate in PEM", hint="see relay.ca_file")
@@ -258,9 +225,6 @@ def _authority(machine: Machine) -> str | None:
         hint = "name a file with the authority's own certificate, nothing else"
         raise UsageError(f"{path} is too large to be handed to a device", hint=hint)
     return authority
-
-
-MAX_AUTHORITY = 12_000
 
 
 @contextlib.contextmanager
@@ -282,19 +246,19 @@ def _admitted(machine: Machine, client: RelayClient, device_id: bytes, up: bytes
         raise
 
 
-def _make_bundle(machine: Machine, client: RelayClient, offer: PairingOffer, peer: Peer, proposed: str) -> Bundle:
+def _make_bundle(machine: Machine, client: RelayClient, peer: Peer, proposed: str) -> Bundle:
     """Make a device's token, and return everything that the device needs."""
     return Bundle(
-        url=offer.url,
+        url=relay_address(machine),
         token=give_token(machine, client, peer),
         device_id=peer.device_id,
         generation=peer.accepted_from,
-        device_secret=device_secret(offer.root, peer.device_id, peer.accepted_from),
+        device_secret=device_secret(relay_keys(machine).root, peer.device_id, peer.accepted_from),
         up_prefix=peer.up_prefix,
         down_prefix=peer.down_prefix,
-        home_name=offer.home_name,
+        home_name=clean_name(machine.config.device) or "home",
         device_name=proposed,
-        ca=offer.ca,
+        ca=_authority(machine),
     )
 
 

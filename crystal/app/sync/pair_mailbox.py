@@ -11,9 +11,9 @@ from typing import TypeVar
 from crystal.errors import CrystalError
 from crystal.sync.client import RelayClient, Side
 from crystal.sync.errors import MailboxTakenError, NotAtRelayError, RelayUnavailableError, RelayUntrustedError
-from crystal.sync.keys.codes import PairingCode, new_code
 from crystal.sync.keys.derive import Random
 from crystal.sync.keys.pairing import PHASES, Pairing, PairingError
+from crystal.sync.keys.word_codes import PairingCode, new_code
 
 T = TypeVar("T")
 

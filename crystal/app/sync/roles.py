@@ -6,9 +6,9 @@ goes, and a machine that was home sends its whole memory to the new one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
-from typing import Any
 
 from crystal.app.context import Machine, now_ms
 from crystal.app.relay_links import (
@@ -22,7 +22,7 @@ from crystal.app.relay_links import (
     relay_keys,
 )
 from crystal.app.sync.device import deliver_relay
-from crystal.app.sync.device_registry import ignore_streams, read_registry
+from crystal.app.sync.device_registry import ignore_streams, read_documents, read_registry
 from crystal.app.sync.handover import finish_promotion, hand_over, is_promoting, note_promotion, settle
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.ingest import archive
@@ -33,19 +33,16 @@ from crystal.store.sync import outbox, relay_peers
 from crystal.store.sync.relay_peers import Peer, all_peers, find_peer, home_peer
 from crystal.sync.arrival import Arrivals, arrive
 from crystal.sync.client import RelayClient
-from crystal.sync.documents import newest_documents, read_document
-from crystal.sync.envelope.blob import open_blob
+from crystal.sync.documents import Document
 from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import Channel
-from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.errors import RelayUnavailableError
 from crystal.sync.forgotten import read_told
-from crystal.sync.handover import Handover, KnownDevice, from_words, take_devices
+from crystal.sync.handover import Handover, from_words, take_devices
 from crystal.sync.keys.derive import new_root
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import (
     KeyMissingError,
-    KeyPlaces,
     RelayToken,
     check_writable,
     read_key,
@@ -70,7 +67,7 @@ class RoleChange:
 
 
 def become_home(machine: Machine, *, url: str | None, token: str | None) -> RoleChange:
-    """Make a standalone machine the home of others: a root key if there is none, the relay and its token.
+    """Make a standalone machine the home of others: a root key unless it has one, the relay and its token.
 
     Args:
         machine: This machine.
@@ -90,7 +87,12 @@ def become_home(machine: Machine, *, url: str | None, token: str | None) -> Role
         hint = "make one at the relay: crystal-relay token make --label home --scope home; give it with --token-stdin"
         raise KeyMissingError("home needs a relay token", hint=hint)
     text = token or read_token(places).reveal()
-    notes = _probe(machine, address, text)
+    notes: tuple[str, ...] = ()
+    with client_at(machine, address, text) as client:
+        try:
+            client.tokens()
+        except RelayUnavailableError as error:  # no obstacle, unlike a relay that refuses the token
+            notes = (f"the relay could not be asked: {error.message}",)
     try:
         key = read_key(places).key
     except KeyMissingError:
@@ -127,16 +129,6 @@ def has_token(machine: Machine) -> bool:
     except NotConfiguredError:  # missing, damaged, or readable by others: it is replaced, and kept beside it
         return False
     return True
-
-
-def _probe(machine: Machine, url: str, token: str) -> tuple[str, ...]:
-    """Ask the relay whether it takes the token; one that cannot be reached now is no obstacle."""
-    with client_at(machine, url, token) as client:
-        try:
-            client.tokens()
-        except RelayUnavailableError as error:
-            return (f"the relay could not be asked: {error.message}",)
-    return ()
 
 
 # ---------------------------------------------------------------------------------------------------- from the old home
@@ -232,16 +224,16 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
         UsageError: The old home has not handed over to this machine.
         RelayUnavailableError: The relay cannot be asked.
     """
-    store, keys = machine.store, relay_keys(machine)
-    peer = relay_peers.home_peer(store)
-    if peer is None and is_promoting(store):
-        finish_promotion(machine)
-        return RoleChange("home")
-    if peer is None and keys.keys[0].kind == "root":
-        settle(machine, role="home")
-        return RoleChange("home")
+    keys, peer = relay_keys(machine), home_peer(machine.store)
     if peer is None:
-        raise UsageError("this machine is not a device", hint="crystal init --role home --relay URL makes it a home")
+        if is_promoting(machine.store):
+            finish_promotion(machine)
+        elif keys.keys[0].kind == "root":
+            settle(machine, role="home")
+        else:
+            hint = "crystal init --role home --relay URL makes it a home"
+            raise UsageError("this machine is not a device", hint=hint)
+        return RoleChange("home")
     with opened_relay(machine, client) as relay:
         handover, forgotten = read_handover(relay, peer, keys)
     if handover is None:
@@ -249,19 +241,15 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
             f"{peer.name} has not handed over to this machine",
             hint=f"on {peer.name} run: crystal demote --to NAME; if it is lost: crystal promote --paper-key",
         )
-    token = handover.token
-    _take_over(machine, peer, handover.root, token, handover.devices, name=handover.name, forgotten=forgotten)
+    _take_over(machine, peer, handover, forgotten=forgotten)
     return RoleChange("home", peer.name, (f"what {peer.name} remembers comes in with the next polls",))
 
 
 def _take_over(
     machine: Machine,
     peer: Peer | None,
-    root: bytes,
-    token: str,
-    devices: tuple[KnownDevice, ...],
+    handover: Handover,
     *,
-    name: str | None,
     url: str | None = None,
     forgotten: tuple[Tombstone, ...] = (),
 ) -> None:
@@ -270,60 +258,43 @@ def _take_over(
     Args:
         machine: This machine.
         peer: Its former home, None if it has none.
-        root: The root key.
-        token: The relay's token for home.
-        devices: What the former home knew.
-        name: What the former home called this machine.
+        handover: The root key, the relay's token for home, and what the former home knew; an empty name keeps the
+            name of this machine.
         url: The relay's address, None to keep the one that is set.
         forgotten: The tombstones that the former home sent last.
     """
-    store, places, key = machine.store, key_places(machine), RelayKey("root", root)
-    has_key = _has_key(places, key)
+    store, places, key = machine.store, key_places(machine), RelayKey("root", handover.root)
+    has_key = False
+    with contextlib.suppress(KeyMissingError):
+        has_key = read_key(places).key == key
     check_writable(places, but_key=has_key)
     if peer is not None:
         take_own_outbox(machine, peer)
     if not has_key:
         write_key(places, key, replace=True)
-    write_token(places, RelayToken(token), replace=True)
+    write_token(places, RelayToken(handover.token), replace=True)
     with store.transaction():
         if peer is not None:
             ignore_streams(store, peer)
             relay_peers.remove_peer(store, peer.id)
-            relay_peers.rename_rows(store, machine.config.device, name or machine.config.device)
+            relay_peers.rename_rows(store, machine.config.device, handover.name or machine.config.device)
         add_tombstones(store, forgotten, now_ms())
-        take_devices(store, devices, now_ms())
-        note_promotion(store, name, url)
+        take_devices(store, handover.devices, now_ms())
+        note_promotion(store, handover.name or None, url)
     finish_promotion(machine)
 
 
-def _has_key(places: KeyPlaces, key: RelayKey) -> bool:
-    try:
-        return read_key(places).key == key
-    except KeyMissingError:
-        return False
-
-
 def read_handover(client: RelayClient, peer: Peer, keys: Keyring) -> tuple[Handover | None, tuple[Tombstone, ...]]:
-    """Return the old home's handover message, None if there is none, and the tombstones that it sent last."""
-    found: dict[int, Any] = {}
+    """Return the old home's handover message, or None, and the tombstones that it sent last."""
+    found: list[Document] = []
     forgotten: dict[str, Tombstone] = {}
-    down = keys_from_home(peer, keys)
-    for info in client.streams().streams:
-        if info.stream[:8] != peer.down_prefix:
-            continue
-        for newest in newest_documents(client, info, 0):
-            try:
-                opened = open_blob(
-                    newest.data, down.get, channel=newest.channel, stream=info.stream, seq=newest.seq, prev=None
-                )
-            except EnvelopeError:
-                continue
-            document = read_document(opened)
-            found[document.serial] = document.body.get("handover")
-            if (words := read_told(document.body.get("forgotten"))) is not None:
-                forgotten |= {one.uid: one for one in words.tombstones}
-    told = [found[serial] for serial in sorted(found) if found[serial] is not None]
-    return (from_words(told[-1]) if told else None), tuple(forgotten.values())
+    for document in read_documents(client, peer.down_prefix, keys_from_home(peer, keys).get):
+        if document.body.get("handover") is not None:
+            found.append(document)
+        if (words := read_told(document.body.get("forgotten"))) is not None:
+            forgotten |= {one.uid: one for one in words.tombstones}
+    newest = max(found, key=lambda document: document.serial, default=None)
+    return (None if newest is None else from_words(newest.body["handover"])), tuple(forgotten.values())
 
 
 def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token: str) -> RoleChange:
@@ -342,13 +313,12 @@ def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token:
         devices = read_registry(client, root)
     peer = home_peer(machine.store)
     own = b"" if peer is None else peer.device_id
-    name = next((one.link.name for one in devices if one.link.device_id == own), None)
+    name = next((one.link.name for one in devices if one.link.device_id == own), "")
     others = tuple(one for one in devices if one.link.device_id != own)
-    _take_over(machine, peer, root, token, others, name=name, url=address)
+    _take_over(machine, peer, Handover(root, token, name, others), url=address)
     if not devices:
-        return RoleChange(
-            "home", None, ("the relay keeps no list of devices: pair them again with crystal relay pair",)
-        )
+        hint = "the relay keeps no list of devices: pair them again with crystal relay pair"
+        return RoleChange("home", None, (hint,))
     in_use = ", ".join(one.link.name for one in others if one.link.revoked_at is None) or "none"
     revoked = ", ".join(one.link.name for one in others if one.link.revoked_at is not None)
     notes = (f"devices: {in_use}; each sends again what it has",)

@@ -9,10 +9,11 @@ again and compared with the intended one before it is written.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from crystal.install import jsontext
@@ -29,23 +30,28 @@ TIMEOUTS: Mapping[str, int] = {
 }
 OURS = re.compile(r"""(?:^|[/\\\s"'=])crystal[/\\]+hook(?:[/\\]+main)?\.py(?=$|["'\s])""")
 EMPTY = "{}\n"
+Entry = tuple[Child, Child, Child]
+"""An event, a group of it, and an entry of that group."""
 
 
-def installed(text: str, command: str, timeouts: Mapping[str, int] = TIMEOUTS) -> str:
+def installed(text: str, command: str) -> str:
     """Give each event exactly one entry that runs ``command``; an older one of ours is updated in place.
 
     Raises:
         JsonSyntaxError: ``text`` is not strict JSON or no object, or ``hooks`` or an event has the wrong type.
     """
     text = text if text.strip(" \t\r\n") else EMPTY
-    text = _without_strays(text, timeouts)
-    for event, timeout in timeouts.items():
-        root = checked(text, timeouts)
+    checked(text)
+    text = _without_entries(text, _strays)
+    for event, timeout in TIMEOUTS.items():
+        root = checked(text)
         hooks = root.child("hooks")
         event_node = hooks.child(event) if hooks else None
         found = next(_ours_in(event_node), None) if event_node else None
         if found is not None:
-            text = _with_command(text, found[1].node, command)
+            old = found[1].node.child("command")
+            if old is not None and old.value != command:
+                text = jsontext.replace(old, command).apply(text)
             continue
         group = {"hooks": [{"type": "command", "command": command, "timeout": timeout}]}
         if event_node is not None:
@@ -69,15 +75,10 @@ def removed(text: str, before: str | None = None) -> str:
     Raises:
         JsonSyntaxError: ``text`` is not strict JSON.
     """
-    known = _parsed_or_none(before)
-    while True:
-        root = jsontext.parse(text)
-        hooks = root.child("hooks")
-        last = list(_all_ours(hooks))[-1:] if hooks else []
-        if not last or hooks is None:
-            return text
-        event, group, entry = last[0]
-        text = _without(text, root, hooks, event, group, entry, known)
+    known = None
+    with contextlib.suppress(JsonSyntaxError):
+        known = None if before is None else jsontext.parse(before).value
+    return _without_entries(text, _all_ours, known)
 
 
 def ours(text: str) -> dict[str, list[str]]:
@@ -123,7 +124,7 @@ def without_ours(document: Any) -> Any:
     return document
 
 
-def checked(text: str, events: Mapping[str, int]) -> Node:
+def checked(text: str) -> Node:
     """Parse a settings document and check that our entries can be added.
 
     Raises:
@@ -138,7 +139,7 @@ def checked(text: str, events: Mapping[str, int]) -> Node:
     if not isinstance(hooks.value, dict):
         raise JsonSyntaxError(f'"hooks" should be an object, but is {_kind(hooks.value)}', hooks.start)
     for child in hooks.children:
-        if child.key in events and not isinstance(child.node.value, list):
+        if child.key in TIMEOUTS and not isinstance(child.node.value, list):
             raise JsonSyntaxError(
                 f'"hooks.{child.key}" should be a list, but is {_kind(child.node.value)}', child.node.start
             )
@@ -159,15 +160,30 @@ def _ours_in(event: Node) -> Iterator[tuple[Child, Child]]:
                 yield group, entry
 
 
-def _all_ours(hooks: Node) -> Iterator[tuple[Child, Child, Child]]:
+def _all_ours(hooks: Node) -> Iterator[Entry]:
     for event in hooks.children if isinstance(hooks.value, dict) else ():
         for group, entry in _ours_in(event.node):
             yield event, group, entry
 
 
-def _with_command(text: str, entry: Node, command: str) -> str:
-    node = entry.child("command")
-    return text if node is None or node.value == command else jsontext.replace(node, command).apply(text)
+def _strays(hooks: Node) -> Iterator[Entry]:
+    """Return our entries of events no longer used, and all but the first of an event."""
+    seen: set[str | None] = set()
+    for event, group, entry in _all_ours(hooks):
+        if event.key in seen or event.key not in TIMEOUTS:
+            yield event, group, entry
+        seen.add(event.key)
+
+
+def _without_entries(text: str, find: Callable[[Node], Iterator[Entry]], known: Any = None) -> str:
+    """Remove the entries that ``find`` returns, the last first: each removal moves the places of those after it."""
+    while True:
+        root = jsontext.parse(text)
+        hooks = root.child("hooks")
+        found = list(find(hooks)) if hooks else []
+        if not found or hooks is None:
+            return text
+        text = _without(text, root, hooks, *found[-1], known)
 
 
 def _without(text: str, root: Node, hooks: Node, event: Child, group: Child, entry: Child, known: Any) -> str:
@@ -183,31 +199,6 @@ def _without(text: str, root: Node, hooks: Node, event: Child, group: Child, ent
         return jsontext.remove(text, hooks, event).apply(text)
     whole = next(child for child in root.children if child.node is hooks)
     return jsontext.remove(text, root, whole).apply(text)
-
-
-def _without_strays(text: str, timeouts: Mapping[str, int]) -> str:
-    """Remove our entries of events no longer used, and all but the first of an event."""
-    while True:
-        root = checked(text, timeouts)
-        hooks = root.child("hooks")
-        if hooks is None:
-            return text
-        seen: set[str | None] = set()
-        strays = []
-        for event, group, entry in _all_ours(hooks):
-            if event.key in seen or event.key not in timeouts:
-                strays.append((event, group, entry))
-            seen.add(event.key)
-        if not strays:
-            return text
-        text = _without(text, root, hooks, *strays[-1], known=None)
-
-
-def _parsed_or_none(text: str | None) -> Any:
-    try:
-        return None if text is None else jsontext.parse(text).value
-    except jsontext.JsonSyntaxError:
-        return None
 
 
 def same(one: Any, other: Any) -> bool:

@@ -13,9 +13,8 @@ from typing import NoReturn
 
 from crystal.config.paths import checked_agent_id
 from crystal.errors import UsageError
-from crystal.sync.keys.armor import armor, unarmor
 from crystal.sync.keys.derive import DEVICE_ID_BYTES, MAX_GENERATION, PREFIX_BYTES, SECRET_BYTES, checked_secret
-from crystal.sync.keys.forms import RelayKey
+from crystal.sync.keys.forms import RelayKey, armor, unarmor
 
 BUNDLE_VERSION = 1
 MAX_BUNDLE_BYTES = 16_000

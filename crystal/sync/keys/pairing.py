@@ -32,9 +32,8 @@ from spake2 import SPAKE2_A, SPAKE2_B, SPAKEError
 from spake2.ed25519_basic import NotOnCurve
 
 from crystal.errors import DeniedError
-from crystal.sync.keys.codes import PairingCode
 from crystal.sync.keys.derive import Random
-from crystal.sync.keys.words import words_of_bits
+from crystal.sync.keys.word_codes import PairingCode, words_of_bits
 
 PAIRING_VERSION = 1
 MAX_MESSAGE = 16_384
@@ -93,7 +92,7 @@ class Pairing:
         """The name of the next message in the mailbox.
 
         Raises:
-            PairingError: There is none: the pairing is complete, or has ended.
+            PairingError: The pairing is complete, or has ended.
         """
         if not 0 <= self._passed < len(PHASES):
             raise PairingError("order", "this pairing has ended" if self.has_ended else "the pairing is complete")

@@ -1,11 +1,13 @@
 """Places of the relay's key and token: select one, read it, write it.
 
-Exactly one place is used; ``place_of_key`` and ``place_of_token`` select it before anything is opened. If it fails,
-that is an error: a fallback could seal with the wrong key. Order and reasons: docs/reference/keys.md.
+Exactly one place is used; ``place_of`` selects it before anything is opened. If it fails, that is an error: a fallback
+could seal with the wrong key. Order and reasons: docs/reference/keys.md.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,17 +16,15 @@ from typing import Literal
 
 from crystal.config.paths import absolute, open_to_others
 from crystal.credentials.api_keys import Secret
-from crystal.errors import NotConfiguredError, UsageError
+from crystal.errors import CrystalError, NotConfiguredError, UsageError
 from crystal.sync.keys.derive import checked_secret
-from crystal.sync.keys.files import is_managed, read_given_file, read_own_file, write_own_file
 from crystal.sync.keys.forms import RelayKey, format_key, parse_key, parse_key_file
-from crystal.sync.keys.ring import SERVICE, read_entry, write_entry
+from crystal.sync.keys.keyring_entries import SERVICE, read_entry, write_entry
+from crystal.sync.keys.secret_files import backup_names, is_managed, read_secret_file, write_own_file
 
 Choice = Literal["file", "keyring", "command"]
 Place = Literal["variable", "given file", "file", "keyring", "command"]
 
-KEY_VARIABLE, KEY_FILE_VARIABLE = "CRYSTAL_RELAY_KEY", "CRYSTAL_KEY_FILE"
-TOKEN_VARIABLE, TOKEN_FILE_VARIABLE = "CRYSTAL_RELAY_TOKEN", "CRYSTAL_RELAY_TOKEN_FILE"
 COMMAND_VARIABLE = "CRYSTAL_KEY_COMMAND"
 
 _TOKEN = re.compile(r"[!-~]{1,1024}")
@@ -85,8 +85,8 @@ class KeyPlaces:
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
-    """Names of one of the two secrets."""
+class SecretNames:
+    """Names of one of the two secrets: in messages, in the environment, in the data folder, in keyring and command."""
 
     secret: str
     variable: str
@@ -95,18 +95,20 @@ class _Names:
     user: str
 
 
-_KEY = _Names("relay key", KEY_VARIABLE, KEY_FILE_VARIABLE, "relay.key", "relay")
-_TOKEN_NAMES = _Names("relay token", TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, "relay.token", "relay-token")
+KEY = SecretNames("relay key", "CRYSTAL_RELAY_KEY", "CRYSTAL_KEY_FILE", "relay.key", "relay")
+TOKEN = SecretNames("relay token", "CRYSTAL_RELAY_TOKEN", "CRYSTAL_RELAY_TOKEN_FILE", "relay.token", "relay-token")
 
 
-def place_of_key(places: KeyPlaces) -> Place:
-    """Return the place used for the key, without opening it."""
-    return _place(places, _KEY)
-
-
-def place_of_token(places: KeyPlaces) -> Place:
-    """Return the place used for the token, without opening it."""
-    return _place(places, _TOKEN_NAMES)
+def place_of(places: KeyPlaces, names: SecretNames) -> Place:
+    """Return the place used for a secret, without opening it."""
+    if places.env.get(names.variable, "").strip():
+        return "variable"
+    if places.env.get(names.file_variable, "").strip():
+        return "given file"
+    if places.chosen is not None:
+        return places.chosen
+    # The command also serves API keys; users who keep the relay's key elsewhere use the setting.
+    return "command" if places.env.get(COMMAND_VARIABLE, "").strip() else "file"
 
 
 def read_key(places: KeyPlaces) -> FoundKey:
@@ -116,12 +118,12 @@ def read_key(places: KeyPlaces) -> FoundKey:
         KeyMissingError: The place is empty.
         NotConfiguredError: The place fails, is open to others, or holds no key.
     """
-    data, source = _read(places, _KEY)
+    data, source = _read(places, KEY)
     try:
         key = parse_key_file(data) if isinstance(data, bytes) else parse_key(data)
     except UsageError as error:
         raise NotConfiguredError(f"{source}: {error.message}", hint=error.hint) from error
-    return FoundKey(key, source, _note(places, _KEY))
+    return FoundKey(key, source, _note(places, KEY))
 
 
 def read_token(places: KeyPlaces) -> RelayToken:
@@ -131,12 +133,29 @@ def read_token(places: KeyPlaces) -> RelayToken:
         KeyMissingError: The place is empty.
         NotConfiguredError: The place fails, is open to others, or holds no token.
     """
-    data, source = _read(places, _TOKEN_NAMES)
+    data, source = _read(places, TOKEN)
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     try:
-        return RelayToken(text.removeprefix("\ufeff").strip(), source, _note(places, _TOKEN_NAMES))
+        return RelayToken(text.removeprefix("\ufeff").strip(), source, _note(places, TOKEN))
     except UsageError as error:
         raise NotConfiguredError(f"{source}: {error.message}", hint=error.hint) from error
+
+
+def read_old_keys(places: KeyPlaces) -> list[RelayKey]:
+    """Return the keys that ``write_key`` replaced, which open what was sealed until then.
+
+    Unreadable files are skipped.
+    """
+    place, found = place_of(places, KEY), []
+    if place == "file":
+        for path in sorted(places.data_dir.glob(f"{KEY.file}.bak*")):
+            with contextlib.suppress(CrystalError):
+                data = read_secret_file(path, "own")
+                found += [parse_key_file(data)] if data is not None else []
+    elif place == "keyring":
+        texts = map(read_entry, backup_names(KEY.user))
+        found = [parse_key(text) for text in itertools.takewhile(bool, texts) if text]
+    return found
 
 
 def write_key(places: KeyPlaces, key: RelayKey, *, replace: bool = False) -> StoredSecret:
@@ -148,7 +167,7 @@ def write_key(places: KeyPlaces, key: RelayKey, *, replace: bool = False) -> Sto
         UnavailableError: The system refuses to write. The old secret is untouched.
     """
     checked_secret(key.secret, name="the key")
-    return _write(places, _KEY, format_key(key), replace=replace)
+    return _write(places, KEY, format_key(key), replace=replace)
 
 
 def write_token(places: KeyPlaces, token: RelayToken, *, replace: bool = False) -> StoredSecret:
@@ -159,7 +178,7 @@ def write_token(places: KeyPlaces, token: RelayToken, *, replace: bool = False) 
         NotConfiguredError: The place is read-only for crystal, or it fails.
         UnavailableError: The system refuses to write. The old secret is untouched.
     """
-    return _write(places, _TOKEN_NAMES, token.reveal(), replace=replace)
+    return _write(places, TOKEN, token.reveal(), replace=replace)
 
 
 def check_writable(places: KeyPlaces, hint: str | None = None, *, but_key: bool = False) -> None:
@@ -168,52 +187,38 @@ def check_writable(places: KeyPlaces, hint: str | None = None, *, but_key: bool 
     Raises:
         NotConfiguredError: Key or token is read from a place that crystal does not write.
     """
-    for names in (_TOKEN_NAMES,) if but_key else (_KEY, _TOKEN_NAMES):
-        if _place(places, names) not in ("file", "keyring"):
+    for names in (TOKEN,) if but_key else (KEY, TOKEN):
+        if place_of(places, names) not in ("file", "keyring"):
             mend = f"put it into {places.data_dir / names.file}, mode 0600, and unset the other place"
             raise _read_only(places, names, hint or mend)
 
 
-def _place(places: KeyPlaces, names: _Names) -> Place:
-    if places.env.get(names.variable, "").strip():
-        return "variable"
-    if places.env.get(names.file_variable, "").strip():
-        return "given file"
-    if places.chosen is not None:
-        return places.chosen
-    # The command also serves API keys; users who keep the relay's key elsewhere use the setting.
-    return "command" if places.env.get(COMMAND_VARIABLE, "").strip() else "file"
-
-
-def _read(places: KeyPlaces, names: _Names) -> tuple[bytes | str, str]:
-    place = _place(places, names)
-    found: bytes | str | None
+def _read(places: KeyPlaces, names: SecretNames) -> tuple[bytes | str, str]:
+    place = place_of(places, names)
     if place == "variable":
         return places.env[names.variable], f"environment {names.variable}"
+    if place == "command":
+        if places.command is None:
+            hint = f"set {COMMAND_VARIABLE}, or choose another place: crystal config set relay.key_place file"
+            raise NotConfiguredError(f"the {names.secret} should come from a command, but none is set", hint=hint)
+        return places.command(names.user), f"command for {names.user}"
+    found: bytes | str | None
     if place == "given file":
         path = absolute(places.env[names.file_variable].strip(), places.home, name=names.file_variable)
-        return read_given_file(path, managed=is_managed(path, places.env)), f"{names.file_variable} {path}"
-    if place == "command":
-        return _run(places, names), f"command for {names.user}"
-    if place == "keyring":
+        source = f"{names.file_variable} {path}"
+        found = read_secret_file(path, "managed" if is_managed(path, places.env) else "given")
+    elif place == "keyring":
         source, found = f"keyring {SERVICE}/{names.user}", read_entry(names.user)
     else:
         path = places.data_dir / names.file
-        source, found = str(path), read_own_file(path)
+        source, found = str(path), read_secret_file(path, "own")
     if found is None:
         raise KeyMissingError(f"there is no {names.secret}: {source} does not exist", hint=_SETUP)
     return found, source
 
 
-def _run(places: KeyPlaces, names: _Names) -> str:
-    if places.command is None:
-        hint = f"set {COMMAND_VARIABLE}, or choose another place: crystal config set relay.key_place file"
-        raise NotConfiguredError(f"the {names.secret} should come from a command, but none is set", hint=hint)
-    return places.command(names.user)
-
-
-def _write(places: KeyPlaces, names: _Names, text: str, *, replace: bool) -> StoredSecret:
-    place = _place(places, names)
+def _write(places: KeyPlaces, names: SecretNames, text: str, *, replace: bool) -> StoredSecret:
+    place = place_of(places, names)
     if place == "file":
         path = places.data_dir / names.file
         backup = write_own_file(path, text.encode("ascii") + b"\n", replace=replace)
@@ -225,16 +230,16 @@ def _write(places: KeyPlaces, names: _Names, text: str, *, replace: bool) -> Sto
     raise _read_only(places, names, hint)
 
 
-def _read_only(places: KeyPlaces, names: _Names, hint: str) -> NotConfiguredError:
-    place = _place(places, names)
+def _read_only(places: KeyPlaces, names: SecretNames, hint: str) -> NotConfiguredError:
+    place = place_of(places, names)
     read_from = {"variable": names.variable, "given file": names.file_variable}.get(place, "a command")
     return NotConfiguredError(f"the {names.secret} is read from {read_from}, where crystal does not write", hint=hint)
 
 
-def _note(places: KeyPlaces, names: _Names) -> str | None:
+def _note(places: KeyPlaces, names: SecretNames) -> str | None:
     set_both = [name for name in (names.variable, names.file_variable) if places.env.get(name, "").strip()]
     if len(set_both) > 1:
         return f"{names.variable} and {names.file_variable} are both set; only {names.variable} counts"
-    if _place(places, names) == "file" and open_to_others(places.data_dir):
+    if place_of(places, names) == "file" and open_to_others(places.data_dir):
         return f"{places.data_dir} can be used by others; run: chmod 700 {places.data_dir}"
     return None

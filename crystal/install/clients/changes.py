@@ -12,11 +12,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from crystal.config.paths import system_errors
 from crystal.errors import CrystalError, DamagedError, UsageError
-from crystal.install.clients import jsonfile, tomlfile
-from crystal.install.clients.record import Made, read_record, write_record
-from crystal.install.clients.table import SERVER, Client, ServerCommand, is_ours, updated
-from crystal.install.files import FileChange, decoded, encoded, json_errors, read_whole, system_errors
+from crystal.install.clients.entry_text import document_of, with_server, without_server
+from crystal.install.clients.known import (
+    SERVER,
+    Client,
+    Made,
+    ServerCommand,
+    is_ours,
+    read_record,
+    updated,
+    write_record,
+)
+from crystal.install.file_change import FileChange, decoded, encoded, json_errors, read_whole
 
 CLI_SECONDS = 60
 NAMED = re.compile(rb"""(?:^|[\s"'.{,])crystal[\s"'\].=]""")
@@ -63,13 +72,11 @@ class ClientFacts:
     """State of a client with regard to this memory.
 
     Attributes:
-        client: The client.
         present: True if it seems to be installed.
         entry: Our entry in its file, or None.
         problem: Why its file cannot be parsed, or None.
     """
 
-    client: Client
     present: bool
     entry: Mapping[str, Any] | None = None
     problem: CrystalError | None = None
@@ -92,16 +99,19 @@ def plan_add(
     """
     target, before = read_whole(client.file)
     mark, text = decoded(client.file, before or b"", _mend(client))
-    with _telling(client, client.file, text):
-        document = _document(client, text)
-        after = _with_server(client, text, entry)
-        old = document.get(client.servers, {}).get(SERVER)
+    with _naming(client, client.file, text):
+        document = document_of(client, text)
+    old = document.get(client.servers, {}).get(SERVER)
+    if old is not None and not is_ours(old):
+        problem = f"{client.file} has another server named {SERVER}"
+        raise UsageError(problem, hint=f"rename it there, or {_paste(client)}")
+    with _naming(client, client.file, text):
+        after = with_server(client, text, entry)
         shall = entry.as_document(typed=client.typed) if old is None else updated(old, entry)
-        _check_rest(client, document, _document(client, after), shall)
+        _check_rest(client, document, document_of(client, after), shall)
     data = mark + encoded(client.file, after)
-    known = record.get(client.name)
-    made = known if old is not None and known and known.path == str(client.file) else None
-    if made is None:
+    made = record.get(client.name)
+    if old is None or made is None or made.path != str(client.file):
         made = _made(client, target, None if before is None else text, document, had_entry=old is not None)
     after_bytes = before if before is not None and data == before else data
     return ClientPlan(client.file, target, before, after_bytes, client, made, shall, program, old is not None)
@@ -147,39 +157,30 @@ def read_facts(client: Client) -> ClientFacts:
     """Return the state of a client. Never raises a ``CrystalError``: a broken file is reported as a fact."""
     try:
         _, data = read_whole(client.file)
-        if data is None:
-            return ClientFacts(client, client.folder.is_dir())
-        _, text = decoded(client.file, data, _mend(client))
-        with _telling(client, client.file, text):
-            document = _document(client, text)
+        _, text = decoded(client.file, data or b"", _mend(client))
+        with _naming(client, client.file, text):
+            entry = document_of(client, text).get(client.servers, {}).get(SERVER)
     except CrystalError as error:
-        return ClientFacts(client, present=True, problem=error)
-    servers = document.get(client.servers) if isinstance(document, dict) else None
-    entry = servers.get(SERVER) if isinstance(servers, dict) else None
-    return ClientFacts(client, client.folder.is_dir() or data is not None, entry if is_ours(entry) else None)
+        return ClientFacts(present=True, problem=error)
+    return ClientFacts(data is not None or client.folder.is_dir(), entry if is_ours(entry) else None)
 
 
 def _plan_remove(client: Client, path: Path, made: Made | None, program: str | None) -> ClientPlan:
     target, before = read_whole(path)
+    unchanged = ClientPlan(path, target, before, before, client, made, None)
     if before is None or not NAMED.search(before):
-        return ClientPlan(path, target, before, before, client, made, None)
+        return unchanged
     mark, text = decoded(path, before, _mend(client))
-    with _telling(client, path, text):
-        document = _document(client, text)
-        servers = document.get(client.servers) if isinstance(document, dict) else None
-        if not isinstance(servers, dict) or not is_ours(servers.get(SERVER)):
-            return ClientPlan(path, target, before, before, client, made, None)
-        if client.format == "toml":
-            left = tomlfile.without_server(text, client.servers)
-        else:
-            group_too = made is None or made.what != "entry"
-            comments = client.format == "jsonc"
-            left = jsonfile.without_server(text, client.servers, group_too=group_too, comments=comments)
-        _check_rest(client, document, _document(client, left), None)
+    with _naming(client, path, text):
+        document = document_of(client, text)
+        if not is_ours(document.get(client.servers, {}).get(SERVER)):
+            return unchanged
+        left = without_server(client, text, group_too=made is None or made.what != "entry")
+        _check_rest(client, document, document_of(client, left), None)
     after: bytes | None = mark + left.encode()
     if made and made.what == "file" and left.strip() in ("", "{}"):
         after = None if made.blank is None else mark + made.blank.encode()
-    return ClientPlan(path, target, before, after, client, made, None, program, had_entry=True)
+    return replace(unchanged, after=after, program=program, had_entry=True)
 
 
 def _done_by_client(plan: ClientPlan, env: Mapping[str, str]) -> bool:
@@ -208,19 +209,6 @@ def _again(plan: ClientPlan) -> ClientPlan:
         return _plan_remove(plan.client, plan.path, plan.made, None)
     entry = ServerCommand(plan.entry["command"], tuple(plan.entry["args"]), plan.entry.get("env", {}))
     return replace(plan_add(plan.client, entry, {}), made=plan.made)
-
-
-def _with_server(client: Client, text: str, entry: ServerCommand) -> str:
-    if client.format == "toml":
-        return tomlfile.with_server(text, client.servers, entry)
-    comments = client.format == "jsonc"
-    return jsonfile.with_server(text, client.servers, entry, typed=client.typed, comments=comments)
-
-
-def _document(client: Client, text: str) -> Any:
-    if client.format == "toml":
-        return tomlfile.document_of(text)
-    return jsonfile.document_of(text, comments=client.format == "jsonc")
 
 
 def _check_rest(client: Client, old: Any, new: Any, entry: Mapping[str, Any] | None) -> None:
@@ -252,22 +240,21 @@ def _made(client: Client, target: Path, text: str | None, document: Any, *, had_
 
 
 def _mend(client: Client) -> str:
-    return (
-        "nothing was changed; correct that place and run the command again, or paste the entry yourself: "
-        f"crystal init --client {client.name} --print"
-    )
+    return f"nothing was changed; correct that place and run the command again, or {_paste(client)}"
+
+
+def _paste(client: Client) -> str:
+    return f"paste the entry yourself: crystal init --client {client.name} --print"
 
 
 @contextlib.contextmanager
-def _telling(client: Client, path: Path, text: str) -> Iterator[None]:
+def _naming(client: Client, path: Path, text: str) -> Iterator[None]:
+    """Name the file in errors of editing its text, and what to do."""
     hint = _mend(client)
     try:
         with json_errors(path, text, hint):
             yield
-    except tomlfile.TomlSyntaxError as error:
-        raise UsageError(f"{path}: {error}", hint=hint) from error
-    except jsonfile.NameTakenError as error:
-        problem = f"{path} has another server named {SERVER}"
-        raise UsageError(problem, hint=f"rename it there, or {hint.split(', or ')[1]}") from error
-    except DamagedError as error:
-        raise DamagedError(f"{path}: {error.message}", hint=hint) from error
+    except (UsageError, DamagedError) as error:
+        if error.hint == hint:
+            raise
+        raise type(error)(f"{path}: {error.message}", hint=hint) from error

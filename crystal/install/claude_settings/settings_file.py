@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 from collections.abc import Mapping
@@ -9,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from crystal.config.paths import absolute
+from crystal.config.paths import absolute, system_errors
 from crystal.errors import CrystalError, DamagedError, UsageError
 from crystal.hook import main as hook
 from crystal.install.claude_settings import hooks
-from crystal.install.files import BOM, FileChange, decoded, encoded, json_errors, read_whole, system_errors, write_whole
+from crystal.install.file_change import BOM, FileChange, decoded, encoded, json_errors, read_whole, write_whole
 
 MEND = "nothing was changed; correct that place (Claude Code's /doctor shows it too), then run the command again"
 WRITTEN_BY_HAND = "nothing was changed; see docs/reference/hook.md for the entries to change by hand"
@@ -85,7 +86,7 @@ def locations_to_bake(env: Mapping[str, str], home: Path) -> dict[str, str]:
     return {name: str(absolute(env[name], home, name=name)) for name in hook.BAKED if env.get(name, "").strip()}
 
 
-def plan_install(settings: Path, command: str, *, timeouts: Mapping[str, int] = hooks.TIMEOUTS) -> SettingsPlan:
+def plan_install(settings: Path, command: str) -> SettingsPlan:
     """Plan to give each event one entry that runs ``command``. If all are present, the plan changes nothing.
 
     Raises:
@@ -96,11 +97,8 @@ def plan_install(settings: Path, command: str, *, timeouts: Mapping[str, int] = 
     target, before = read_whole(settings)
     mark, text = decoded(settings, before or b"", MEND)
     with json_errors(settings, text, MEND):
-        after = hooks.installed(text, command, timeouts)
-        old, new = _loaded(text), json.loads(after)
-        is_only_ours = hooks.same(hooks.without_ours(new), hooks.without_ours(old))
-    if hooks.ours(after) != {event: [command] for event in timeouts} or not is_only_ours:
-        raise DamagedError(f"{settings}: crystal's hooks cannot be added without changing others", hint=WRITTEN_BY_HAND)
+        after = hooks.installed(text, command)
+        _prove(settings, text, after, {event: [command] for event in hooks.TIMEOUTS})
     if before is None:
         return SettingsPlan(settings, target, None, encoded(settings, after), "shelve")
     data = mark + encoded(settings, after)
@@ -118,15 +116,12 @@ def plan_uninstall(settings: Path) -> SettingsPlan:
     if before is None or b"crystal" not in before:
         return SettingsPlan(settings, target, before, before)
     mark, text = decoded(settings, before, MEND)
-    backup = _backup_bytes(settings)
+    backup: bytes | None = None
+    with contextlib.suppress(OSError):
+        backup = backup_path(settings).read_bytes()
     with json_errors(settings, text, MEND):
         left = hooks.removed(text, None if backup is None else decoded(settings, backup, MEND)[1])
-        old, new = _loaded(text), json.loads(left)
-        is_only_ours = hooks.same(hooks.without_ours(new), hooks.without_ours(old))
-    if hooks.ours(left) or not is_only_ours:
-        raise DamagedError(
-            f"{settings}: crystal's hooks cannot be removed without changing others", hint=WRITTEN_BY_HAND
-        )
+        _prove(settings, text, left, {})
     if not hooks.ours(text):
         return SettingsPlan(settings, target, before, before)
     if left == hooks.EMPTY and (backup is None or not backup.removeprefix(BOM).strip()):
@@ -163,7 +158,7 @@ def read_facts(settings: Path) -> SettingsFacts:
             return SettingsFacts(settings, exists=data is not None)
         _, text = decoded(settings, data, MEND)
         with json_errors(settings, text, MEND):
-            document = hooks.checked(text, hooks.TIMEOUTS).value
+            document = hooks.checked(text).value
     except CrystalError as error:
         return SettingsFacts(settings, exists=True, problem=error)
     disabled = document.get("disableAllHooks")
@@ -193,12 +188,10 @@ def backup_path(settings: Path) -> Path:
     return settings.with_name(settings.name + ".crystal-backup")
 
 
-def _backup_bytes(settings: Path) -> bytes | None:
-    try:
-        return backup_path(settings).read_bytes()
-    except OSError:
-        return None
-
-
-def _loaded(text: str) -> Any:
-    return json.loads(text) if text.strip() else {}
+def _prove(settings: Path, before: str, after: str, wanted: Mapping[str, list[str]]) -> None:
+    """Check that the document has exactly our entries as wanted, and nothing else has changed."""
+    old = json.loads(before) if before.strip() else {}
+    is_only_ours = hooks.same(hooks.without_ours(json.loads(after)), hooks.without_ours(old))
+    if hooks.ours(after) != wanted or not is_only_ours:
+        problem = f"{settings}: crystal's hooks cannot be changed without changing others"
+        raise DamagedError(problem, hint=WRITTEN_BY_HAND)

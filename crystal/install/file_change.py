@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from crystal.config.paths import make_private_dir, refused, replace_file, sync_folder
+from crystal.config.paths import make_private_dir, replace_file, sync_folder, system_errors
 from crystal.errors import UnavailableError, UsageError
 from crystal.install import jsontext
 
@@ -25,7 +25,7 @@ class FileChange:
     Attributes:
         path: The path that the other program uses.
         target: The path with symbolic links followed: the file that is written.
-        before: The current bytes, None if there is no file.
+        before: The current bytes, or None without a file.
         after: The new bytes, None to delete the file.
     """
 
@@ -72,7 +72,7 @@ class FileChange:
 
 
 def read_whole(path: Path) -> tuple[Path, bytes | None]:
-    """Return the real path of a file, symbolic links followed, and its bytes; None if there is no file.
+    """Return the real path of a file, symbolic links followed, and its bytes or None.
 
     Raises:
         UsageError: ``path`` is not a regular file.
@@ -125,15 +125,6 @@ def json_errors(path: Path, text: str, hint: str) -> Iterator[None]:
         raise UsageError(f"{path}: line {line}, column {column}: {error.problem}", hint=hint) from error
     except RecursionError as error:
         raise UsageError(f"{path}: nested too deeply", hint=hint) from error
-
-
-@contextlib.contextmanager
-def system_errors(path: Path) -> Iterator[None]:
-    """Translate errors of the system into ``CrystalError``."""
-    try:
-        yield
-    except OSError as error:
-        raise refused(error, path) from error
 
 
 def write_whole(path: Path, data: bytes, *, like: Path) -> None:

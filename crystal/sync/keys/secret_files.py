@@ -9,8 +9,9 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 from crystal.config.paths import alone_in, make_private_dir, refused, sync_folder
 from crystal.errors import NotConfiguredError, UsageError
@@ -28,39 +29,45 @@ _READ_FLAGS = (
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
-def read_own_file(path: Path) -> bytes | None:
-    """Return a secret that crystal keeps: a regular file of this user, closed to everybody else, no symbolic link.
+Trust = Literal["own", "given", "managed"]
+"""``own``: only crystal writes the file; ``given``: the user names it; ``managed``: see ``is_managed``."""
+
+
+def read_secret_file(path: Path, trust: Trust) -> bytes | None:
+    """Return a secret from a regular file that nobody else could have read or replaced, see ``problem_of_file``.
+
+    An own file must not be a symbolic link. The links of another are followed, and the target is checked.
 
     Returns:
-        Its bytes, or None if ``path`` does not exist.
+        Its bytes, or None if an own file does not exist.
 
     Raises:
-        NotConfiguredError: The file is not safe or not readable.
+        NotConfiguredError: The file is not safe or not readable, or a given one is absent.
     """
     try:
-        handle = os.open(path, _READ_FLAGS | _NO_FOLLOW)
-    except FileNotFoundError:
-        return None
+        handle = os.open(path, _READ_FLAGS | (_NO_FOLLOW if trust == "own" else 0))
     except OSError as error:
+        if trust == "own" and isinstance(error, FileNotFoundError):
+            return None
         raise _unreadable(path, error) from error
-    return _checked_read(path, handle, problem_of_own_file)
-
-
-def read_given_file(path: Path, *, managed: bool) -> bytes:
-    """Return a secret from a file that the user names. Links are followed, the target is checked.
-
-    Args:
-        path: The value of CRYSTAL_KEY_FILE.
-        managed: Whether systemd or a container engine put it there, see ``is_managed``.
-
-    Raises:
-        NotConfiguredError: It is absent, not safe or not readable.
-    """
     try:
-        handle = os.open(path, _READ_FLAGS)
+        info = os.fstat(handle)
+        if not stat.S_ISREG(info.st_mode):
+            hint = "name a file; what a command prints is taken from CRYSTAL_KEY_COMMAND"
+            raise NotConfiguredError(f"{path} is not an ordinary file", hint=hint)
+        problem = None if sys.platform == "win32" else problem_of_file(info, os.geteuid(), trust)
+        if problem is not None:
+            mend = f"chmod 600 {path}" if info.st_uid == os.geteuid() else f"sudo chown {os.geteuid()} {path}"
+            raise NotConfiguredError(f"{path} {problem}", hint=f"if nobody else can have read it, run: {mend}")
+        data = os.read(handle, MAX_FILE_BYTES + 1)
     except OSError as error:
         raise _unreadable(path, error) from error
-    return _checked_read(path, handle, problem_of_managed_file if managed else problem_of_given_file)
+    finally:
+        os.close(handle)
+    if len(data) > MAX_FILE_BYTES:
+        problem = f"{path} is larger than {MAX_FILE_BYTES} bytes, no key is so big"
+        raise NotConfiguredError(problem, hint="name another file")
+    return data
 
 
 def is_managed(path: Path, env: Mapping[str, str]) -> bool:
@@ -74,36 +81,21 @@ def is_managed(path: Path, env: Mapping[str, str]) -> bool:
     return any(place.startswith(folder + "/") for folder in folders)
 
 
-def problem_of_own_file(info: os.stat_result, me: int) -> str | None:
-    """Return why a file that only crystal writes cannot be trusted, or None if only this user owns and reads it."""
-    if info.st_uid != me:
-        return f"belongs to user {info.st_uid}, not to you ({me})"
-    if stat.S_IMODE(info.st_mode) & 0o077:
-        return f"can be used by others (mode {stat.S_IMODE(info.st_mode):04o})"
-    return None
+def problem_of_file(info: os.stat_result, me: int, trust: Trust) -> str | None:
+    """Return why a file cannot be trusted, or None.
 
-
-def problem_of_given_file(info: os.stat_result, me: int) -> str | None:
-    """Return why a file that the user names cannot be trusted, or None.
-
-    It must belong to the user or root and be writable by nobody else. Root may let a group read it (0440), but not
-    everybody.
+    An own file belongs to the user alone. A given one belongs to the user or root and nobody else may write it; root
+    may let a group read it (0440), but not everybody. A managed one must only not be writable by everybody.
     """
     mode = stat.S_IMODE(info.st_mode)
+    if trust == "managed":
+        return f"can be written by everybody (mode {mode:04o})" if mode & stat.S_IWOTH else None
+    if trust == "own" and info.st_uid != me:
+        return f"belongs to user {info.st_uid}, not to you ({me})"
     if info.st_uid not in (me, 0):
         return f"belongs to user {info.st_uid}, neither to you ({me}) nor to root"
-    allowed = 0o740 if info.st_uid == 0 else 0o700
-    if mode & ~allowed & 0o777:
-        return f"can be used by others (mode {mode:04o})"
-    return None
-
-
-def problem_of_managed_file(info: os.stat_result, me: int) -> str | None:
-    """Return why a file from systemd or a container engine cannot be trusted, or None."""
-    del me
-    if info.st_mode & stat.S_IWOTH:
-        return f"can be written by everybody (mode {stat.S_IMODE(info.st_mode):04o})"
-    return None
+    allowed = 0o740 if trust == "given" and info.st_uid == 0 else 0o700
+    return f"can be used by others (mode {mode:04o})" if mode & ~allowed & 0o777 else None
 
 
 def write_own_file(path: Path, data: bytes, *, replace: bool) -> Path | None:
@@ -131,7 +123,7 @@ def _write_alone(path: Path, data: bytes, *, replace: bool) -> Path | None:
     for rest in path.parent.glob(f".{path.name}.*.tmp"):  # a crash left it between writing and renaming
         rest.unlink(missing_ok=True)
     old, backup = _old_bytes(path), None
-    if old == data and not _is_open(path):
+    if old == data and (sys.platform == "win32" or problem_of_file(path.lstat(), os.geteuid(), "own") is None):
         return None
     if old not in (None, data):
         if not replace:
@@ -173,37 +165,10 @@ def _old_bytes(path: Path) -> bytes | None:
         return file.read(MAX_FILE_BYTES + 1)
 
 
-def _is_open(path: Path) -> bool:
-    return sys.platform != "win32" and problem_of_own_file(path.lstat(), os.geteuid()) is not None
-
-
 def backup_names(name: str) -> Iterator[str]:
     """Yield the names under which replaced secrets are kept beside ``name``, in order."""
     yield f"{name}.bak"
     yield from (f"{name}.bak.{number}" for number in itertools.count(2))
-
-
-def _checked_read(path: Path, handle: int, problem_of: Callable[[os.stat_result, int], str | None]) -> bytes:
-    """Read an open file if it is safe, and close it."""
-    try:
-        info = os.fstat(handle)
-        if not stat.S_ISREG(info.st_mode):
-            hint = "name a file; what a command prints is taken from CRYSTAL_KEY_COMMAND"
-            raise NotConfiguredError(f"{path} is not an ordinary file", hint=hint)
-        problem = None if sys.platform == "win32" else problem_of(info, os.geteuid())
-        if problem is not None:
-            mend = f"chmod 600 {path}" if info.st_uid == os.geteuid() else f"sudo chown {os.geteuid()} {path}"
-            raise NotConfiguredError(f"{path} {problem}", hint=f"if nobody else can have read it, run: {mend}")
-        data = os.read(handle, MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    finally:
-        os.close(handle)
-    if len(data) > MAX_FILE_BYTES:
-        raise NotConfiguredError(
-            f"{path} is larger than {MAX_FILE_BYTES} bytes, no key is so big", hint="name another file"
-        )
-    return data
 
 
 def _unreadable(path: Path, error: OSError) -> NotConfiguredError:

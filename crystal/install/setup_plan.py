@@ -19,12 +19,11 @@ from crystal.config.paths import Places, checked_agent_id, make_private_dir, reg
 from crystal.config.table import Config
 from crystal.errors import CrystalError
 from crystal.hook import main as hook
-from crystal.install.claude_settings import file as settings
-from crystal.install.claude_settings.file import SettingsPlan
-from crystal.install.clients import plan as clients
-from crystal.install.clients.plan import ClientPlan
-from crystal.install.clients.record import read_record
-from crystal.install.clients.table import ServerCommand, known_clients
+from crystal.install.claude_settings import settings_file as settings
+from crystal.install.claude_settings.settings_file import SettingsPlan
+from crystal.install.clients import changes as clients
+from crystal.install.clients.changes import ClientPlan
+from crystal.install.clients.known import ServerCommand, known_clients, read_record
 from crystal.store.forget.forgetting import NAMES_FILE
 from crystal.store.private_record import RECORD_FILE
 
@@ -145,6 +144,8 @@ def plan_setup(
     agent_folder = places.agent_folder(agent)
     wanted = [places.ldm_home, places.data_dir, *(agent_folder / name for name in AGENT_FOLDERS)]
     in_file = config.origin("agent_id").startswith("file ") and config.agent_id == agent
+    known, record = known_clients(env, home, places), read_record(places.ldm_home)
+    entry = server_entry(config, env, home)
     return SetupPlan(
         agent,
         places,
@@ -152,15 +153,8 @@ def plan_setup(
         config.device if config.origin("device") == "default" else None,
         tuple(folder for folder in wanted if not folder.is_dir()),
         tuple(settings.plan_install(folder / "settings.json", command) for folder in hooked),
-        _plan_clients(config, env, home, only or ()),
+        tuple(clients.plan_add(known[name], entry, record, _program(name, env)) for name in dict.fromkeys(only or ())),
     )
-
-
-def _plan_clients(config: Config, env: Mapping[str, str], home: Path, names: Sequence[str]) -> tuple[ClientPlan, ...]:
-    known = known_clients(env, home, config.places)
-    record = read_record(config.places.ldm_home)
-    entry = server_entry(config, env, home)
-    return tuple(clients.plan_add(known[name], entry, record, _program(name, env)) for name in dict.fromkeys(names))
 
 
 def _program(name: str, env: Mapping[str, str]) -> str | None:
@@ -205,25 +199,16 @@ def plan_removal(places: Places, env: Mapping[str, str], home: Path) -> RemovalP
     data += [places.config_file, places.machine_json, *(places.ldm_home / name for name in (NAMES_FILE, RECORD_FILE))]
     data += [folder / name for folder in _agent_folders(places) for name in AGENT_FOLDERS]
     data += [manifest.parent for manifest in sorted(places.models.glob("*/crystal.json"))]
-    return RemovalPlan(
-        tuple(settings.plan_uninstall(folder / "settings.json") for folder in places.claude_dirs),
-        tuple(path for path in data if path.exists()),
-        *_plan_leaving(places, env, home),
-    )
-
-
-def _plan_leaving(
-    places: Places, env: Mapping[str, str], home: Path
-) -> tuple[tuple[ClientPlan, ...], tuple[CrystalError, ...]]:
-    record = read_record(places.ldm_home)
-    plans: list[ClientPlan] = []
+    removed: list[ClientPlan] = []
     problems: list[CrystalError] = []
+    record = read_record(places.ldm_home)
     for each in known_clients(env, home, places).values():
         try:
-            plans += clients.plan_remove(each, record, _program(each.name, env))
+            removed += clients.plan_remove(each, record, _program(each.name, env))
         except CrystalError as error:
             problems.append(error)
-    return tuple(plans), tuple(problems)
+    hooked = tuple(settings.plan_uninstall(folder / "settings.json") for folder in places.claude_dirs)
+    return RemovalPlan(hooked, tuple(path for path in data if path.exists()), tuple(removed), tuple(problems))
 
 
 def _agent_folders(places: Places) -> list[Path]:
