@@ -11,7 +11,7 @@ from typing import Any
 
 from crystal.mcp.catalog import ALIASES, TOOLS, Tool
 from crystal.mcp.offer import INSTRUCTIONS
-from crystal.mcp.server import GREETED, MODERN
+from crystal.mcp.protocol import GREETED, MODERN
 
 PAGE = Path(__file__).with_name("reference") / "mcp.md"
 

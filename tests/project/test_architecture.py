@@ -151,7 +151,7 @@ BROAD = {
     "crystal/capture/ahead.py": "whatever failed in the other process, the import cleans these bytes itself",
     "crystal/sync/poller.py": "one bad blob must not stop the others; it is recorded",
     "crystal/config/packages.py": "a package that is broken raises anything while it is imported",
-    "crystal/mcp/server.py": "a bug in one answer must not end the others; it goes to standard error",
+    "crystal/mcp/protocol.py": "a bug in one answer must not end the others; it goes to standard error",
     "relay_worker/store/writer.py": "the one who asked gets the error; the thread goes on for the others",
     "crystal/redact/redactor.py": "fails closed: a line that could not be cleaned is not stored",
 }
