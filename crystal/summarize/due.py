@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crystal.config.paths import make_private_dir, write_private
-from crystal.errors import CrystalError, ModelUnavailableError, UnavailableError
+from crystal.errors import CrystalError, UnavailableError
 from crystal.store import Store
 from crystal.store.costs import DAY_MS, day_start
-from crystal.store.problems import clear_problem, find_problem, record_problem
+from crystal.store.problems import clear_problem, find_problem, record_problem, rest_ms
 from crystal.store.sessions.sessions import (
     Session,
     SummaryMode,
@@ -248,9 +248,7 @@ def _retry_at(job: _Job, error: CrystalError) -> int:
     if isinstance(error, CostCapError):
         return day_start(job.now) + DAY_MS
     before = find_problem(job.store, ROOM)
-    wait = min(MAX_WAIT_MS, FIRST_WAIT_MS << min(before.tries if before else 0, 10))
-    asked = int((error.seconds or 0) * 1000) if isinstance(error, ModelUnavailableError) else 0
-    return job.now + max(wait, min(asked, DAY_MS))
+    return job.now + rest_ms(error, before.tries + 1 if before else 1, FIRST_WAIT_MS, MAX_WAIT_MS)
 
 
 def _rest(job: _Job, error: CrystalError, retry_at: int | None) -> str:

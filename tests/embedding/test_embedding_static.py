@@ -139,8 +139,10 @@ def test_frequent_words_count_little(embedder):
     assert cosine(embedder, "the giraffe is in the of it", "giraffe") > 0.6
 
 
-def test_token_vectors_are_unit_vectors_of_the_known_tokens():
-    ids, rows = StaticModel().token_vectors("hello " + "x" * 300 + " world")
+def test_the_vectors_of_known_tokens_are_unit_vectors():
+    model = StaticModel()
+    ids = model.tokens("hello " + "x" * 300 + " world")
+    rows = model.rows(ids)
     assert len(ids) == 2
     assert rows.shape == (2, 256)
     assert [math.isclose(math.hypot(*row), 1, abs_tol=1e-5) for row in rows.tolist()] == [True, True]

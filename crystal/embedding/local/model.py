@@ -201,10 +201,6 @@ class LocalEmbedder:
         """Return token vectors, see ``TokenVectors``."""
         return self.encoder.token_vectors(texts) if texts else []
 
-    def take_tokens(self) -> int:
-        """Return 0: nothing is paid."""
-        return 0
-
     def _embed(self, texts: Sequence[str], prefix: str) -> list[bytes]:
         try:
             return [row.astype("<f4").tobytes() for row in self.encoder.vectors(texts, prefix)] if texts else []
