@@ -10,6 +10,7 @@ Source: docs/adr/0024-memory-record.md.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,8 +79,8 @@ def record_changes(store: Store, path: Path) -> None:
     Raises:
         StoreFullError, Unavailable: The record cannot be written; it is unchanged.
     """
-    noted, size = read_note(store, MEMORY_RECORD_SIZE), _size(path)
-    if store.deleted_memories or noted is None or size is None or not _continues(path, int(noted), size):
+    noted = read_note(store, MEMORY_RECORD_SIZE)
+    if store.deleted_memories or noted is None or not _continues(path, int(noted)):
         _reconcile(store, path)
         return
     entries = [
@@ -133,16 +134,12 @@ def find_faults(store: Store, agents: Path, own: Path) -> Iterator[RecordFault]:
         yield RecordFault(own, f"the record is missing; {_count(len(known))} only in the database")
     for path in all_records(agents):
         contents = read_record(path)
-        yield from _damaged_lines(path, contents, size)
+        for line in contents.damaged:
+            what = "is cut off" if line.is_torn else "is damaged"
+            message = f"line {line.number}, from byte {line.offset} on, {what}"
+            yield RecordFault(path, message, _is_unfinished(line, size))
         is_grown = size is not None and contents.size is not None and contents.size > int(size)
         yield from _differences(path, contents, known, forgotten, is_own=path == own, is_grown=is_grown)
-
-
-def _damaged_lines(path: Path, contents: RecordContents, noted: str | None) -> Iterator[RecordFault]:
-    for line in contents.damaged:
-        what = "is cut off" if line.is_torn else "is damaged"
-        message = f"line {line.number}, from byte {line.offset} on, {what}"
-        yield RecordFault(path, message, _is_unfinished(line, noted))
 
 
 def _differences(
@@ -171,13 +168,15 @@ def _differences(
         yield RecordFault(path, f"{_count(len(other))} otherwise in the record than in the database", is_grown)
 
 
-def _continues(path: Path, noted: int, size: int) -> bool:
+def _continues(path: Path, noted: int) -> bool:
     """Return True if only a torn line follows the bytes that the database knows."""
-    if size <= noted:
-        return size == noted
-    with path.open("rb") as file:
-        file.seek(noted)
-        return b"\n" not in file.read()
+    try:
+        with path.open("rb") as file:
+            is_whole = file.seek(0, os.SEEK_END) >= noted
+            file.seek(noted)
+            return is_whole and b"\n" not in file.read()
+    except OSError:
+        return False
 
 
 def _reconcile(store: Store, path: Path) -> Outcome:
@@ -189,7 +188,7 @@ def _reconcile(store: Store, path: Path) -> Outcome:
     damaged = [line for line in contents.damaged if not _is_unfinished(line, noted)]
     taken = _take_in(store, contents, is_in_step=noted == str(contents.size), changed=changed)
     entries = _entries(store)
-    is_rewritten = bool(contents.damaged) or not _says(contents, entries)
+    is_rewritten = bool(contents.damaged) or contents.entries != entries
     keep_damaged(path, damaged)
     size = write_record(path, entries.values()) if is_rewritten else contents.size
     if size is not None:
@@ -235,35 +234,15 @@ def _better(recorded: MemoryEntry, here: MemoryEntry, *, is_proved: bool) -> Mem
 
 def _agree(one: MemoryEntry, other: MemoryEntry) -> bool:
     """Return True if two entries are equal. A project's name and repository may change without the memory."""
-    return one.version.memory == _with_project_of(other, one) and one.former == other.former
-
-
-def _with_project_of(entry: MemoryEntry, other: MemoryEntry) -> object:
     there = other.version.memory
-    return replace(entry.version.memory, project=there.project, cwd=there.cwd)
-
-
-def _says(contents: RecordContents, entries: dict[str, MemoryEntry]) -> bool:
-    recorded = contents.entries
-    if recorded.keys() != entries.keys():
-        return False
-    return all(
-        recorded[uid].version.memory == entries[uid].version.memory and recorded[uid].former == entries[uid].former
-        for uid in entries
-    )
+    here = replace(one.version.memory, project=there.project, cwd=there.cwd)
+    return here == there and one.former == other.former
 
 
 def _entries(store: Store) -> dict[str, MemoryEntry]:
     history = all_history(store)
     found = [version for _, version in memories.versions_after(store, 0, -1)]
     return {one.memory.id: MemoryEntry(one, tuple(history.get(one.memory.id, ()))) for one in found}
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return None
 
 
 def _count(number: int) -> str:
