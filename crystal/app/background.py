@@ -22,8 +22,7 @@ from crystal.store.health.stats import newest_turn
 from crystal.store.search import vectors
 from crystal.store.search.index_log import is_worth_while
 from crystal.store.search.vectors import Generation
-from crystal.store.sessions.daily import stretches_unseen
-from crystal.store.sessions.sessions import due_sessions, sessions_summarized_as
+from crystal.store.sessions.sessions import due_sessions, sessions_summarized_as, stretches_unseen
 
 ENRICH_LOCK = "enrich.lock"
 SOON = 200

@@ -133,12 +133,7 @@ def _read_mark(path: Path) -> Injection | None:
 
 def _content(ready: Ready) -> bytes:
     told = ready.told
-    names = {
-        "candidates": len(told.choices),
-        "chosen": list(told.chosen),
-        "omitted": told.omitted,
-        "tokens": told.tokens,
-    }
+    names = {"candidates": len(told.choices), "chosen": told.chosen, "omitted": told.omitted, "tokens": told.tokens}
     return _encoded({"cwd": ready.cwd or "", "body": told.body, "told": json.dumps(names)})
 
 

@@ -29,7 +29,7 @@ from crystal.memories.record import (
 )
 from crystal.store import Store
 from crystal.store.memories import memories
-from crystal.store.memories.history import all_history, former_in_rows
+from crystal.store.memories.memories import all_history, former_in_rows
 from crystal.store.notes import MEMORY_RECORD_SIZE, read_note, write_note
 from crystal.store.sync import past
 from crystal.store.sync.relay_peers import home_peer

@@ -170,7 +170,7 @@ def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> Sh
         UsageError: It is none of these, or a prefix of several session ids.
     """
     wanted = wanted.strip()
-    sides = _sides(store, mirror)
+    sides: dict[Memory, Store] = {"local": store} if mirror is None else {"local": store, "mirror": mirror}
     if is_memory_id(wanted):
         return _memory_target(sides, wanted.lower())
     if not any(has_session(side, _storable(wanted)) for side in sides.values()):
@@ -178,14 +178,10 @@ def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> Sh
         if found is not None:
             return found
     name = _session_name(sides.values(), wanted)
-    found_rows = {memory: _row_of(side, name) for memory, side in sides.items()}
-    turns = {memory: count_turns(sides[memory], row) for memory, row in found_rows.items() if row is not None}
-    most = max(turns, key=lambda memory: turns[memory])  # the first, this machine's own, if they are equal
-    return ShowTarget(found_rows[most], memory=most)
-
-
-def _sides(store: Store, mirror: Store | None) -> dict[Memory, Store]:
-    return {"local": store} if mirror is None else {"local": store, "mirror": mirror}
+    rows = {memory: row for memory, side in sides.items() if (row := _row_of(side, name)) is not None}
+    # The first, this machine's own, if they are equal.
+    most = max(rows, key=lambda memory: count_turns(sides[memory], rows[memory]))
+    return ShowTarget(rows[most], memory=most)
 
 
 def _memory_target(sides: Mapping[Memory, Store], wanted: str) -> ShowTarget:

@@ -21,7 +21,7 @@ from crystal.config.paths import make_private_dir, refused, sync_folder
 from crystal.errors import CrystalError
 from crystal.store import Store
 from crystal.store.problems import clear_problem, record_problem
-from crystal.store.sessions.daily import Unlogged, mark_logged, opening_of, times_around, unlogged_sessions
+from crystal.store.sessions.sessions import Unlogged, mark_logged, opening_of, times_around, unlogged_sessions
 from crystal.summarize.markdown import file_stem
 from crystal.summarize.simple import first_words
 from crystal.summarize.wording import cut, escaped, one_line

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from crystal.model.capture import Chunk, Project
 from crystal.model.recall import FormerMemory, Remembered
 from crystal.store.capture.projects import project_row
 from crystal.store.connection import Row, Store
-from crystal.store.memories.history import note_history, replace_history
 from crystal.store.notes import MEMORY_RECORD_SIZE, drop_aliases, drop_note
 from crystal.store.search.space import delete_chunks
 from crystal.store.texts import packed
@@ -31,6 +30,7 @@ _COLUMNS = (
     "m.uid, m.text, m.category, m.key, p.name, p.cwd, m.status, m.source, m.agent, m.device, m.session, m.created_at,"
     " m.updated_at"
 )
+_FORMER = "h.text, h.category, h.status, h.from_at, h.until_at"
 _FROM = "FROM memories m LEFT JOIN projects p ON p.id = m.project"
 _LATEST = "ORDER BY m.updated_at DESC, m.uid"
 
@@ -194,6 +194,28 @@ def _version(row: Row) -> Version:
     return Version(memory, None if cwd is None else Project(cwd, root, remote, name))
 
 
+def history_of(store: Store, uid: str) -> list[FormerMemory]:
+    """Return the former versions of a memory, latest first."""
+    sql = f"SELECT {_FORMER} FROM memory_history h JOIN memories m ON m.id = h.memory WHERE m.uid = ?"
+    rows = store.rows(f"{sql} ORDER BY h.id DESC", (uid,))
+    return [FormerMemory(*row) for row in rows]
+
+
+def all_history(store: Store) -> dict[str, list[FormerMemory]]:
+    """Return the former versions of each memory, oldest first, by its id."""
+    found: dict[str, list[FormerMemory]] = {}
+    sql = f"SELECT m.uid, {_FORMER} FROM memory_history h JOIN memories m ON m.id = h.memory ORDER BY h.id"
+    for uid, *former in store.rows(sql):
+        found.setdefault(uid, []).append(FormerMemory(*former))
+    return found
+
+
+def former_in_rows(store: Store, rows: Sequence[int]) -> list[FormerMemory]:
+    """Return the former versions in these rows, in their order."""
+    sql = f"SELECT {_FORMER} FROM memory_history h WHERE h.id IN (SELECT value FROM json_each(?)) ORDER BY h.id"
+    return [FormerMemory(*row) for row in store.rows(sql, (json.dumps(list(rows)),))]
+
+
 # --------------------------------------------------------------------------------------------------------- writing
 
 
@@ -234,7 +256,7 @@ def _put(store: Store, version: Version, wins: Callable[[Remembered, Remembered]
     folder = None if version.project is None else project_row(store, version.project)
     row = _write_row(store, version.memory, folder)
     if known is not None:
-        note_history(store, row, known.memory, version.memory)
+        _note_history(store, row, known.memory, version.memory)
     _write_chunks(store, row, version.memory, folder)
     return True
 
@@ -258,7 +280,7 @@ def _with_its_key(store: Store, version: Version) -> Version:
         return replace(version, memory=_loser(one))
     loser, folder = _loser(other), store.value("SELECT project FROM memories WHERE uid = ?", (other.id,))
     row = _write_row(store, loser, folder)
-    note_history(store, row, other, replace(loser, updated_at=max(one.updated_at, other.updated_at)))
+    _note_history(store, row, other, replace(loser, updated_at=max(one.updated_at, other.updated_at)))
     _write_chunks(store, row, loser, folder)
     return version
 
@@ -280,7 +302,7 @@ def restore_version(store: Store, version: Version, former: Sequence[FormerMemor
     version = _with_its_key(store, version)
     folder = None if version.project is None else project_row(store, version.project)
     row = _write_row(store, version.memory, folder)
-    replace_history(store, row, former)
+    _replace_history(store, row, former)
     _write_chunks(store, row, version.memory, folder)
     return True
 
@@ -377,6 +399,27 @@ def delete_memories(store: Store, ids: Sequence[str]) -> int:
         store.execute("DELETE FROM memory_history WHERE memory = ?", (row,))
         store.execute("DELETE FROM memories WHERE id = ?", (row,))
     return len(rows)
+
+
+def _note_history(store: Store, row: int, old: Remembered, new: Remembered) -> None:
+    """Keep the former version of a memory if its text, category or status has changed. Inside a transaction."""
+    if (old.text, old.category, old.status) == (new.text, new.category, new.status):
+        return
+    ident = store.value(
+        "INSERT INTO memory_history (memory, text, category, status, from_at, until_at) VALUES (?1, ?2, ?3, ?4,"
+        " coalesce((SELECT max(until_at) FROM memory_history WHERE memory = ?1), ?5), ?6) RETURNING id",
+        (row, old.text, old.category, old.status, old.created_at, new.updated_at),
+    )
+    store.changed_memories.setdefault(old.id, []).append(int(ident))
+
+
+def _replace_history(store: Store, row: int, former: Iterable[FormerMemory]) -> None:
+    """Replace the history of a memory by this one, oldest first. Inside a transaction."""
+    store.execute("DELETE FROM memory_history WHERE memory = ?", (row,))
+    store.execute_many(
+        "INSERT INTO memory_history (memory, text, category, status, from_at, until_at) VALUES (?, ?, ?, ?, ?, ?)",
+        [(row, one.text, one.category, one.status, one.from_at, one.until_at) for one in former],
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- checking

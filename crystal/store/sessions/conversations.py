@@ -1,4 +1,4 @@
-"""Reading conversations back: sessions as a list, the turns of one in order, their texts.
+"""Read conversations back: sessions as a list, the turns of one in order, their texts, and the latest messages.
 
 A session's turns are its own and those that its transcript repeats from another session (a fork begins with copies).
 """
@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crystal.model.capture import Chunk
-from crystal.store.connection import Store
+from crystal.store.connection import Row, Store
 from crystal.text.chunking import merge
 
-_ALL_TURNS = (
+ALL_TURNS = (
     "(SELECT *, 0 AS copied FROM turns WHERE session = ?1"
     " UNION ALL SELECT t.*, 1 FROM turn_copies c JOIN turns t ON t.id = c.turn WHERE c.session = ?1)"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRow:
+class SessionRow(NamedTuple):
     """A session for display in a list. ``title`` is None if nobody gave one and no summary was made."""
 
     row: int
@@ -35,8 +34,7 @@ class SessionRow:
     last_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class TurnRow:
+class TurnRow(NamedTuple):
     """A turn without its text. ``copied`` is 1 if it was said in another session, which this one forks, else 0."""
 
     id: int
@@ -54,13 +52,29 @@ class TurnRow:
     copied: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkPlace:
+class ChunkPlace(NamedTuple):
     """The place of a chunk: its turn and its session as row ids, None for what is in no transcript."""
 
     chunk: int
     turn: int | None
     session: int | None
+
+
+class MessageRow(NamedTuple):
+    """A message of the main conversation. ``chunk`` is its first chunk."""
+
+    chunk: int
+    turn: int
+    uuid: str
+    part: int
+    role: str
+    ts: int
+    session: str
+    project: str | None
+    branch: str | None
+    agent: str
+    device: str
+    text: str
 
 
 _SESSION = (
@@ -71,6 +85,14 @@ _HAS_TURNS = (
     "(EXISTS (SELECT 1 FROM turns t WHERE t.session = s.id)"
     " OR EXISTS (SELECT 1 FROM turn_copies c WHERE c.session = s.id))"
 )
+# The plus signs keep SQLite on the index of times: the latest few are read, not all of a role.
+_MESSAGES = (
+    "SELECT c.id, t.id, t.uuid, t.part, c.role, c.ts, s.session_id, p.name, c.branch, c.agent, c.device FROM chunks c"
+    " JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = c.session LEFT JOIN projects p ON p.id = c.project"
+    " WHERE c.start = 0 AND +c.role IN ('user', 'assistant') AND +c.source = 'conversation' AND +c.subagent IS NULL"
+    " AND c.ts < ? AND s.session_id IS NOT ?"
+)
+_LATEST = " ORDER BY c.ts DESC, c.id DESC LIMIT ?"
 
 
 def list_sessions(
@@ -121,7 +143,7 @@ def count_turns(store: Store, session: int) -> int:
 def first_words(store: Store, session: int, characters: int) -> str | None:
     """Return the beginning of the first human message in a session."""
     words = store.value(
-        f"SELECT substr(c.text, 1, ?2) FROM {_ALL_TURNS} t JOIN chunks c ON c.turn = t.id AND c.start = 0"
+        f"SELECT substr(c.text, 1, ?2) FROM {ALL_TURNS} t JOIN chunks c ON c.turn = t.id AND c.start = 0"
         " WHERE t.role = 'user' AND t.subagent IS NULL ORDER BY t.ts IS NULL, t.ts, t.offset, t.part LIMIT 1",
         (session, characters),
     )
@@ -136,7 +158,7 @@ def session_turns(store: Store, session: int) -> list[TurnRow]:
     """
     rows = store.rows(
         "SELECT id, uuid, part, role, tool, subagent, ts, offset, branch, message_id, model, full_length, copied"
-        f" FROM {_ALL_TURNS} ORDER BY subagent IS NOT NULL, subagent, offset, part, id",
+        f" FROM {ALL_TURNS} ORDER BY subagent IS NOT NULL, subagent, offset, part, id",
         (session,),
     )
     turns = [TurnRow(*row) for row in rows]
@@ -149,18 +171,54 @@ def session_turns(store: Store, session: int) -> list[TurnRow]:
     return [turn for _, turn in sorted(keyed, key=lambda item: item[0])]
 
 
-def turn_texts(store: Store, turns: Iterable[int]) -> dict[int, tuple[int, str]]:
-    """Return the texts of turns, joined from their chunks, with the id of the first chunk, by turn."""
+def turn_texts(store: Store, turns: Iterable[int], most: int | None = None) -> dict[int, tuple[int, str]]:
+    """Return the texts of turns, joined from their chunks, with the id of the first chunk, by turn.
+
+    At most ``most`` characters of each; None for all.
+    """
     ids, found = list(turns), dict[int, list[tuple[int, int, str]]]()
     for at in range(0, len(ids), 500):
         rows = store.rows(
-            "SELECT turn, id, start, text FROM chunks WHERE turn IN (SELECT value FROM json_each(?))"
-            " ORDER BY turn, start",
-            (json.dumps(ids[at : at + 500]),),
+            "SELECT turn, id, start, text FROM chunks WHERE turn IN (SELECT value FROM json_each(?1))"
+            " AND (?2 IS NULL OR start < ?2) ORDER BY turn, start",
+            (json.dumps(ids[at : at + 500]), most),
         )
         for turn, chunk, start, text in rows:
             found.setdefault(turn, []).append((chunk, start, text))
-    return {turn: (parts[0][0], _laid_together(parts)) for turn, parts in found.items()}
+    return {turn: (parts[0][0], _laid_together(parts)[:most]) for turn, parts in found.items()}
+
+
+def latest_messages(
+    store: Store, *, projects: Sequence[int] | None, before: int, without: str | None, limit: int
+) -> list[MessageRow]:
+    """Return the latest messages with a time, newest first.
+
+    Args:
+        store: The store.
+        projects: Only in these; None for all.
+        before: Only what was said before this.
+        without: A session whose messages are left out.
+        limit: How many at most.
+    """
+    with store.reading():
+        rows: list[Row] = []
+        if projects is None:
+            rows = store.rows(_MESSAGES + _LATEST, (before, without, limit))
+        for project in projects or ():
+            rows += store.rows(f"{_MESSAGES} AND c.project = ?{_LATEST}", (before, without, project, limit))
+        rows.sort(key=lambda row: (row[5], row[0]), reverse=True)
+        texts = turn_texts(store, [int(row[1]) for row in rows[:limit]])
+    return [MessageRow(*(*row, texts[row[1]][1])) for row in rows[:limit] if row[1] in texts]
+
+
+def moments(store: Store, session_id: str, since: int, before: int) -> list[int]:
+    """Return the times of a session's messages within a period, in order."""
+    rows = store.rows(
+        "SELECT t.ts FROM turns t JOIN sessions s ON s.id = t.session"
+        " WHERE s.session_id = ? AND t.ts >= ? AND t.ts < ? ORDER BY t.ts",
+        (session_id, since, before),
+    )
+    return [int(ts) for (ts,) in rows]
 
 
 def place_of_chunk(store: Store, chunk: int) -> ChunkPlace | None:
