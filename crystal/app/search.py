@@ -18,7 +18,7 @@ from crystal.store.search.vectors import serving_generation
 from crystal.timewords.parse import end_of
 
 if TYPE_CHECKING:
-    from crystal.embedding import Embedder
+    from crystal.embedding.embedder import Embedder
     from crystal.model.recall import Filters
     from crystal.search.deep import Asker, Deep
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from crystal.store.sessions.sessions import SaidTurn
-from crystal.summarize.text import Deeds, FileTouched
+from crystal.summarize.markdown import Deeds, FileTouched
 from crystal.summarize.wording import cut, one_line
 
 COMMAND_CHARACTERS = 160

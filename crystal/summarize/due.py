@@ -28,13 +28,19 @@ from crystal.store.sessions.sessions import (
     sessions_summarized_as,
     summarizable,
 )
-from crystal.summarize.condense import CHARACTERS, ROLES
 from crystal.summarize.deeds import deeds_of
-from crystal.summarize.llm import InvalidSummaryError, SummaryModel, build_prompt, parse_answer
-from crystal.summarize.markdown import new_summary_path, render
-from crystal.summarize.paid import CostCapError, ask_paid
+from crystal.summarize.llm import (
+    CHARACTERS,
+    ROLES,
+    CostCapError,
+    InvalidSummaryError,
+    SummaryModel,
+    ask_paid,
+    build_prompt,
+    parse_answer,
+)
+from crystal.summarize.markdown import SummaryText, new_summary_path, render
 from crystal.summarize.simple import summarize_simply
-from crystal.summarize.text import SummaryText
 
 ROOM = "summary"
 """Row in ``problems`` with the reason why models are not used at the moment."""
@@ -43,6 +49,7 @@ FILE_ROOM = "summary file"
 """Row in ``problems`` with the reason why a file could not be written."""
 
 PURPOSE = "summary"
+MAX_AGAIN = 1000
 MAX_BAD_ANSWERS = 3
 """Invalid answers in a row after which the model is paused, because each one costs."""
 
@@ -80,7 +87,7 @@ class _Job:
     model: SummaryModel | None
     daily_cap_usd: float
     now: int
-    report: SummaryReport
+    report: SummaryReport = field(default_factory=SummaryReport)
     instead: str | None = None
     bad_answers: int = 0
 
@@ -110,8 +117,10 @@ def summarize_due(
         limit: Maximum number of sessions.
         should_stop: Checked before every session.
     """
-    job = _start(store, agent_folder, model, daily_cap_usd, now)
-    if model is not None and (resting := find_problem(store, ROOM)) and (resting.retry_at or 0) > now:
+    job = _Job(store, agent_folder, model, daily_cap_usd, now)
+    if model is None:
+        clear_problem(store, ROOM)
+    elif (resting := find_problem(store, ROOM)) and (resting.retry_at or 0) > now:
         job.instead = resting.message
     _write_all(job, due_sessions(store, now=now, idle_ms=idle_ms, limit=limit), should_stop)
     if model is not None and job.instead is None and job.report.written < limit:
@@ -121,22 +130,15 @@ def summarize_due(
 
 
 def summarize_again(
-    store: Store,
-    *,
-    agent_folder: Callable[[str], Path],
-    model: SummaryModel,
-    daily_cap_usd: float,
-    now: int,
-    limit: int = 1000,
-    should_stop: Callable[[], bool] = lambda: False,
+    store: Store, *, agent_folder: Callable[[str], Path], model: SummaryModel, daily_cap_usd: float, now: int
 ) -> SummaryReport:
     """Let the model write the summaries that it has not written, newest first, until it fails or the cap is reached.
 
     Ignores the waiting time of an earlier failure, because the user asked for it.
     """
-    job = _start(store, agent_folder, model, daily_cap_usd, now)
-    sessions = sessions_summarized_as(store, ["simple", "deferred"], limit=limit)
-    _write_all(job, sessions, lambda: job.instead is not None or should_stop())
+    job = _Job(store, agent_folder, model, daily_cap_usd, now)
+    sessions = sessions_summarized_as(store, ["simple", "deferred"], limit=MAX_AGAIN)
+    _write_all(job, sessions, lambda: job.instead is not None)
     return job.report
 
 
@@ -144,7 +146,7 @@ def summarize_anew(
     store: Store, session_ids: Sequence[str], *, agent_folder: Callable[[str], Path], now: int
 ) -> SummaryReport:
     """Write simple summaries of some sessions again, from what is left in them; no model is called."""
-    job = _Job(store, agent_folder, None, 0.0, now, SummaryReport())
+    job = _Job(store, agent_folder, None, 0.0, now)
     named = [session_named(store, session) for session in session_ids]
     _write_all(job, [session for session in named if session is not None and session.last_turn], lambda: False)
     return job.report
@@ -162,12 +164,6 @@ def is_due(store: Store, *, now: int, idle_ms: int) -> bool:
 def summary_path_of(session: Session) -> str | None:
     """Return the path of a session's summary, relative to its agent's folder; None if there is none yet."""
     return session.summary_path if session.summary_path and _OWN_PATH.fullmatch(session.summary_path) else None
-
-
-def _start(store: Store, agent_folder: Callable[[str], Path], model: SummaryModel | None, cap: float, now: int) -> _Job:
-    if model is None:
-        clear_problem(store, ROOM)
-    return _Job(store, agent_folder, model, cap, now, SummaryReport())
 
 
 def _write_all(job: _Job, sessions: Sequence[Session], should_stop: Callable[[], bool]) -> None:
@@ -215,14 +211,14 @@ def _text_of(job: _Job, session: Session) -> tuple[SummaryText, SummaryMode]:
     if job.model is not None and job.instead is None:
         try:
             text = _ask(job, job.model, session)
-        except InvalidSummaryError as error:
-            mode = "simple"  # paid but useless: not requested again for this session until it grows
-            job.bad_answers += 1
-            enough = job.bad_answers >= MAX_BAD_ANSWERS
-            message = _rest(job, error, _retry_at(job, error) if enough else None)
-            job.instead = message if enough else None
         except CrystalError as error:
-            job.instead = _rest(job, error, _retry_at(job, error))
+            is_useless = isinstance(error, InvalidSummaryError)  # paid: not requested again until the session grows
+            mode = "simple" if is_useless else mode
+            job.bad_answers += is_useless
+            rests = not is_useless or job.bad_answers >= MAX_BAD_ANSWERS
+            record_problem(job.store, ROOM, error.message, job.now, _retry_at(job, error) if rests else None)
+            job.report.problems.append(error.message)
+            job.instead = error.message if rests else None
         else:
             job.bad_answers = 0
             clear_problem(job.store, ROOM)
@@ -249,9 +245,3 @@ def _retry_at(job: _Job, error: CrystalError) -> int:
         return day_start(job.now) + DAY_MS
     before = find_problem(job.store, ROOM)
     return job.now + rest_ms(error, before.tries + 1 if before else 1, FIRST_WAIT_MS, MAX_WAIT_MS)
-
-
-def _rest(job: _Job, error: CrystalError, retry_at: int | None) -> str:
-    record_problem(job.store, ROOM, error.message, job.now, retry_at)
-    job.report.problems.append(error.message)
-    return error.message

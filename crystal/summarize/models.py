@@ -55,7 +55,8 @@ class OpenAIChat:
     def _send(self, body: dict[str, Any]) -> Completion:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         url = address(self.base_url) + "/chat/completions"
-        reply = _post(f"{self.provider} {self.model}", url, body, headers, self.timeout_seconds)
+        name = f"{self.provider} {self.model}"
+        reply = _dict(post_json(name, url, body, headers, self.timeout_seconds, max_bytes=MAX_BYTES))
         choices, usage = reply.get("choices"), _dict(reply.get("usage"))
         message = _dict(_dict(choices[0] if isinstance(choices, list) and choices else None).get("message"))
         return Completion(
@@ -91,7 +92,8 @@ class OllamaChat:
         if prompt.schema is not None:
             body["format"] = prompt.schema
         url = address(self.base_url, scheme="http") + "/api/chat"
-        reply = _post(f"ollama {self.model}", url, body, {}, self.timeout_seconds)
+        name = f"ollama {self.model}"
+        reply = _dict(post_json(name, url, body, {}, self.timeout_seconds, max_bytes=MAX_BYTES))
         return Completion(
             _text(_dict(reply.get("message")).get("content")),
             _count(reply.get("prompt_eval_count")),
@@ -146,11 +148,6 @@ def choose_model(
 def stays_here(provider: str, base_url: str | None) -> bool:
     """Return True if data sent to this provider does not leave this machine."""
     return is_loopback(base_url or SUMMARIZERS.get(provider, ("", ""))[0])
-
-
-def _post(name: str, url: str, body: dict[str, Any], headers: dict[str, str], seconds: float) -> dict[str, Any]:
-    """Send one request and return the JSON object of the answer, {} if it is another JSON value."""
-    return _dict(post_json(name, url, body, headers, seconds, max_bytes=MAX_BYTES))
 
 
 def _dict(value: object) -> dict[str, Any]:

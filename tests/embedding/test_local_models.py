@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crystal.embedding import make_embedder
+from crystal.embedding.choice import make_embedder
 from crystal.embedding.local import build
 from crystal.embedding.local import model as running
 from crystal.embedding.local.build import InstallOptions

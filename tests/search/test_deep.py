@@ -15,7 +15,7 @@ from crystal.search.deep.expansion import variants_in
 from crystal.search.deep.reranking import MAX_PASSAGES, PASSAGE_CHARACTERS, order_in
 from crystal.store import Store
 from crystal.store.costs import spent_since, totals
-from crystal.summarize.condense import estimated_tokens
+from crystal.summarize.llm import estimated_tokens
 from crystal.summarize.models import MissingModel, OllamaChat, OpenAIChat
 from tests.support.chat_server import Reply, chat_server, ollama_reply, openai_reply
 

@@ -13,8 +13,7 @@ from crystal.errors import ModelUnavailableError, NotConfiguredError
 from crystal.store.capture.turns import end_session
 from crystal.store.costs import DAY_MS, spent_since, totals
 from crystal.store.problems import find_problem
-from crystal.summarize import is_due, summarize_again, summary_path_of
-from crystal.summarize.due import ROOM
+from crystal.summarize.due import ROOM, is_due, summarize_again, summary_path_of
 from crystal.summarize.models import MissingModel, OllamaChat, OpenAIChat
 from tests.support.chat_server import CARD, Reply, chat_server, ollama_reply, openai_reply
 from tests.support.summary_runs import CHAT, IDLE, LATER, NAME, Fake, files, run, session

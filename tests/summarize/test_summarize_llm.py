@@ -20,8 +20,15 @@ from crystal.errors import (
     WrongAnswerError,
 )
 from crystal.store.sessions.sessions import SaidTurn
-from crystal.summarize.condense import condense, estimated_tokens
-from crystal.summarize.llm import ANSWER_SCHEMA, InvalidSummaryError, Prompt, build_prompt, parse_answer
+from crystal.summarize.llm import (
+    ANSWER_SCHEMA,
+    InvalidSummaryError,
+    Prompt,
+    build_prompt,
+    condense,
+    estimated_tokens,
+    parse_answer,
+)
 from crystal.summarize.models import MissingModel, OllamaChat, OpenAIChat, choose_model
 from tests.summarize.test_summarize_simple import SESSION
 from tests.support.chat_server import CARD, Reply, chat_server, ollama_reply, openai_reply

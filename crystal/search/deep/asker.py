@@ -10,9 +10,8 @@ from typing import Protocol, TypeVar
 
 from crystal.errors import CrystalError, ModelUnavailableError
 from crystal.store import Store
-from crystal.summarize.llm import Prompt, SummaryModel
+from crystal.summarize.llm import Prompt, SummaryModel, ask_paid
 from crystal.summarize.models import OllamaChat, OpenAIChat
-from crystal.summarize.paid import ask_paid
 
 T = TypeVar("T")
 
