@@ -16,17 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crystal.config.paths import MEMORY_RECORD
-from crystal.memories.record import (
-    DamagedLine,
-    MemoryEntry,
-    RecordContents,
-    append_entries,
-    forget_in_record,
-    join_former,
-    keep_damaged,
-    read_record,
-    write_record,
-)
+from crystal.memories import record
 from crystal.store import Store
 from crystal.store.memories import memories
 from crystal.store.memories.memories import all_history, former_in_rows
@@ -84,11 +74,11 @@ def record_changes(store: Store, path: Path) -> None:
         _reconcile(store, path)
         return
     entries = [
-        MemoryEntry(version, tuple(former_in_rows(store, rows)))
+        record.MemoryEntry(version, tuple(former_in_rows(store, rows)))
         for uid, rows in store.changed_memories.items()
         if (version := memories.version_of(store, uid)) is not None
     ]
-    write_note(store, MEMORY_RECORD_SIZE, str(append_entries(path, int(noted), entries)))
+    write_note(store, MEMORY_RECORD_SIZE, str(record.append_entries(path, int(noted), entries)))
 
 
 def reconcile(store: Store, path: Path) -> Outcome:
@@ -116,7 +106,7 @@ def restore_memories(store: Store, agents: Path, own: Path | None = None) -> int
         total = 0
         for path in all_records(agents):
             if path != own:
-                total += _take_in(store, read_record(path), is_in_step=False).returned
+                total += _take_in(store, record.read_record(path), is_in_step=False).returned
         return total if own is None else total + _reconcile(store, own).returned
 
 
@@ -133,7 +123,7 @@ def find_faults(store: Store, agents: Path, own: Path) -> Iterator[RecordFault]:
     if known and not own.exists():
         yield RecordFault(own, f"the record is missing; {_count(len(known))} only in the database")
     for path in all_records(agents):
-        contents = read_record(path)
+        contents = record.read_record(path)
         for line in contents.damaged:
             what = "is cut off" if line.is_torn else "is damaged"
             message = f"line {line.number}, from byte {line.offset} on, {what}"
@@ -144,8 +134,8 @@ def find_faults(store: Store, agents: Path, own: Path) -> Iterator[RecordFault]:
 
 def _differences(
     path: Path,
-    contents: RecordContents,
-    known: dict[str, MemoryEntry],
+    contents: record.RecordContents,
+    known: dict[str, record.MemoryEntry],
     forgotten: set[str],
     *,
     is_own: bool,
@@ -182,15 +172,15 @@ def _continues(path: Path, noted: int) -> bool:
 def _reconcile(store: Store, path: Path) -> Outcome:
     changed, deleted = set(store.changed_memories), set(store.deleted_memories)
     if deleted:
-        for record in {path, *all_records(path.parents[2])}:
-            forget_in_record(record, deleted)
-    contents, noted = read_record(path), read_note(store, MEMORY_RECORD_SIZE)
+        for each in {path, *all_records(path.parents[2])}:
+            record.forget_in_record(each, deleted)
+    contents, noted = record.read_record(path), read_note(store, MEMORY_RECORD_SIZE)
     damaged = [line for line in contents.damaged if not _is_unfinished(line, noted)]
     taken = _take_in(store, contents, is_in_step=noted == str(contents.size), changed=changed)
     entries = _entries(store)
     is_rewritten = bool(contents.damaged) or contents.entries != entries
-    keep_damaged(path, damaged)
-    size = write_record(path, entries.values()) if is_rewritten else contents.size
+    record.keep_damaged(path, damaged)
+    size = record.write_record(path, entries.values()) if is_rewritten else contents.size
     if size is not None:
         write_note(store, MEMORY_RECORD_SIZE, str(size))
     store.changed_memories.clear()
@@ -198,12 +188,14 @@ def _reconcile(store: Store, path: Path) -> Outcome:
     return replace(taken, is_rewritten=is_rewritten, damaged=len(damaged))
 
 
-def _is_unfinished(line: DamagedLine, noted: str | None) -> bool:
+def _is_unfinished(line: record.DamagedLine, noted: str | None) -> bool:
     """Return True for the leftover of a killed process: a change that was never committed."""
     return line.is_torn and noted == str(line.offset)
 
 
-def _take_in(store: Store, contents: RecordContents, *, is_in_step: bool, changed: Collection[str] = ()) -> Outcome:
+def _take_in(
+    store: Store, contents: record.RecordContents, *, is_in_step: bool, changed: Collection[str] = ()
+) -> Outcome:
     """Update the database from newer versions in the record.
 
     Runs inside a transaction that has changed some memories.
@@ -224,25 +216,25 @@ def _take_in(store: Store, contents: RecordContents, *, is_in_step: bool, change
     return Outcome(returned, corrected)
 
 
-def _better(recorded: MemoryEntry, here: MemoryEntry, *, is_proved: bool) -> MemoryEntry:
+def _better(recorded: record.MemoryEntry, here: record.MemoryEntry, *, is_proved: bool) -> record.MemoryEntry:
     """Return the winning version with the history of both; with equal times the record wins."""
     theirs, ours = recorded.version.memory, here.version.memory
     is_chosen = theirs.updated_at > ours.updated_at or (theirs.updated_at == ours.updated_at and is_proved)
     chosen = recorded if is_chosen else here
-    return replace(chosen, former=join_former(here.former, recorded.former))
+    return replace(chosen, former=record.join_former(here.former, recorded.former))
 
 
-def _agree(one: MemoryEntry, other: MemoryEntry) -> bool:
+def _agree(one: record.MemoryEntry, other: record.MemoryEntry) -> bool:
     """Return True if two entries are equal. A project's name and repository may change without the memory."""
     there = other.version.memory
     here = replace(one.version.memory, project=there.project, cwd=there.cwd)
     return here == there and one.former == other.former
 
 
-def _entries(store: Store) -> dict[str, MemoryEntry]:
+def _entries(store: Store) -> dict[str, record.MemoryEntry]:
     history = all_history(store)
     found = [version for _, version in memories.versions_after(store, 0, -1)]
-    return {one.memory.id: MemoryEntry(one, tuple(history.get(one.memory.id, ()))) for one in found}
+    return {one.memory.id: record.MemoryEntry(one, tuple(history.get(one.memory.id, ()))) for one in found}
 
 
 def _count(number: int) -> str:

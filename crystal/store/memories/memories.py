@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,27 +67,29 @@ def key_prefix(key: str) -> str:
 # --------------------------------------------------------------------------------------------------------- reading
 
 
+def _select(store: Store, where: str, *values: object) -> list[Remembered]:
+    return [Remembered(*row) for row in store.rows(f"SELECT {_COLUMNS} {_FROM} {where}", values)]
+
+
 def memory_of(store: Store, uid: str) -> Remembered | None:
     """Return the memory with this id."""
-    row = store.row(f"SELECT {_COLUMNS} {_FROM} WHERE m.uid = ?", (uid,))
-    return None if row is None else Remembered(*row)
+    return next(iter(_select(store, "WHERE m.uid = ?", uid)), None)
 
 
 def memories_like(store: Store, beginning: str, limit: int) -> list[Remembered]:
     """Return the memories whose id starts with ``beginning``, latest first."""
-    sql = f"SELECT {_COLUMNS} {_FROM} WHERE substr(m.uid, 1, ?) = ? {_LATEST} LIMIT ?"
-    return [Remembered(*row) for row in store.rows(sql, (len(beginning), beginning, limit))]
+    return _select(store, f"WHERE substr(m.uid, 1, ?) = ? {_LATEST} LIMIT ?", len(beginning), beginning, limit)
 
 
 def memories_with_ids(store: Store, ids: Collection[str]) -> dict[str, Remembered]:
     """Return the memories with these ids, by id."""
-    sql = f"SELECT {_COLUMNS} {_FROM} WHERE m.uid IN (SELECT value FROM json_each(?))"
-    return {one.id: one for one in (Remembered(*row) for row in store.rows(sql, (json.dumps(sorted(ids)),)))}
+    found = _select(store, "WHERE m.uid IN (SELECT value FROM json_each(?))", json.dumps(sorted(ids)))
+    return {one.id: one for one in found}
 
 
 def memories_by_key(store: Store, key: str) -> list[Remembered]:
     """Return the memory that has this key, if there is one."""
-    return [Remembered(*row) for row in store.rows(f"SELECT {_COLUMNS} {_FROM} WHERE m.key = ?", (key,))]
+    return _select(store, "WHERE m.key = ?", key)
 
 
 def memories_by_words(store: Store, text: str, cwd: str | None) -> list[Remembered]:
@@ -96,16 +98,13 @@ def memories_by_words(store: Store, text: str, cwd: str | None) -> list[Remember
     A letter and its accent may be one character or two.
     """
     forms = [text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))]
-    sql = (
-        f"SELECT {_COLUMNS} {_FROM} WHERE m.text IN (?, ?, ?) AND p.cwd IS ?"
-        " ORDER BY m.status, m.key IS NOT NULL, m.updated_at DESC, m.uid"
-    )
-    return [Remembered(*row) for row in store.rows(sql, (*forms, cwd))]
+    order = "ORDER BY m.status, m.key IS NOT NULL, m.updated_at DESC, m.uid"
+    return _select(store, f"WHERE m.text IN (?, ?, ?) AND p.cwd IS ? {order}", *forms, cwd)
 
 
 def all_memories(store: Store) -> list[Remembered]:
     """Return every memory, latest first."""
-    return [Remembered(*row) for row in store.rows(f"SELECT {_COLUMNS} {_FROM} {_LATEST}")]
+    return _select(store, _LATEST)
 
 
 def version_of(store: Store, uid: str) -> Version | None:
@@ -156,9 +155,8 @@ def first_chunk(store: Store, uid: str) -> int | None:
 
 def memory_of_chunk(store: Store, chunk: int) -> Remembered | None:
     """Return the memory that a chunk is a part of."""
-    sql = f"SELECT {_COLUMNS} {_FROM} JOIN chunks c ON c.memory = m.id WHERE c.id = ?"
-    row = store.row(sql, (chunk,)) if 0 < chunk < 2**63 else None
-    return None if row is None else Remembered(*row)
+    found = _select(store, "JOIN chunks c ON c.memory = m.id WHERE c.id = ?", chunk) if 0 < chunk < 2**63 else []
+    return next(iter(found), None)
 
 
 def superseded(store: Store, mirror: Store) -> list[int]:
@@ -254,10 +252,7 @@ def _put(store: Store, version: Version, wins: Callable[[Remembered, Remembered]
     if known is not None and not wins(version.memory, known.memory):
         return False
     folder = None if version.project is None else project_row(store, version.project)
-    row = _write_row(store, version.memory, folder)
-    if known is not None:
-        _note_history(store, row, known.memory, version.memory)
-    _write_chunks(store, row, version.memory, folder)
+    _write(store, version.memory, folder, None if known is None else known.memory)
     return True
 
 
@@ -278,10 +273,8 @@ def _with_its_key(store: Store, version: Version) -> Version:
         return version
     if claim_of(other) > claim_of(one):
         return replace(version, memory=_loser(one))
-    loser, folder = _loser(other), store.value("SELECT project FROM memories WHERE uid = ?", (other.id,))
-    row = _write_row(store, loser, folder)
-    _note_history(store, row, other, replace(loser, updated_at=max(one.updated_at, other.updated_at)))
-    _write_chunks(store, row, loser, folder)
+    folder = store.value("SELECT project FROM memories WHERE uid = ?", (other.id,))
+    _write(store, _loser(other), folder, other, max(one.updated_at, other.updated_at))
     return version
 
 
@@ -301,9 +294,12 @@ def restore_version(store: Store, version: Version, former: Sequence[FormerMemor
         return False
     version = _with_its_key(store, version)
     folder = None if version.project is None else project_row(store, version.project)
-    row = _write_row(store, version.memory, folder)
-    _replace_history(store, row, former)
-    _write_chunks(store, row, version.memory, folder)
+    row = _write(store, version.memory, folder)
+    store.execute("DELETE FROM memory_history WHERE memory = ?", (row,))
+    store.execute_many(
+        "INSERT INTO memory_history (memory, text, category, status, from_at, until_at) VALUES (?, ?, ?, ?, ?, ?)",
+        [(row, one.text, one.category, one.status, one.from_at, one.until_at) for one in former],
+    )
     return True
 
 
@@ -321,8 +317,25 @@ def _note_change(store: Store, uid: str) -> None:
         store.changed_memories.setdefault(uid, [])
 
 
-def _write_row(store: Store, one: Remembered, folder: int | None) -> int:
+def _write(store: Store, one: Remembered, folder: int | None, old: Remembered | None = None, at: int = 0) -> int:
+    """Write a memory, its chunks, and its ``old`` version to the history if it changed (``at``, or with this version).
+
+    Return the row.
+    """
     _note_change(store, one.id)
+    row = _write_row(store, one, folder)
+    if old is not None and (old.text, old.category, old.status) != (one.text, one.category, one.status):
+        ident = store.value(
+            "INSERT INTO memory_history (memory, text, category, status, from_at, until_at) VALUES (?1, ?2, ?3, ?4,"
+            " coalesce((SELECT max(until_at) FROM memory_history WHERE memory = ?1), ?5), ?6) RETURNING id",
+            (row, old.text, old.category, old.status, old.created_at, at or one.updated_at),
+        )
+        store.changed_memories.setdefault(old.id, []).append(int(ident))
+    _write_chunks(store, row, one, folder)
+    return row
+
+
+def _write_row(store: Store, one: Remembered, folder: int | None) -> int:
     # Not OR REPLACE: the row keeps its id, and so its history.
     return int(
         store.value(
@@ -399,27 +412,6 @@ def delete_memories(store: Store, ids: Sequence[str]) -> int:
         store.execute("DELETE FROM memory_history WHERE memory = ?", (row,))
         store.execute("DELETE FROM memories WHERE id = ?", (row,))
     return len(rows)
-
-
-def _note_history(store: Store, row: int, old: Remembered, new: Remembered) -> None:
-    """Keep the former version of a memory if its text, category or status has changed. Inside a transaction."""
-    if (old.text, old.category, old.status) == (new.text, new.category, new.status):
-        return
-    ident = store.value(
-        "INSERT INTO memory_history (memory, text, category, status, from_at, until_at) VALUES (?1, ?2, ?3, ?4,"
-        " coalesce((SELECT max(until_at) FROM memory_history WHERE memory = ?1), ?5), ?6) RETURNING id",
-        (row, old.text, old.category, old.status, old.created_at, new.updated_at),
-    )
-    store.changed_memories.setdefault(old.id, []).append(int(ident))
-
-
-def _replace_history(store: Store, row: int, former: Iterable[FormerMemory]) -> None:
-    """Replace the history of a memory by this one, oldest first. Inside a transaction."""
-    store.execute("DELETE FROM memory_history WHERE memory = ?", (row,))
-    store.execute_many(
-        "INSERT INTO memory_history (memory, text, category, status, from_at, until_at) VALUES (?, ?, ?, ?, ?, ?)",
-        [(row, one.text, one.category, one.status, one.from_at, one.until_at) for one in former],
-    )
 
 
 # --------------------------------------------------------------------------------------------------------- checking
