@@ -198,10 +198,10 @@ def by_search(store: Any, embedder: Any, query: dict[str, Any]) -> list[str]:
 @functools.cache
 def late() -> Any:
     """Late interaction with the embedded table, as every search has it."""
-    from crystal.embedding.late import StaticLate
+    from crystal.embedding.late import TokenComparer
     from crystal.embedding.static import static_model
 
-    return StaticLate(static_model())
+    return TokenComparer(static_model())
 
 
 def hits(ranked: Sequence[str], gold: Sequence[str]) -> tuple[float, float, float]:

@@ -102,7 +102,9 @@ class CrystalOffer:
     def offer(self) -> Offer:
         """Return what the server answers with."""
         methods: dict[str, Callable[[Mapping[str, Any]], Result]] = {
-            "tools/list": lambda params: {"tools": _one_page(params, self._definitions())},
+            "tools/list": lambda params: {
+                "tools": _one_page(params, [tool.definition for tool in self._tools().values()])
+            },
             "tools/call": self._call,
             "resources/list": lambda params: {"resources": _one_page(params, _imported("reading").listed())},
             "resources/templates/list": lambda params: {
@@ -111,9 +113,6 @@ class CrystalOffer:
             "resources/read": self._read_resource,
         }
         return Offer("crystal", __version__, INSTRUCTIONS, methods)
-
-    def _definitions(self) -> list[dict[str, Any]]:
-        return [tool.definition for tool in self._tools().values()]
 
     def _tools(self) -> dict[str, Tool]:
         from crystal.mcp.catalog import ALIASES, TOOLS

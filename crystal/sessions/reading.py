@@ -137,7 +137,7 @@ def _sessions(
 
 def _session_in(store: Store, session_id: str) -> SessionSummary | None:
     """Return a session that a list left out, because others are newer or because it is empty."""
-    found = _row_of(store, session_id)
+    found = conversations.find_session_row(store, session_id)
     row = None if found is None else conversations.session_row(store, found)
     return None if row is None else _summary(store, row)
 
@@ -160,25 +160,23 @@ def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> Sh
     wanted = wanted.strip()
     sides: dict[Memory, Store] = {"local": store} if mirror is None else {"local": store, "mirror": mirror}
     if is_memory_id(wanted):
-        return _memory_target(sides, wanted.lower())
-    if not any(conversations.has_session(side, _storable(wanted)) for side in sides.values()):
+        for memory, side in sides.items():
+            chunk = first_chunk(side, wanted.lower())
+            if chunk is not None:
+                return ShowTarget(None, chunk, memory)
+        # Deprecated memories are not found here.
+        raise NotFoundError(f"no memory {wanted!r} that is active", hint="list them: crystal memories --status all")
+    if all(conversations.find_session_row(side, _storable(wanted)) is None for side in sides.values()):
         found = _hit(sides, wanted)
         if found is not None:
             return found
     name = _session_name(sides.values(), wanted)
-    rows = {memory: row for memory, side in sides.items() if (row := _row_of(side, name)) is not None}
+    rows = {
+        memory: row for memory, side in sides.items() if (row := conversations.find_session_row(side, name)) is not None
+    }
     # The first, this machine's own, if they are equal.
     most = max(rows, key=lambda memory: conversations.count_turns(sides[memory], rows[memory]))
     return ShowTarget(rows[most], memory=most)
-
-
-def _memory_target(sides: Mapping[Memory, Store], wanted: str) -> ShowTarget:
-    """Return the first chunk of a memory; deprecated memories are not found here."""
-    for memory, side in sides.items():
-        chunk = first_chunk(side, wanted)
-        if chunk is not None:
-            return ShowTarget(None, chunk, memory)
-    raise NotFoundError(f"no memory {wanted!r} that is active", hint="list them: crystal memories --status all")
 
 
 def _hit(sides: Mapping[Memory, Store], wanted: str) -> ShowTarget | None:
@@ -210,10 +208,6 @@ def _session_name(sides: Iterable[Store], wanted: str) -> str:
         more = ", ..." if len(names) > _SHOWN else ""
         raise UsageError(f"{wanted!r} is the beginning of several sessions: {ids}{more}", hint="use more of the id")
     return names[0]
-
-
-def _row_of(store: Store, name: str) -> int | None:
-    return session_matches(store, name)[0][0] if conversations.has_session(store, name) else None
 
 
 def target_memory(store: Store, target: ShowTarget, *, mirror: Store | None = None) -> str | None:

@@ -39,13 +39,10 @@ _TITLE, _SUMMARY, _TOPIC, _TOPICS = 100, 3000, 60, 10
 _FENCED = re.compile(r"\A```(?:json)?\s*(.*?)\s*```\Z", re.DOTALL)
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
+_TEXT = {"type": "string"}
 ANSWER_SCHEMA: dict[str, Any] = {
     "type": "object",
-    "properties": {
-        "title": {"type": "string"},
-        "summary": {"type": "string"},
-        "topics": {"type": "array", "items": {"type": "string"}},
-    },
+    "properties": {"title": _TEXT, "summary": _TEXT, "topics": {"type": "array", "items": _TEXT}},
     "required": ["title", "summary", "topics"],
     "additionalProperties": False,
 }

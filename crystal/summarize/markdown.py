@@ -100,19 +100,10 @@ def render(
         model: The model that wrote the text; None for a simple summary.
         instead: Why a configured model did not write it, if so.
     """
-    front: list[tuple[str, Scalar]] = [
-        ("schema", SCHEMA),
-        ("session", session.session_id),
-        ("title", text.title),
-        ("agent", session.agent),
-        ("device", session.device),
-        ("project", session.project),
-        ("cwd", session.cwd),
-        ("git_root", session.git_root),
-        ("branch", session.branch),
-        ("start", iso_time(session.started_at)),
-        ("end", iso_time(session.last_at)),
-    ]
+    names = ("agent", "device", "project", "cwd", "git_root", "branch")
+    front: list[tuple[str, Scalar]] = [("schema", SCHEMA), ("session", session.session_id), ("title", text.title)]
+    front += [(name, getattr(session, name)) for name in names]
+    front += [("start", iso_time(session.started_at)), ("end", iso_time(session.last_at))]
     counted = [(name, getattr(counts, name)) for name in ("user", "assistant", "tool_calls", "subagents")]
     made: list[tuple[str, Scalar]] = [("mode", "llm" if model else "simple"), ("model", model), ("instead", instead)]
     lines = ["---", *_fields(front), "counts:", *(f"  {name}: {number}" for name, number in counted)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -217,43 +217,34 @@ def former_in_rows(store: Store, rows: Sequence[int]) -> list[FormerMemory]:
 # --------------------------------------------------------------------------------------------------------- writing
 
 
-def put_version(store: Store, version: Version) -> bool:
-    """Store a version of a memory, if it is newer than what is here. Inside a transaction; idempotent.
+def put_version(store: Store, version: Version, *, from_home: bool = False) -> bool:
+    """Store a version of a memory if it is newer than what is here. Inside a transaction; idempotent.
+
+    Of equally new versions home's wins.
 
     Returns:
         Whether anything has changed.
     """
-    return _put(store, version, _is_newer)
-
-
-def take_from_home(store: Store, version: Version) -> bool:
-    """Store home's version of a memory; between equally new ones home's wins. Inside a transaction; idempotent."""
-    return _put(store, version, _is_not_older)
-
-
-def _is_newer(one: Remembered, known: Remembered) -> bool:
-    return order_of(one) > order_of(known)
-
-
-def _is_not_older(one: Remembered, known: Remembered) -> bool:
-    return one.updated_at >= known.updated_at and order_of(one) != order_of(known)
-
-
-def _put(store: Store, version: Version, wins: Callable[[Remembered, Remembered], bool]) -> bool:
     uid = version.memory.id
     if is_forgotten(store, uid):
         return False
     known = version_of(store, uid)
     if known is not None:
         version = _as_known(version, known)
-        if not wins(version.memory, known.memory):
+        if not _wins(version.memory, known.memory, from_home=from_home):
             return False
     version = _with_its_key(store, version)
-    if known is not None and not wins(version.memory, known.memory):
+    if known is not None and not _wins(version.memory, known.memory, from_home=from_home):
         return False
     folder = None if version.project is None else project_row(store, version.project)
     _write(store, version.memory, folder, None if known is None else known.memory)
     return True
+
+
+def _wins(one: Remembered, known: Remembered, *, from_home: bool) -> bool:
+    if from_home:
+        return one.updated_at >= known.updated_at and order_of(one) != order_of(known)
+    return order_of(one) > order_of(known)
 
 
 def _as_known(version: Version, known: Version) -> Version:

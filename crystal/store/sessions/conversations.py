@@ -130,9 +130,10 @@ def session_row(store: Store, row: int) -> SessionRow | None:
     return None if found is None else SessionRow(*found)
 
 
-def has_session(store: Store, session_id: str) -> bool:
-    """Return True if a session has exactly this id."""
-    return store.value("SELECT 1 FROM sessions WHERE session_id = ?", (session_id,)) is not None
+def find_session_row(store: Store, session_id: str) -> int | None:
+    """Return the row id of the session with exactly this id."""
+    found = store.value("SELECT id FROM sessions WHERE session_id = ?", (session_id,))
+    return None if found is None else int(found)
 
 
 def count_turns(store: Store, session: int) -> int:
