@@ -11,7 +11,7 @@ from crystal.app.forget import carry_out, plan_forget
 from crystal.app.memories import remember as remember_text
 from crystal.errors import UsageError
 from crystal.forgetting.request import ForgetItem, ForgetPlan, ForgetRequest, Forgotten
-from crystal.mcp.items import Attribution, Make, excerpt, hit_name, kind_of, label, memory_data
+from crystal.mcp.items import Make, excerpt, hit_name, kind_of, label, memory_data, place_of
 from crystal.mcp.offer import ClientContext, refuse_folder
 from crystal.mcp.page import NONCE, AnswerItem, Json, ToolAnswer, answered, bounded, noted
 from crystal.mcp.searching import moment
@@ -153,8 +153,8 @@ def _preview(plan: ForgetPlan, room: int) -> ToolAnswer:
 
 
 def _doomed_item(item: ForgetItem) -> Make:
-    kind, by = ("memory", "memory") if item.kind == "memory" else kind_of(item.role)
-    place = Attribution(kind, by, item.timestamp, item.project, item.device).place("")
+    by = "memory" if item.kind == "memory" else kind_of(item.role)[1]
+    place = place_of(item.timestamp, item.project, item.device, "")
     head = f"{item.kind} {item.uuid} {by} {item.because}".replace("  ", " ")
 
     def make(room: int) -> AnswerItem:

@@ -9,10 +9,10 @@ from typing import Any
 from crystal.app.context import Machine, open_reader
 from crystal.app.timeline import days
 from crystal.errors import UsageError
-from crystal.mcp.items import Make, ShortIds, label, memory_item, message_item
+from crystal.mcp.items import Make, ShortIds, label, memory_item, message_item, place_of
 from crystal.mcp.offer import ClientContext, refuse_folder
 from crystal.mcp.page import AnswerItem, ToolAnswer, noted, one_page
-from crystal.mcp.reading import place_of, session_data, title_of
+from crystal.mcp.reading import session_data, title_of
 from crystal.mcp.searching import moment
 from crystal.model.recall import Remembered
 from crystal.sessions.reading import SessionSummary, sessions
@@ -68,7 +68,12 @@ def _scope(
 
 def _session_item(session: SessionSummary, ids: ShortIds) -> Make:
     head = f"{ids.session(session.id)} {session.turns}"
-    item = AnswerItem(head, place_of(session, session.last_at, ids), title_of(session), session_data(session))
+    item = AnswerItem(
+        head,
+        place_of(session.last_at, session.project, session.device, ids.device),
+        title_of(session),
+        session_data(session),
+    )
     return lambda _: item
 
 
@@ -107,7 +112,9 @@ def _stretch_item(date: str, stretch: Stretch, ids: ShortIds) -> Make:
         "date": date, "kind": "session", "first_at": iso(stretch.first), "last_at": iso(stretch.last),
         "turns": stretch.turns, "session": session_data(session), "memory": None,
     }  # fmt: skip
-    item = AnswerItem(head, place_of(session, stretch.first, ids), title_of(session), data)
+    item = AnswerItem(
+        head, place_of(stretch.first, session.project, session.device, ids.device), title_of(session), data
+    )
     return lambda _: item
 
 

@@ -34,21 +34,11 @@ def label(text: str | None) -> str | None:
     return None if text is None else quote_line(text, MAX_LABEL)
 
 
-@dataclass(frozen=True, slots=True)
-class Attribution:
-    """Who said something, when and where. ``kind`` is one of ``KINDS``, ``by`` says it in words."""
-
-    kind: str
-    by: str
-    timestamp: int | None = None
-    project: str | None = None
-    device: str | None = None
-
-    def place(self, here: str) -> str:
-        """Return when and where in a few words; the device only if it is another than ``here``."""
-        day = "time unknown" if self.timestamp is None else f"{local(self.timestamp):%Y-%m-%d}"
-        device = None if self.device == here else label(self.device)
-        return " ".join(part for part in (day, label(self.project), device) if part)
+def place_of(timestamp: int | None, project: str | None, device: str | None, here: str) -> str:
+    """Return when and where in a few words; the device only if it is another than ``here``."""
+    day = "time unknown" if timestamp is None else f"{local(timestamp):%Y-%m-%d}"
+    other = None if device == here else label(device)
+    return " ".join(part for part in (day, label(project), other) if part)
 
 
 def kind_of(role: str, tool: str | None = None, subagent: str | None = None) -> tuple[str, str]:
@@ -130,7 +120,7 @@ def hit_item(hit: Hit, ids: ShortIds, *, around: bool = False) -> Make:
     kind, by = kind_of(hit.role, hit.tool, hit.subagent)
     if is_memory:
         kind, by = "memory", _memory_words(hit.category, hit.key)
-    origin = Attribution(kind, by, hit.timestamp, hit.project, hit.device)
+    place = place_of(hit.timestamp, hit.project, hit.device, ids.device)
     name = hit.uuid if is_memory and hit.uuid else hit_name(hit.id)
     copies = f" x{hit.copies}" if hit.copies > 1 else ""
     head = f"{ids.memory(name) if is_memory else name} {by}{copies}"
@@ -150,7 +140,7 @@ def hit_item(hit: Hit, ids: ShortIds, *, around: bool = False) -> Make:
         }  # fmt: skip
         shown = [f"[{where}] {said}" for where, said in beside.items()]
         whole = "\n".join([*shown[: "before" in beside], text, *shown["before" in beside :]])
-        return AnswerItem(head, origin.place(ids.device), whole, data)
+        return AnswerItem(head, place, whole, data)
 
     return make
 
@@ -162,7 +152,7 @@ def _memory_words(category: str | None, key: str | None) -> str:
 def message_item(message: Message, ids: ShortIds) -> Make:
     """Return the function that renders a message of a conversation."""
     kind, by = kind_of(message.role)
-    place = Attribution(kind, by, message.timestamp, message.project, message.device).place(ids.device)
+    place = place_of(message.timestamp, message.project, message.device, ids.device)
     name = hit_name(message.hit)
     data = {
         "id": name, "origin": kind, "by": by, "when": iso(message.timestamp), "project": label(message.project),
@@ -193,7 +183,7 @@ def turn_item(turn: ShownTurn, number: int | None = None, start: int = 0, most: 
 def memory_item(memory: Remembered, ids: ShortIds, start: int = 0) -> Make:
     """Return the function that renders a memory."""
     by = f"{_memory_words(memory.category, memory.key)} via {label(memory.source)}"
-    place = Attribution("memory", by, memory.updated_at, memory.project, memory.device).place(ids.device)
+    place = place_of(memory.updated_at, memory.project, memory.device, ids.device)
     return quoted(f"{ids.memory(memory.id)} {by}", place, memory.text, memory_data(memory), start)
 
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from crystal.app.context import Machine, open_reader
 from crystal.app.memory_queries import by_key, list_memories, memory_of
 from crystal.errors import CrystalError, NotFoundError, UsageError
-from crystal.mcp.items import Attribution, ShortIds, label, memory_item, turn_item
+from crystal.mcp.items import ShortIds, label, memory_item, place_of, turn_item
 from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import MAX_LENGTH, AnswerItem, Json, ToolAnswer, answered, bounded, hint_for_agent
 from crystal.mcp.protocol import INTERNAL_ERROR, RESOURCE_NOT_FOUND, McpError
@@ -133,11 +133,6 @@ def title_of(session: SessionSummary, most: int = TITLE) -> str:
     return quote_line(session.title, most) or "(without words)"
 
 
-def place_of(session: SessionSummary, timestamp: int | None, ids: ShortIds) -> str:
-    """Describe in a few words when and where a session went on."""
-    return Attribution("user", "user", timestamp, session.project, session.device).place(ids.device)
-
-
 def session_data(session: SessionSummary) -> Json:
     """Return what is known of a session."""
     return {
@@ -153,10 +148,9 @@ def _head(session: SessionSummary | None, ids: ShortIds, kind: str) -> tuple[str
         return "", "this belongs to no session", {**NOTHING, "kind": kind}
     name = ids.session(session.id)
     branch = f" branch {label(session.branch)}" if session.branch not in (None, "", "HEAD", "main", "master") else ""
-    about = (
-        f"session {name}, {session.turns} turn{'s' * (session.turns != 1)}, {place_of(session, session.last_at, ids)}"
-    )
-    words = f"{about}{branch}: {title_of(session, SHORT_TITLE)}"
+    place = place_of(session.last_at, session.project, session.device, ids.device)
+    turns = f"{session.turns} turn{'s' * (session.turns != 1)}"
+    words = f"session {name}, {turns}, {place}{branch}: {title_of(session, SHORT_TITLE)}"
     return name, words, {**NOTHING, "kind": kind, "session": session_data(session)}
 
 

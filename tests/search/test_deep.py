@@ -14,10 +14,11 @@ from crystal.search.deep.asker import MAX_CHARACTERS, PURPOSE
 from crystal.search.deep.expansion import variants_in
 from crystal.search.deep.reranking import MAX_PASSAGES, PASSAGE_CHARACTERS, order_in
 from crystal.store import Store
-from crystal.store.costs import spent_since, totals
+from crystal.store.costs import spent_since
 from crystal.summarize.llm import estimated_tokens
 from crystal.summarize.models import ChatModel, MissingModel
 from tests.support.chat_server import Reply, chat_server, ollama_reply, openai_reply
+from tests.support.costs import totals
 
 NOW = 1_795_219_200_000
 QUESTION = "why did the spool lose notes?"
