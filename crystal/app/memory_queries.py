@@ -16,7 +16,8 @@ from crystal.model.capture import Project
 from crystal.model.recall import FormerMemory, Remembered
 from crystal.store import Store
 from crystal.store.memories import memories
-from crystal.store.memories.memories import claim_of, history_of, order_of
+from crystal.store.memories.history import history_of
+from crystal.store.memories.memories import claim_of, order_of
 from crystal.store.notes import ALIAS, read_note
 from crystal.store.search.scope import is_folder, is_within
 

@@ -72,7 +72,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Context of a session; ``body`` is empty if there is none. ``omitted`` counts memories only.
+    """Context of a session; ``body`` may be empty. ``omitted`` counts memories only.
 
     The fence is added around the body at delivery, each time with another nonce; ``tokens`` includes it.
     """

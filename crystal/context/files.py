@@ -62,7 +62,7 @@ def write_contexts(data_dir: Path, rules: Rules, ready: Iterable[Ready]) -> None
     """Replace the prepared contexts. Unchanged files are not written again.
 
     Raises:
-        UsageError, Unavailable: The system refuses.
+        UsageError, UnavailableError: The system refuses.
     """
     folder = data_dir / "context"
     make_private_dir(folder)
@@ -82,7 +82,7 @@ def clear_contexts(data_dir: Path) -> None:
     """Delete all prepared contexts. The marks stay.
 
     Raises:
-        UsageError, Unavailable: The system refuses.
+        UsageError, UnavailableError: The system refuses.
     """
     try:
         shutil.rmtree(data_dir / "context")

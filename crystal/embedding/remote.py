@@ -64,7 +64,7 @@ class RemoteEmbedder(ABC):
         return {name: self._chosen.asked_dimension} if self._chosen.asked_dimension else {}
 
     def bearer(self) -> dict[str, str]:
-        """Return the header with the key, if there is one."""
+        """Return the header with the key; empty without a key."""
         return {"Authorization": f"Bearer {self.key}"} if self.key else {}
 
     def embed_documents(self, texts: Sequence[str]) -> list[bytes]:

@@ -19,7 +19,7 @@ from crystal.config.paths import MEMORY_RECORD
 from crystal.memories import record
 from crystal.store import Store
 from crystal.store.memories import memories
-from crystal.store.memories.memories import all_history, former_in_rows
+from crystal.store.memories.history import all_history, former_in_rows
 from crystal.store.notes import MEMORY_RECORD_SIZE, read_note, write_note
 from crystal.store.sync import past
 from crystal.store.sync.relay_peers import home_peer
@@ -67,7 +67,7 @@ def record_changes(store: Store, path: Path) -> None:
     """Append a transaction's changes to the record. Called inside it, just before its commit.
 
     Raises:
-        StoreFullError, Unavailable: The record cannot be written; it is unchanged.
+        StoreFullError, UnavailableError: The record cannot be written; it is unchanged.
     """
     noted = read_note(store, MEMORY_RECORD_SIZE)
     if store.deleted_memories or noted is None or not _continues(path, int(noted)):

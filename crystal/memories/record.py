@@ -122,7 +122,7 @@ def append_entries(path: Path, size: int, entries: Iterable[MemoryEntry]) -> int
     Bytes after ``size`` are the unfinished line of a killed process: they are cut off.
 
     Raises:
-        StoreFullError, Unavailable: The record is unchanged.
+        StoreFullError, UnavailableError: The record is unchanged.
     """
     data = b"".join(map(encode_entry, entries))
     try:
@@ -145,7 +145,7 @@ def write_record(path: Path, entries: Iterable[MemoryEntry]) -> int:
     """Replace a record as a whole, durably. Return its size. After a crash the old or the new one is there.
 
     Raises:
-        StoreFullError, Unavailable: The record is unchanged.
+        StoreFullError, UnavailableError: The record is unchanged.
     """
     make_private_dir(path.parent)
     data = b"".join(map(encode_entry, entries))

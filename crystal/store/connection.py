@@ -131,7 +131,7 @@ class Store:
 
         Raises:
             ForeignStoreError: The file belongs to another program or to a newer crystal. Nothing is changed.
-            StoreBusyError, StoreFullError, StoreDamagedError, Unavailable: As their names say.
+            StoreBusyError, StoreFullError, StoreDamagedError, UnavailableError: As their names say.
         """
         migrate.refuse_foreign(path)
         if not path.exists():
@@ -185,7 +185,7 @@ class Store:
         """Open a store without any change: no migration, no write, no checkpoint of its log.
 
         Raises:
-            ForeignStoreError, StoreDamagedError, Unavailable: As their names say.
+            ForeignStoreError, StoreDamagedError, UnavailableError: As their names say.
         """
         migrate.refuse_foreign(path)
         with translated(path):

@@ -54,7 +54,7 @@ class PrivateRecord(NamedTuple):
 
 
 def read_record(path: Path) -> PrivateRecord | None:
-    """Read a record file; None if there is none, or if it is not one.
+    """Read a record file; None if it is missing or not one.
 
     Blank lines are skipped, and what cannot be parsed: a killed process may have left a part of a line.
 

@@ -151,7 +151,7 @@ def is_due(store: Store, *, now: int, idle_ms: int) -> bool:
 
 
 def summary_path_of(session: sessions.Session) -> str | None:
-    """Return the path of a session's summary, relative to its agent's folder; None if there is none yet."""
+    """Return the path of a session's summary, relative to its agent's folder, or None."""
     return session.summary_path if session.summary_path and _OWN_PATH.fullmatch(session.summary_path) else None
 
 

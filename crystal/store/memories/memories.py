@@ -30,7 +30,6 @@ _COLUMNS = (
     "m.uid, m.text, m.category, m.key, p.name, p.cwd, m.status, m.source, m.agent, m.device, m.session, m.created_at,"
     " m.updated_at"
 )
-_FORMER = "h.text, h.category, h.status, h.from_at, h.until_at"
 _FROM = "FROM memories m LEFT JOIN projects p ON p.id = m.project"
 _LATEST = "ORDER BY m.updated_at DESC, m.uid"
 
@@ -88,7 +87,7 @@ def memories_with_ids(store: Store, ids: Collection[str]) -> dict[str, Remembere
 
 
 def memories_by_key(store: Store, key: str) -> list[Remembered]:
-    """Return the memory that has this key, if there is one."""
+    """Return the memory that has this key, at most one."""
     return _select(store, "WHERE m.key = ?", key)
 
 
@@ -190,28 +189,6 @@ def _version(row: Row) -> Version:
     fields: list[Any] = list(row)
     memory, (cwd, root, remote, name) = Remembered(*fields[:13]), fields[13:]
     return Version(memory, None if cwd is None else Project(cwd, root, remote, name))
-
-
-def history_of(store: Store, uid: str) -> list[FormerMemory]:
-    """Return the former versions of a memory, latest first."""
-    sql = f"SELECT {_FORMER} FROM memory_history h JOIN memories m ON m.id = h.memory WHERE m.uid = ?"
-    rows = store.rows(f"{sql} ORDER BY h.id DESC", (uid,))
-    return [FormerMemory(*row) for row in rows]
-
-
-def all_history(store: Store) -> dict[str, list[FormerMemory]]:
-    """Return the former versions of each memory, oldest first, by its id."""
-    found: dict[str, list[FormerMemory]] = {}
-    sql = f"SELECT m.uid, {_FORMER} FROM memory_history h JOIN memories m ON m.id = h.memory ORDER BY h.id"
-    for uid, *former in store.rows(sql):
-        found.setdefault(uid, []).append(FormerMemory(*former))
-    return found
-
-
-def former_in_rows(store: Store, rows: Sequence[int]) -> list[FormerMemory]:
-    """Return the former versions in these rows, in their order."""
-    sql = f"SELECT {_FORMER} FROM memory_history h WHERE h.id IN (SELECT value FROM json_each(?)) ORDER BY h.id"
-    return [FormerMemory(*row) for row in store.rows(sql, (json.dumps(list(rows)),))]
 
 
 # --------------------------------------------------------------------------------------------------------- writing

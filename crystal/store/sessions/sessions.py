@@ -43,7 +43,7 @@ class Session(NamedTuple):
 
     @property
     def given_title(self) -> str | None:
-        """Return the title that the user or the client gave; None if the summary made it or there is none."""
+        """Return the title that the user or the client gave; None if the summary made it."""
         return self.title if self.title and self.title != self.summary_title else None
 
 
