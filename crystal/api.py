@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from crystal.sessions.reading import Conversation, SessionSummary
     from crystal.sessions.timeline import Day
     from crystal.store import Store
-    from crystal.store.sessions.conversations import Message
+    from crystal.store.sessions.recent import Message
 
 
 class Crystal:

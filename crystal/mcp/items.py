@@ -14,7 +14,7 @@ from crystal.mcp.page import AnswerItem, Json
 from crystal.model.capture import MIRROR_IDS
 from crystal.model.recall import Hit, Remembered
 from crystal.sessions.reading import ShownTurn, find_target
-from crystal.store.sessions.conversations import Message
+from crystal.store.sessions.recent import Message
 from crystal.text.quoting import quote, quote_line
 from crystal.timewords.parse import iso, local
 
