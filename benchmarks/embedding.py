@@ -72,7 +72,7 @@ def measure_speed(texts: list[str]) -> str:
 
 
 def measure_queue(texts: list[str]) -> str:
-    from crystal.embedding import make_embedder
+    from crystal.embedding.choice import make_embedder
     from crystal.embedding.pending import embed_pending
     from crystal.store import Store
     from tests.support.embedding_store import NOW, add_chunk

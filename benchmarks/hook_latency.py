@@ -18,7 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from crystal.context import Ready, Rules, Told, write_contexts
+from crystal.context.choosing import Told
+from crystal.context.files import Ready, Rules, write_contexts
 from crystal.hook import main as hook
 
 LIMIT = 3.0

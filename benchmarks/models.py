@@ -35,7 +35,7 @@ TOKENS = (40, 120, 400)
 
 
 def embedder_of(name: str, home: Path, threads: int) -> Any:
-    from crystal.embedding import make_embedder
+    from crystal.embedding.choice import make_embedder
 
     return (
         make_embedder("embedded") if name == "embedded" else make_embedder("local", name, models=home, threads=threads)
@@ -198,10 +198,10 @@ def by_search(store: Any, embedder: Any, query: dict[str, Any]) -> list[str]:
 @functools.cache
 def late() -> Any:
     """Late interaction with the embedded table, as every search has it."""
-    from crystal.embedding.late import StaticLate
+    from crystal.embedding.late import TokenComparer
     from crystal.embedding.static import static_model
 
-    return StaticLate(static_model())
+    return TokenComparer(static_model())
 
 
 def hits(ranked: Sequence[str], gold: Sequence[str]) -> tuple[float, float, float]:

@@ -192,7 +192,7 @@ def _older(place: Place) -> Path | None:
 
 def embed_all(store: Store) -> None:
     """Give every chunk its vector of the embedded model."""
-    from crystal.embedding import make_embedder
+    from crystal.embedding.choice import make_embedder
     from crystal.embedding.pending import embed_pending
 
     embed_pending(store, make_embedder("embedded"), now=END, budget_seconds=1e6)

@@ -13,7 +13,7 @@ from search_questions import Question
 from search_stores import MODEL, PROVIDER, Place, plain_connection
 from search_text import END
 
-from crystal.embedding.late import StaticLate
+from crystal.embedding.late import TokenComparer
 from crystal.embedding.static import static_model
 from crystal.model.recall import Filters
 from crystal.search.candidates import QuestionVector
@@ -64,7 +64,7 @@ class Crystal:
     def __init__(self, place: Place) -> None:
         self.store = Store.open_existing(place.crystal)
         self.embedder = Prepared(place.dimension)
-        self.how = How(late=lambda: StaticLate(static_model()))  # as every door asks
+        self.how = How(late=lambda: TokenComparer(static_model()))  # as every door asks
 
     def answer(self, question: Question) -> list[int]:
         self.embedder.vector = question.vector

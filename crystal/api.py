@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from crystal.model.recall import FormerMemory, Remembered
     from crystal.search.request import SearchResult
     from crystal.sessions.reading import Conversation, SessionSummary
-    from crystal.sessions.timeline import Day, Message
+    from crystal.sessions.timeline import Day
     from crystal.store import Store
+    from crystal.store.sessions.recent import Message
 
 
 class Crystal:

@@ -11,7 +11,7 @@ from typing import Any
 
 from crystal.mcp.catalog import ALIASES, TOOLS, Tool
 from crystal.mcp.offer import INSTRUCTIONS
-from crystal.mcp.server import GREETED, MODERN
+from crystal.mcp.protocol import GREETED, MODERN
 
 PAGE = Path(__file__).with_name("reference") / "mcp.md"
 
@@ -25,6 +25,7 @@ HEAD = """\
 
 It speaks the versions VERSIONS, and MODERN with its own version in each request.
 An unknown version is answered with the newest that is greeted, an unknown method with the error -32601.
+One line is one message: a batch, which only 2025-03-26 had, is refused with the error -32600.
 Standard output carries the protocol alone; whatever else is printed goes to standard error.
 It ends when its input ends, and answers before that what was asked.
 

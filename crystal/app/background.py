@@ -14,7 +14,7 @@ from crystal.app.progress import ProgressFile, Report
 from crystal.app.retention import apply_retention
 from crystal.app.session_context import refresh
 from crystal.capture.lock import try_lock
-from crystal.embedding import Embedder
+from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.store import problems
 from crystal.store.health import stats
@@ -22,8 +22,7 @@ from crystal.store.health.stats import newest_turn
 from crystal.store.search import vectors
 from crystal.store.search.index_log import is_worth_while
 from crystal.store.search.vectors import Generation
-from crystal.store.sessions.daily import stretches_unseen
-from crystal.store.sessions.sessions import due_sessions, sessions_summarized_as
+from crystal.store.sessions.sessions import due_sessions, sessions_summarized_as, stretches_unseen
 
 ENRICH_LOCK = "enrich.lock"
 SOON = 200
@@ -174,7 +173,7 @@ def _summarize(machine: Machine, work: Round) -> str | None:
     is_any_due = due_sessions(machine.store, now=now, idle_ms=idle_ms, limit=1)
     if not is_any_due and not sessions_summarized_as(machine.store, ["deferred"], limit=1):
         return None
-    from crystal.summarize import is_due, summarize_due  # noqa: PLC0415 - reads transcripts: only where a session is due
+    from crystal.summarize.due import is_due, summarize_due  # noqa: PLC0415 - reads transcripts: only where a session is due
 
     if not is_due(machine.store, now=now, idle_ms=idle_ms):
         return None
@@ -229,7 +228,7 @@ def _is_new_part(seen: int | None, first: int | None, last: int | None, idle_ms:
 
 def write_summaries_again(machine: Machine) -> list[str]:
     """Rewrite with the model the summaries that were written without it. Return what went wrong, in words."""
-    from crystal.summarize import summarize_again  # noqa: PLC0415 - the same
+    from crystal.summarize.due import summarize_again  # noqa: PLC0415 - the same
 
     model = machine.summary_model()
     if model is None:

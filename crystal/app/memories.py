@@ -227,5 +227,5 @@ def take_memories(machine: Machine) -> int:
             theirs = memories.version_of(mirrored.store, uid)
             if theirs is not None:
                 with machine.store.transaction():
-                    taken += memories.take_from_home(machine.store, theirs)
+                    taken += memories.put_version(machine.store, theirs, from_home=True)
     return taken

@@ -19,8 +19,9 @@ from crystal.config.edit import set_values
 from crystal.config.prices import price_of
 from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, ProviderKind, needs_key, runs_here
 from crystal.config.table import Config
-from crystal.embedding import Embedder, make_embedder
+from crystal.embedding.choice import make_embedder
 from crystal.embedding.embedded import DATA
+from crystal.embedding.embedder import Embedder
 from crystal.embedding.local.catalog import KNOWN
 from crystal.embedding.local.manifest import ModelManifest, checked_name, installed_models, read_manifest
 from crystal.embedding.pending import EmbedReport, embed_pending
@@ -313,7 +314,7 @@ def try_on_memory(target: ModelChoice, size: Size, progress: Callable[[int, int]
     Raises:
         UsageError: There is no model to try.
     """
-    from crystal.evaluate.trial import TrialObserver, try_model  # noqa: PLC0415 - brings the search: only a trial needs it
+    from crystal.evaluate.trial import try_model  # noqa: PLC0415 - brings the search: only a trial needs it
 
     new = embedder_of(target)
     if new is None:
@@ -334,7 +335,7 @@ def try_on_memory(target: ModelChoice, size: Size, progress: Callable[[int, int]
                 size=size,
                 now=machine.now(),
                 why_no_present=why_not,
-                watch=TrialObserver(progress),
+                progress=progress,
                 how=prepare_search(machine, None, "", 1, Filters())[1].how,
             )
         finally:

@@ -18,7 +18,7 @@ from crystal.store.search.vectors import serving_generation
 from crystal.timewords.parse import end_of
 
 if TYPE_CHECKING:
-    from crystal.embedding import Embedder
+    from crystal.embedding.embedder import Embedder
     from crystal.model.recall import Filters
     from crystal.search.deep import Asker, Deep
 
@@ -137,11 +137,11 @@ def deep_search(config: Config, *, now: int) -> Deep:
 def _late(embedder: Embedder | None) -> LateModel:
     """Return the model that compares token by token: the embedded table, or a transformer if one is used."""
     from crystal.embedding.choice import ChosenEmbedder  # noqa: PLC0415 - NumPy, 0.1 s: only where vectors rank
-    from crystal.embedding.late import StaticLate, TransformerLate  # noqa: PLC0415 - the same
+    from crystal.embedding.late import TokenComparer  # noqa: PLC0415 - the same
     from crystal.embedding.static import static_model  # noqa: PLC0415 - the same
 
     provider = None if embedder is None else EMBEDDING_PROVIDERS.get(embedder.provider)
     is_installed = provider is not None and provider.kind is ProviderKind.INSTALLED
     if is_installed and isinstance(embedder, ChosenEmbedder) and embedder.has_token_vectors:
-        return TransformerLate(embedder, static_model())
-    return StaticLate(static_model())
+        return TokenComparer(static_model(), embedder)
+    return TokenComparer(static_model())

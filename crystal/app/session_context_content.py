@@ -10,22 +10,18 @@ from crystal.app.context import Machine
 from crystal.app.memory_queries import list_memories, mirror_of
 from crystal.capture.lock import await_lock
 from crystal.capture.privacy import policy_of
-from crystal.context import (
+from crystal.context.choosing import (
+    MAX_SESSIONS,
     LastSession,
     MemoryCandidate,
-    Ready,
-    Rules,
     Told,
     choose,
-    clear_contexts,
     is_same_project,
     is_trusted,
     rank,
-    take_told,
-    write_contexts,
+    user_title,
 )
-from crystal.context.choosing import MAX_SESSIONS, user_title
-from crystal.context.files import settle_told
+from crystal.context.files import Ready, Rules, clear_contexts, settle_told, take_told, write_contexts
 from crystal.hook.main import truthy
 from crystal.hook.session_start import stamp_of
 from crystal.model.capture import Project

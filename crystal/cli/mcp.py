@@ -11,9 +11,8 @@ def mcp() -> None:
     import contextlib
     import os
 
-    from crystal.mcp.asker import ClientContext
-    from crystal.mcp.offer import CrystalOffer, McpSettings
-    from crystal.mcp.server import serve
+    from crystal.mcp.offer import ClientContext, CrystalOffer, McpSettings
+    from crystal.mcp.protocol import serve
 
     def settings() -> McpSettings:
         from crystal.app.context import this_config
@@ -24,4 +23,5 @@ def mcp() -> None:
     folder = os.environ.get("CLAUDE_PROJECT_DIR") or None
     with contextlib.suppress(OSError):  # the folder is gone
         folder = folder or os.getcwd()  # noqa: PTH109 - text, as transcripts name it
-    serve(CrystalOffer(ClientContext(os.environ.get("CLAUDE_CODE_SESSION_ID") or None, folder), settings))
+    client = ClientContext(os.environ.get("CLAUDE_CODE_SESSION_ID") or None, folder)
+    serve(CrystalOffer(client, settings).offer())

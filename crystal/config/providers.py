@@ -86,7 +86,7 @@ _ROWS = (
     EmbeddingProvider(
         name="openai",
         kind=ProviderKind.SERVICE,
-        module="openai_api",
+        module="remote",
         implementation="OpenAI",
         default_model="text-embedding-3-small",
         dimensions={
@@ -107,7 +107,7 @@ _ROWS = (
     EmbeddingProvider(
         name="ollama",
         kind=ProviderKind.SERVER,
-        module="ollama",
+        module="remote",
         implementation="Ollama",
         default_model="nomic-embed-text",
         dimensions={
@@ -127,7 +127,7 @@ _ROWS = (
     EmbeddingProvider(
         name="google",
         kind=ProviderKind.SERVICE,
-        module="google",
+        module="remote",
         implementation="Google",
         default_model="text-embedding-004",
         dimensions={"text-embedding-004": 768, "embedding-001": 768, "gemini-embedding-001": 3072},
@@ -139,7 +139,7 @@ _ROWS = (
     EmbeddingProvider(
         name="voyage",
         kind=ProviderKind.SERVICE,
-        module="voyage",
+        module="remote",
         implementation="Voyage",
         default_model="voyage-3-lite",
         dimensions={

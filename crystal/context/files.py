@@ -62,7 +62,7 @@ def write_contexts(data_dir: Path, rules: Rules, ready: Iterable[Ready]) -> None
     """Replace the prepared contexts. Unchanged files are not written again.
 
     Raises:
-        UsageError, Unavailable: The system refuses.
+        UsageError, UnavailableError: The system refuses.
     """
     folder = data_dir / "context"
     make_private_dir(folder)
@@ -82,7 +82,7 @@ def clear_contexts(data_dir: Path) -> None:
     """Delete all prepared contexts. The marks stay.
 
     Raises:
-        UsageError, Unavailable: The system refuses.
+        UsageError, UnavailableError: The system refuses.
     """
     try:
         shutil.rmtree(data_dir / "context")
@@ -133,12 +133,7 @@ def _read_mark(path: Path) -> Injection | None:
 
 def _content(ready: Ready) -> bytes:
     told = ready.told
-    names = {
-        "candidates": len(told.choices),
-        "chosen": list(told.chosen),
-        "omitted": told.omitted,
-        "tokens": told.tokens,
-    }
+    names = {"candidates": len(told.choices), "chosen": told.chosen, "omitted": told.omitted, "tokens": told.tokens}
     return _encoded({"cwd": ready.cwd or "", "body": told.body, "told": json.dumps(names)})
 
 

@@ -80,11 +80,10 @@ class ChosenEmbedder:
             return implementation()
         if row.kind is ProviderKind.INSTALLED:
             return implementation(self.models, self.model, self.threads)
-        from crystal.embedding.remote import RemoteEmbedder, checked_key
+        from crystal.embedding.remote import checked_key
 
         key = checked_key(self._key, row, has_own_server=self.base_url is not None)
-        provider = implementation(self.model, self.base_url or row.base_url, self.asked_dimension, key)
-        return RemoteEmbedder(provider, self.dimension, self.timeout)
+        return implementation(self, key)
 
     def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
         """Embed documents, see ``Embedder``."""
@@ -109,7 +108,8 @@ class ChosenEmbedder:
 
     def take_tokens(self) -> int:
         """Return the tokens paid for, see ``Embedder``; loads nothing to return 0."""
-        return int(self._maker.take_tokens()) if "_maker" in self.__dict__ else 0
+        is_asked = "_maker" in self.__dict__ and not self.row.runs_here
+        return int(self._maker.take_tokens()) if is_asked else 0
 
 
 def make_embedder(
@@ -157,8 +157,7 @@ def make_embedder(
             f"how many numbers a vector of {provider} {name} has is not known",
             hint="set embedding.dimension (see the model's page)",
         )
-    has_tokens = row.kind is ProviderKind.EMBEDDED
-    return ChosenEmbedder(row, name, size, base_url, dimension, timeout, key, has_token_vectors=has_tokens)
+    return ChosenEmbedder(row, name, size, base_url, dimension, timeout, key)
 
 
 def known_dimension(model: str) -> int | None:

@@ -20,7 +20,6 @@ from crystal.embedding.wordpiece import WordPiece
 from crystal.errors import DamagedError
 
 if TYPE_CHECKING:
-    from crystal.embedding.embedder import TokenRows
     from crystal.embedding.static import StaticModel
 
 DATA = Path(__file__).with_name("data")
@@ -154,11 +153,3 @@ class StaticEmbedder:
     def embed_query(self, text: str) -> bytes:
         """Embed a question, see ``Embedder``."""
         return self.model.vector(text).astype("<f4").tobytes() if self.model.tokens(text) else b""
-
-    def token_vectors(self, texts: Sequence[str]) -> list[TokenRows]:
-        """Return token vectors, see ``TokenVectors``."""
-        return [self.model.token_vectors(text) for text in texts]
-
-    def take_tokens(self) -> int:
-        """Return 0: nothing is paid."""
-        return 0

@@ -46,7 +46,7 @@ class Embedder(Protocol):
         Raises:
             ModelUnavailableError: Trying again later can help.
             TextRefusedError: The provider does not take one of the texts.
-            WrongAnswerError, Denied, NotConfiguredError: Trying again will not help before something is changed.
+            WrongAnswerError, DeniedError, NotConfiguredError: Trying again will not help before something is changed.
         """
 
     def embed_query(self, text: str) -> bytes:

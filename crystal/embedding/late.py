@@ -34,61 +34,39 @@ TRANSFORMER_SHARE = 2.5
 _WORD = re.compile(rf"[\w{MARKS}]+")
 
 
-class StaticLate:
-    """Compares by the embedded table, which is there whatever model makes the vectors of chunks."""
+class TokenComparer:
+    """Compares by the embedded table, which is there whatever model makes the vectors of chunks.
 
-    knows_context = False
+    Args:
+        table: Compares all texts.
+        model: Gives a transformer's token vectors; as many of the first texts as there is time for are compared by
+            them as well. None for the table alone.
+    """
 
-    def __init__(self, table: StaticModel) -> None:
-        self._table = table
+    def __init__(self, table: StaticModel, model: TokenVectors | None = None) -> None:
+        self._table, self._model = table, model
+
+    @property
+    def knows_context(self) -> bool:
+        """Return True if the words around a token change its vector."""
+        return self._model is not None
+
+    def tokens(self, texts: Sequence[str]) -> list[Sequence[int]]:
+        """Return the tokens of texts, by the table."""
+        return [self._table.tokens(text) for text in texts]
 
     def late(
         self, question: str, texts: Sequence[str], weight_of: WeightOf, beside: Sequence[Sequence[int]] = ()
     ) -> list[Compared]:
         """Return for each text the weighted mean of the question tokens' best cosines, and the text's tokens.
 
-        0 for a text or a question without known tokens. ``weight_of`` tells what a word of the question weighs; what
-        stands ``beside`` a text makes no difference.
+        0 for a text or a question without known tokens. ``weight_of`` tells what a word of the question weighs. With a
+        model, a text that was not read gets the lowest score of those that were, and the last number is how well the
+        text and those at the places in ``beside`` meet the question together.
         """
-        del beside
-        weighed = token_weights(self._table, question, weight_of)
-        said = [self._table.tokens(text) for text in texts]
-        lists = [list(dict.fromkeys(tokens)) for tokens in said if tokens]
-        if not lists or not weighed:
-            return [(0.0, tokens, 0.0) for tokens in said]
-        distinct, places = np.unique(np.concatenate(lists), return_inverse=True)
-        cosines = self._table.rows(distinct.tolist()) @ self._table.rows(list(weighed)).T
-        begins = np.cumsum([0, *(len(tokens) for tokens in lists[:-1])])
-        share = _shares(list(weighed.values()))
-        best = iter(np.maximum.reduceat(cosines[places], begins, axis=0) @ share)
-        return [(float(next(best)) if tokens else 0.0, tokens, 0.0) for tokens in said]
-
-    def tokens(self, texts: Sequence[str]) -> list[Sequence[int]]:
-        """Return the tokens of texts."""
-        return [self._table.tokens(text) for text in texts]
-
-
-class TransformerLate:
-    """Compares by a transformer's token vectors as well, as many of the first texts as there is time for.
-
-    Args:
-        model: Gives the token vectors.
-        table: Compares all texts.
-    """
-
-    knows_context = True
-
-    def __init__(self, model: TokenVectors, table: StaticModel) -> None:
-        self._model, self._table = model, table
-
-    def late(
-        self, question: str, texts: Sequence[str], weight_of: WeightOf, beside: Sequence[Sequence[int]] = ()
-    ) -> list[Compared]:
-        """Compare like ``StaticLate``; a text that was not read gets the lowest score of those that were.
-
-        The last number is how well the text and those at the places in ``beside`` meet the question together.
-        """
-        by_table = StaticLate(self._table).late(question, texts, weight_of)
+        by_table = self._by_table(question, texts, weight_of)
+        if self._model is None:
+            return by_table
         words = list(dict.fromkeys(_WORD.findall(question)))
         try:
             asked, *vectors = self._model.token_vectors([question, *words, *_readable(texts)])
@@ -98,7 +76,11 @@ class TransformerLate:
         share, said = _shares([weighed.get(token, 0.0) for token in asked[0]]), vectors[len(words) :]
         met = [_met(asked, one) for one in said]
         likes = [float(share @ one) for one in met]
-        both = [float(share @ _together(met, at, beside)) for at in range(len(met))]
+        around = [[other for other in others if other < len(met)] for others in beside] or [[]] * len(met)
+        both = [
+            float(share @ np.maximum.reduce([one, *(met[other] for other in others)]))
+            for one, others in zip(met, around, strict=False)
+        ]
         missing = len(texts) - len(met)
         likes += [min(likes, default=0.0)] * missing
         both += [min(both, default=0.0)] * missing
@@ -107,14 +89,19 @@ class TransformerLate:
             for (static, tokens, _), like, together in zip(by_table, likes, both, strict=True)
         ]
 
-    def tokens(self, texts: Sequence[str]) -> list[Sequence[int]]:
-        """Return the tokens of texts, by the table."""
-        return StaticLate(self._table).tokens(texts)
-
-
-def token_weights(table: StaticModel, question: str, weight_of: WeightOf) -> dict[int, float]:
-    """Return the weight of each token of a question: that of the heaviest word that it is part of."""
-    return _weighed((table.tokens(word), weight_of(word)) for word in dict.fromkeys(_WORD.findall(question)))
+    def _by_table(self, question: str, texts: Sequence[str], weight_of: WeightOf) -> list[Compared]:
+        words = dict.fromkeys(_WORD.findall(question))
+        weighed = _weighed((self._table.tokens(word), weight_of(word)) for word in words)
+        said = self.tokens(texts)
+        lists = [list(dict.fromkeys(tokens)) for tokens in said if tokens]
+        if not lists or not weighed:
+            return [(0.0, tokens, 0.0) for tokens in said]
+        distinct, places = np.unique(np.concatenate(lists), return_inverse=True)
+        cosines = self._table.rows(distinct.tolist()) @ self._table.rows(list(weighed)).T
+        begins = np.cumsum([0, *(len(tokens) for tokens in lists[:-1])])
+        share = _shares(list(weighed.values()))
+        best = iter(np.maximum.reduceat(cosines[places], begins, axis=0) @ share)
+        return [(float(next(best)) if tokens else 0.0, tokens, 0.0) for tokens in said]
 
 
 def _weighed(words: Iterable[tuple[Sequence[int], float]]) -> dict[int, float]:
@@ -135,12 +122,6 @@ def _met(asked: TokenRows, said: TokenRows) -> Floats:
     if not asked[0] or not said[0]:
         return np.zeros(len(asked[0]), np.float32)
     return np.asarray((asked[1] @ said[1].T).max(axis=1), np.float32)
-
-
-def _together(met: Sequence[Floats], at: int, beside: Sequence[Sequence[int]]) -> Floats:
-    """Return the best cosines for a text with those of its neighbours that were read."""
-    around = [other for other in (beside[at] if beside else ()) if other < len(met)]
-    return np.asarray(np.maximum.reduce([met[at], *(met[other] for other in around)]), np.float32)
 
 
 def _readable(texts: Sequence[str]) -> list[str]:

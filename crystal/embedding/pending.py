@@ -5,17 +5,17 @@ that says when to try again, so an outage delays only vectors and needs no actio
 not take is cut shorter, and set aside at last; it never holds up the others.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from crystal.config.prices import price_of
 from crystal.embedding.embedder import Embedder
-from crystal.embedding.retry import call_with_retries, next_attempt
 from crystal.errors import CrystalError, ServerFaultError, TextRefusedError, UnavailableError, WrongAnswerError
 from crystal.store.connection import Store
 from crystal.store.costs import Cost, add_cost
-from crystal.store.problems import clear_problem, find_problem, record_problem
+from crystal.store.problems import asked_seconds, clear_problem, find_problem, record_problem, rest_ms
 from crystal.store.search import vectors
 
 ROOM = "embedding"
@@ -24,6 +24,12 @@ ROOM_REFUSED = "embedding: refused texts"
 BATCH = 128
 PATIENCE_SECONDS = 20.0
 """The longest wait inside of one run."""
+QUICK_WAITS = (0.5, 2.0)
+"""Seconds before the second and the third attempt of one call."""
+FIRST_WAIT_MS = 30_000
+MAX_WAIT_MS = 900_000
+PERMANENT_WAIT_MS = 3_600_000
+"""How long to wait after a failure that waiting does not fix, unless the configuration changes first."""
 SUSPICIOUS_TRIES = 3
 """After so many failed runs a server fault is looked at text by text."""
 CANARY = "crystal"
@@ -89,77 +95,66 @@ def embed_pending(
             return EmbedReport()
     resting = find_problem(store, ROOM)
     if resting and (resting.retry_at or 0) > tell() and resting.cause == embedder.identity:
-        return EmbedReport(left=_left(store, generation), problem=resting.message)
-    run = _Run(store, embedder, tell, watch, watch.seconds() + budget_seconds, resting.tries if resting else 0)
-    return run.fill(batch, should_stop, progress)
-
-
-def _left(store: Store, generation: vectors.Generation | None) -> int:
-    return vectors.count_pending(store, generation.id if generation else 0)
+        left = vectors.count_pending(store, generation.id if generation else 0)
+        return EmbedReport(left=left, problem=resting.message)
+    return _Run(store, embedder, tell, watch, watch.seconds() + budget_seconds).fill(batch, should_stop, progress)
 
 
 class _Run:
     """One run: what it works with, and what it has done so far."""
 
     def __init__(
-        self,
-        store: Store,
-        embedder: Embedder,
-        now: Callable[[], int],
-        watch: EmbeddingClock,
-        deadline: float,
-        tries: int,
+        self, store: Store, embedder: Embedder, now: Callable[[], int], watch: EmbeddingClock, deadline: float
     ) -> None:
-        self.store, self.embedder, self.now, self.watch = store, embedder, now, watch
-        self.deadline = deadline
-        self.tries = tries
+        self.store, self.embedder, self.now, self.watch, self.deadline = store, embedder, now, watch, deadline
+        before = find_problem(store, ROOM)
+        self.tries = before.tries if before else 0
         self.canary_lives = False
         self.embedded = self.reused = self.refused = 0
 
     def fill(self, batch: int, should_stop: Callable[[], bool], progress: Callable[[int], None]) -> EmbedReport:
-        embedder, problem = self.embedder, None
-        if vectors.find_generation(self.store, embedder.provider, embedder.model, embedder.dimension) is None:
-            clear_problem(self.store, ROOM_REFUSED)
-        generation = vectors.ensure_generation(
-            self.store, embedder.provider, embedder.model, embedder.dimension, self.now()
-        )
+        store, embedder, problem = self.store, self.embedder, None
+        if vectors.find_generation(store, embedder.provider, embedder.model, embedder.dimension) is None:
+            clear_problem(store, ROOM_REFUSED)
+        generation = vectors.ensure_generation(store, embedder.provider, embedder.model, embedder.dimension, self.now())
         while not should_stop() and self._seconds_left() > 0:
-            items = vectors.pending_chunks(self.store, generation, batch)
+            items = vectors.pending_chunks(store, generation, batch)
             if not items:
-                vectors.promote(self.store, generation)
+                vectors.promote(store, generation)
                 break
-            try:
-                self._one_batch(generation, items)
-            except _EmbeddingError as failed:
-                problem = self._record(failed.error)
+            error = self._embed_batch(generation, items)
+            if error is not None:
+                problem = self._record(error)
                 break
             progress(len(items))
         if problem is None and self.embedded + self.reused > 0:
-            clear_problem(self.store, ROOM)
-        left = vectors.count_pending(self.store, generation)
+            clear_problem(store, ROOM)
+        left = vectors.count_pending(store, generation)
         return EmbedReport(self.embedded, self.reused, self.refused, left, problem)
 
-    def _one_batch(self, generation: int, items: Sequence[tuple[int, bytes, str]]) -> None:
+    def _embed_batch(self, generation: int, items: Sequence[tuple[int, bytes, str]]) -> CrystalError | None:
+        """Give vectors to some chunks; return the error that ends the run."""
         copied = vectors.copy_vectors(self.store, generation, ((ident, sha) for ident, sha, _ in items))
         waiting = [item for item in items if item[0] not in copied]
         fresh = {sha: text for _, sha, text in waiting}
-        known: dict[bytes, bytes | None] = {}
         try:
-            if fresh:
-                known.update(zip(fresh, self._embed(list(fresh.values())), strict=True))
+            made = dict(zip(fresh, self._embed(list(fresh.values())) if fresh else (), strict=True))
+        except CrystalError as error:
+            return error
         finally:
             self._book()
-        found = [(ident, vector) for ident, sha, _ in waiting if (vector := known[sha]) is not None]
+        found = [(ident, vector) for ident, sha, _ in waiting if (vector := made[sha]) is not None]
         stored = vectors.put_vectors(self.store, generation, found)
-        made = min(stored, sum(1 for sha in fresh if known[sha] is not None))
-        self.embedded += made
-        self.reused += stored - made + len(copied)
-        refused = [ident for ident, sha, _ in waiting if known[sha] is None]
+        new = min(stored, sum(vector is not None for vector in made.values()))
+        self.embedded += new
+        self.reused += stored - new + len(copied)
+        refused = [ident for ident, sha, _ in waiting if made[sha] is None]
         if stored == 0 and not copied and vectors.is_gone(self.store, generation):
-            raise _EmbeddingError(UnavailableError("another process has changed the embedding model"))
+            return UnavailableError("another process has changed the embedding model")
         if refused:
             vectors.refuse_chunks(self.store, generation, refused)
             self._record_refused(generation, len(refused))
+        return None
 
     def _embed(self, texts: list[str]) -> list[bytes | None]:
         """Return vectors of texts; None for one that the provider refuses even when cut short."""
@@ -167,8 +162,10 @@ class _Run:
             return list(self._call(texts))
         except (TextRefusedError, ServerFaultError) as error:
             if isinstance(error, ServerFaultError) and self.tries < SUSPICIOUS_TRIES:
-                raise _EmbeddingError(error) from error
-            self._ask_canary()
+                raise
+            if not self.canary_lives:  # does it refuse one text, or everything?
+                self._call([CANARY])
+                self.canary_lives = True
             if len(texts) == 1:
                 return [self._embed_shortened(texts[0])]
         half = len(texts) // 2
@@ -182,32 +179,22 @@ class _Run:
                 continue
         return None
 
-    def _ask_canary(self) -> None:
-        """Find out whether the provider refuses one text or everything."""
-        if not self.canary_lives:
-            try:
-                self._call([CANARY])
-            except (TextRefusedError, ServerFaultError) as error:
-                raise _EmbeddingError(error) from error
-            self.canary_lives = True
-
     def _call(self, texts: list[str]) -> list[bytes]:
-        def patience() -> float:
-            return min(PATIENCE_SECONDS, self._seconds_left())
-
-        try:
-            made = call_with_retries(
-                lambda: self.embedder.embed_documents(texts), sleep=self.watch.sleep, patience=patience
-            )
-        except (TextRefusedError, ServerFaultError):
-            raise
-        except CrystalError as error:
-            raise _EmbeddingError(error) from error
+        """Embed texts; try again twice if the provider is unavailable and the wait fits into what is left."""
+        for pause in (*QUICK_WAITS, math.inf):
+            try:
+                made = self.embedder.embed_documents(texts)
+                break
+            except UnavailableError as error:
+                wait = max(pause, asked_seconds(error))
+                if wait > min(PATIENCE_SECONDS, self._seconds_left()):
+                    raise
+                self.watch.sleep(wait)
         size = 4 * self.embedder.dimension
         if len(made) != len(texts) or any(len(vector) != size for vector in made):
             wanted = f"{len(texts)} of {self.embedder.dimension} numbers"
             name = f"{self.embedder.provider} {self.embedder.model}"
-            raise _EmbeddingError(WrongAnswerError(f"{name} gave other vectors than {wanted}"))
+            raise WrongAnswerError(f"{name} gave other vectors than {wanted}")
         return made
 
     def _seconds_left(self) -> float:
@@ -217,8 +204,8 @@ class _Run:
         """Record what was paid for, also if the vectors did not arrive."""
         tokens = self.embedder.take_tokens()
         if tokens:
-            usd = price_of(self.embedder.provider, self.embedder.model).usd(tokens)
             provider, model = self.embedder.provider, self.embedder.model
+            usd = price_of(provider, model).usd(tokens)
             add_cost(self.store, Cost(self.now(), "embedding", provider, model, tokens, 0, usd))
 
     def _record(self, error: CrystalError) -> str:
@@ -226,7 +213,10 @@ class _Run:
         before = find_problem(self.store, ROOM)
         tries = before.tries + 1 if before and before.cause == cause else 1
         message = error.message if error.hint is None else f"{error.message}; {error.hint}"
-        record_problem(self.store, ROOM, message, now, next_attempt(error, tries, now), cause)
+        rest = PERMANENT_WAIT_MS
+        if isinstance(error, UnavailableError):
+            rest = rest_ms(error, tries, FIRST_WAIT_MS, MAX_WAIT_MS)
+        record_problem(self.store, ROOM, message, now, now + rest, cause)
         return message
 
     def _record_refused(self, generation: int, count: int) -> None:
@@ -234,11 +224,3 @@ class _Run:
         total = vectors.vector_counts(self.store, generation).refused
         message = f"{self.embedder.provider} {self.embedder.model} takes {total} of the texts not even shortened"
         record_problem(self.store, ROOM_REFUSED, f"{message}; keywords find them", self.now(), cause=str(generation))
-
-
-class _EmbeddingError(Exception):
-    """Ends a run: what the provider said."""
-
-    def __init__(self, error: CrystalError) -> None:
-        super().__init__(error.message)
-        self.error = error

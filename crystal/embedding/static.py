@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from crystal.embedding.embedded import DATA, read_table
-from crystal.embedding.embedder import TokenRows
 
 PIECE = 8192
 """Tokens looked up at once: bounds the memory that an endless text takes."""
@@ -35,7 +34,7 @@ class StaticModel:
 
     def vector(self, text: str) -> npt.NDArray[np.float32]:
         """Return the text's vector, of length 1. A text without a known token has that of the unknown token."""
-        ids = np.array(self._known(text))
+        ids = np.array(self.tokens(text) or [self._table.unknown])
         total = np.zeros(self._vectors.shape[1], np.float32)
         for start in range(0, len(ids), PIECE):
             piece = ids[start : start + PIECE]
@@ -45,11 +44,6 @@ class StaticModel:
             return np.asarray(self.rows([self._table.unknown])[0], np.float32)
         return np.asarray(total / length, np.float32)
 
-    def token_vectors(self, text: str) -> TokenRows:
-        """Return the known tokens of a text and their vectors, each of length 1: ``(tokens, dimension)``."""
-        ids = self._known(text)
-        return ids, self.rows(ids)
-
     def tokens(self, text: str) -> list[int]:
         """Return the known tokens of a text."""
         return self._table.tokens(text)
@@ -58,15 +52,6 @@ class StaticModel:
         """Return the vectors of tokens, each of length 1: ``(tokens, dimension)``."""
         rows = self._vectors[list(tokens)].astype(np.float32)
         return np.asarray(rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)), np.float32)
-
-    def weights(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
-        """Return how much each token counts in a text's vector: a rare one more."""
-        ids = np.asarray(tokens, np.int64)
-        rows = self._vectors[ids].astype(np.float32)
-        return np.asarray(self._scales[ids] * np.sqrt((rows * rows).sum(axis=1)), np.float32)
-
-    def _known(self, text: str) -> list[int]:
-        return self.tokens(text) or [self._table.unknown]
 
 
 @functools.cache

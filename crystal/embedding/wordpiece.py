@@ -21,15 +21,8 @@ CACHED_WORDS = 200_000
 
 _ASCII_DROPPED = {code: None for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
 _ASCII_WORDS = re.compile(r"[a-z0-9]+|[!-/:-@\[-`{-~]")
-_CJK = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B920, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
+_CJK = re.compile(
+    "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f]"
 )
 
 
@@ -96,7 +89,7 @@ def _character(char: str) -> str:
         return " "
     if (category[0] == "C" and category != "Cn") or char == "\ufffd":
         return ""
-    if any(first <= ord(char) <= last for first, last in _CJK):
+    if _CJK.match(char):
         return f" {unicodedata.normalize('NFD', char)} "
     bare = "".join(part for part in unicodedata.normalize("NFD", char) if unicodedata.category(part) != "Mn")
     return "".join(f" {part} " if _is_punctuation(part) else part.lower() for part in bare)

@@ -14,13 +14,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
-from math import sqrt
+from math import inf, sqrt
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from crystal.embedding import Embedder
+from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.model.capture import Chunk, Origin, Turn
 from crystal.search.engine import search
@@ -104,17 +105,6 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class TrialObserver:
-    """Observer: ``progress`` is called with the embedded turns and their total; ``clock`` returns seconds."""
-
-    progress: Callable[[int, int], None] = lambda *_: None
-    clock: Callable[[], float] = time.monotonic
-
-
-WATCH = TrialObserver()
-
-
-@dataclass(frozen=True, slots=True)
 class _Moment:
     """Turn in the sample: its text without the removed sentence, and its question, if any."""
 
@@ -133,7 +123,8 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
     size: Size,
     now: int,
     why_no_present: str | None = None,
-    watch: TrialObserver = WATCH,
+    progress: Callable[[int, int], None] = lambda *_: None,
+    clock: Callable[[], float] = time.monotonic,
     how: How | None = None,
 ) -> Trial:
     """Compare two models on a sample of the memory.
@@ -146,7 +137,8 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
         size: Size and duration of the test.
         now: The time, ms.
         why_no_present: Why ``present`` is None.
-        watch: Observes the progress.
+        progress: Called with the embedded turns and their total.
+        clock: Returns seconds.
         how: The other search settings; None for the defaults.
 
     Raises:
@@ -159,7 +151,7 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
             f"the memory has {len(moments)} turns to try a model on, {MIN_MOMENTS} are needed",
             hint="import the past first: crystal backfill",
         )
-    made, rate = _embed(new, moments, size.seconds, watch)
+    made, rate = _embed(new, moments, size.seconds, progress, clock)
     if len(made) < MIN_MOMENTS:
         raise UnavailableError(
             f"the model embedded {len(made)} turns in {size.seconds:.0f} seconds", hint="allow more: --seconds"
@@ -169,20 +161,19 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
     with Store.open(scratch / "crystal.db") as sample:
         idents = _fill(sample, moments)
         bring_up_to_date(sample, now=now)
-        ask = _Asking(sample, now, how)
-        keywords = [ask.place(None, one) for one in asked]
-        before, old_places = None, keywords
+        keywords = [_rank(sample, None, one, now, how) for one in asked]
+        before, old_ranks = None, keywords
         if present is not None:
             try:
-                theirs, their_rate = _embed(present, moments, size.seconds, watch)
+                theirs, their_rate = _embed(present, moments, size.seconds, progress, clock)
                 if len(theirs) == len(moments):
-                    before, old_places = _measure(ask, present, idents, theirs, asked, their_rate)
+                    before, old_ranks = _measure(sample, present, idents, theirs, asked, their_rate, now, how)
                 else:
                     why_no_present = "it was too slow to compare"
             except CrystalError as error:
                 why_no_present = error.message
-        after, new_places = _measure(ask, new, idents, made, asked, rate)
-    pairs = list(zip(old_places, new_places, strict=True))
+        after, new_ranks = _measure(sample, new, idents, made, asked, rate, now, how)
+    pairs = list(zip(old_ranks, new_ranks, strict=True))
     return Trial(
         questions=len(asked),
         turns=len(moments),
@@ -244,16 +235,20 @@ def _sentence(text: str) -> tuple[str, str] | None:
 
 
 def _embed(
-    embedder: Embedder, moments: Sequence[_Moment], seconds: float, watch: TrialObserver
+    embedder: Embedder,
+    moments: Sequence[_Moment],
+    seconds: float,
+    progress: Callable[[int, int], None],
+    clock: Callable[[], float],
 ) -> tuple[list[bytes], float]:
     """Return vectors of as many turns as the time allows, and the number per second."""
     embedder.embed_query("crystal")  # loading does not count
-    start, made = watch.clock(), list[bytes]()
-    while len(made) < len(moments) and (not made or watch.clock() < start + seconds):
+    start, made = clock(), list[bytes]()
+    while len(made) < len(moments) and (not made or clock() < start + seconds):
         batch = moments[len(made) : len(made) + BATCH]
         made += embedder.embed_documents([one.text for one in batch])
-        watch.progress(len(made), len(moments))
-    return made, len(made) / max(watch.clock() - start, 1e-6)
+        progress(len(made), len(moments))
+    return made, len(made) / max(clock() - start, 1e-6)
 
 
 def _fill(sample: Store, moments: Sequence[_Moment]) -> list[int]:
@@ -270,44 +265,37 @@ def _fill(sample: Store, moments: Sequence[_Moment]) -> list[int]:
 
 
 def _measure(
-    ask: _Asking,
+    sample: Store,
     embedder: Embedder,
     idents: Sequence[int],
     made: Sequence[bytes],
     asked: Sequence[_Moment],
     rate: float,
+    now: int,
+    how: How | None,
 ) -> tuple[ModelScore, list[float]]:
     """Return the scores of one model, and the rank of each question's target together with keywords."""
-    sample = ask.sample
-    generation = vectors.ensure_generation(sample, embedder.provider, embedder.model, embedder.dimension, ask.now)
+    generation = vectors.ensure_generation(sample, embedder.provider, embedder.model, embedder.dimension, now)
     vectors.put_vectors(sample, generation, zip(idents, made, strict=True))
     vectors.promote(sample, generation)
-    bring_up_to_date(sample, now=ask.now)
-    remembering: Any = _Remembering(embedder)
-    own = {one.uuid: ident for one, ident in zip(asked, idents, strict=False)}  # turns with questions come first
-    alone = []
-    for one in asked:
-        meant = remembering.embed_query(one.question or "")
+    bring_up_to_date(sample, now=now)
+    embedder = copy(embedder)
+    vars(embedder)["embed_query"] = cache(embedder.embed_query)  # each question is embedded once
+    alone, together = [], []
+    for one, target in zip(asked, idents, strict=False):  # turns with questions come first
+        meant = embedder.embed_query(one.question or "")
         near = vectors.nearest(sample, generation, meant, DEPTH) if meant else []
-        alone.append(next((place for place, (ident, _) in enumerate(near, 1) if ident == own[one.uuid]), float("inf")))
-    together = [ask.place(remembering, one) for one in asked]
+        alone.append(next((rank for rank, (ident, _) in enumerate(near, 1) if ident == target), inf))
+        together.append(_rank(sample, embedder, one, now, how))
     name = f"{embedder.provider} {embedder.model}"
     return ModelScore(name, _score(alone), _score(together), rate), together
 
 
-@dataclass(frozen=True, slots=True)
-class _Asking:
-    """The sample and its search settings."""
-
-    sample: Store
-    now: int
-    how: How | None
-
-    def place(self, embedder: Embedder | None, one: _Moment) -> float:
-        """Return the rank of a question's target; infinity if it is not found."""
-        request = SearchRequest(one.question or "", self.now, DEPTH, how=self.how or How())
-        found = search([MemorySource(self.sample, embedder=embedder)], request)
-        return next((place for place, hit in enumerate(found.hits, 1) if hit.uuid == one.uuid), float("inf"))
+def _rank(sample: Store, embedder: Embedder | None, one: _Moment, now: int, how: How | None) -> float:
+    """Return the rank of a question's target; infinity if it is not found."""
+    request = SearchRequest(one.question or "", now, DEPTH, how=how or How())
+    found = search([MemorySource(sample, embedder=embedder)], request)
+    return next((rank for rank, hit in enumerate(found.hits, 1) if hit.uuid == one.uuid), inf)
 
 
 def _score(places: Sequence[float]) -> Score:
@@ -317,15 +305,3 @@ def _score(places: Sequence[float]) -> Score:
         sum(place <= 5 for place in places) / count,
         sum(1 / place for place in places) / count,
     )
-
-
-class _Remembering:
-    """Embedder that embeds each question once."""
-
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
-        self.embed_query = cache(embedder.embed_query)
-
-    def __getattr__(self, name: str) -> Any:
-        """Return everything else from the embedder."""
-        return getattr(self._embedder, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Schema = dict[str, Any]
@@ -18,7 +18,11 @@ _MAX_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool. ``run`` is the module and the function of this package that answers it."""
+    """One tool.
+
+    ``run`` is the module and the function of this package that answers it. That gets the arguments, some of them
+    ``renamed`` (from the tool's name for it), and the ``fixed`` ones.
+    """
 
     name: str
     title: str
@@ -30,6 +34,8 @@ class Tool:
     destroys: bool = False
     repeats: bool = True
     open_world: bool = False
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def input(self) -> Schema:
@@ -165,7 +171,7 @@ STATUS_TOOL = Tool(
     "State of the memory",
     "Whether conversations are captured, how much is kept, what waits and what is wrong. Use it when the memory seems "
     "to lack something, or when the user asks about it.",
-    "standing:status",
+    "status:status",
     {},
 )
 
@@ -178,7 +184,7 @@ REMEMBERING = Tool(
     "when the user asks to remember something, or when a lasting decision or preference was stated. Write one "
     "self-contained sentence or two. Conversations are kept anyway: do not copy them. Never keep passwords or keys. "
     "The same words again only refresh it; a known key gets the new value.",
-    "keeping:remember",
+    "changing:remember",
     {
         "text": text("What to remember, in full sentences.", 8_000),
         "category": one_of("What kind of thing it is. Default fact.", CATEGORIES),
@@ -205,7 +211,7 @@ FORGETTING = Tool(
     "Remove something from the memory for good, on all of the user's machines. Only when the user asks for it. The "
     "first call only shows what would go, and gives a token; show the user that list, and call it again with "
     "confirm=TOKEN when they agree. It cannot be undone.",
-    "forgetting:forget",
+    "changing:forget",
     {
         "id": _IDS,
         "query": text("Everything with these words.", 1_000),
@@ -227,21 +233,22 @@ TOOLS = tuple(
 
 ALIASES = (
     Tool("search_memory", "Search the memory (other name)", "The same as crystal_search, by another name.",
-         "aliases:search_memory",
+         "searching:search",
          {"query": SEARCHING.properties["query"], "limit": SEARCHING.properties["limit"]}, ("query",),
          open_world=True),
     Tool("get_recent_conversations", "The last sessions (other name)",
-         "The last sessions of all projects: crystal_recent by another name.", "aliases:get_recent_conversations",
-         {"n": number("How many. Default 10.", 1, 100)}),
+         "The last sessions of all projects: crystal_recent by another name.", "days:recent",
+         {"n": number("How many. Default 10.", 1, 100)},
+         renamed={"n": "limit"}, fixed={"what": "sessions", "all": True}),
     Tool("save_memory", "Remember something (other name)", "The same as crystal_remember, by another name.",
-         "aliases:save_memory",
+         "changing:remember",
          {"content": REMEMBERING.properties["text"], "source": text("Who or what asks for it.", 100)},
-         ("content",), reads=False),
+         ("content",), reads=False, renamed={"content": "text"}),
     Tool("memory_search", "Search by similarity (other name)",
-         "Search by meaning alone: each hit with its score, a cosine from 0 to 1.", "aliases:memory_search",
+         "Search by meaning alone: each hit with its score, a cosine from 0 to 1.", "searching:search_by_similarity",
          {"query": SEARCHING.properties["query"],
           "maxResults": number("How many hits at most. Default 10.", 1, 50),
           "minScore": {"type": "number", "minimum": 0, "maximum": 1, "description": "Only hits at least as near."}},
-         ("query",), open_world=True),
+         ("query",), open_world=True, renamed={"maxResults": "limit"}, fixed={"fusion": "similarity"}),
 )  # fmt: skip
 """The names of neighbours, so that instructions written for those work; on with the setting ``mcp.aliases``."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from crystal.app.context import Machine, open_reader
 from crystal.app.timeline import days
 from crystal.errors import UsageError
-from crystal.mcp.asker import ClientContext, refuse_folder
-from crystal.mcp.hits import Make, ShortIds, memory_item, message_item
+from crystal.mcp.items import Make, ShortIds, label, memory_item, message_item, place_of
+from crystal.mcp.offer import ClientContext, refuse_folder
 from crystal.mcp.page import AnswerItem, ToolAnswer, noted, one_page
-from crystal.mcp.reading import place_of, session_data, title_of
-from crystal.mcp.said import label
+from crystal.mcp.reading import session_data, title_of
 from crystal.mcp.searching import moment
 from crystal.model.recall import Remembered
 from crystal.sessions.reading import SessionSummary, sessions
@@ -26,16 +25,24 @@ DAYS = "7d"
 MAX_ENTRIES = 500
 
 
-def recent(asker: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+def recent(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return the last messages or sessions."""
     what = arguments.get("what") or "messages"
+    offset = arguments.get("offset") or 0
+    limit = arguments.get("limit") or (MESSAGES if what == "messages" else SESSIONS)
+    refuse_folder(arguments.get("project"))
     with open_reader() as machine:
-        project, scope, notes = _scope(asker, machine, arguments)
-        offset = arguments.get("offset") or 0
-        limit = arguments.get("limit") or (MESSAGES if what == "messages" else SESSIONS)
+        project, scope, notes = _scope(client, machine, arguments)
         if offset + limit >= MAX_MESSAGES:
             raise UsageError(f"offset {offset} and limit {limit} reach too far", hint="use crystal_timeline")
-        makers, why = _recent(machine, asker, arguments, what, project, offset + limit + 1)
+        own, mirror, ids = client.left_out(machine, arguments), machine.mirror_store, ShortIds(machine)
+        before, count = moment(arguments, "before", machine.now()), offset + limit + 1
+        if what == "messages":
+            said, why = messages(machine.store, project=project, before=before, without=own, limit=count, mirror=mirror)
+            makers = [message_item(one, ids) for one in said]
+        else:
+            found, why = sessions(machine.store, project=project, before=before, limit=count + 1, mirror=mirror)
+            makers = [_session_item(one, ids) for one in found if one.id != own][:count]
     data = {"what": what, "scope": scope, "offset": offset, "notes": noted([*notes, *why])}
 
     def head(at: int) -> str:
@@ -43,52 +50,37 @@ def recent(asker: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         columns = ": id, turns, last day" if what == "sessions" else ""
         return f"{what} {where}{columns}" if at > offset else f"no {what} {where}"
 
-    return one_page(makers, data, "items", asker.room, head, lambda at: f"what={what} offset={at}", limit)
+    return one_page(makers, data, "items", client.room, head, lambda at: f"what={what} offset={at}", limit)
 
 
 def _scope(
-    asker: ClientContext, machine: Machine, arguments: Mapping[str, Any]
+    client: ClientContext, machine: Machine, arguments: Mapping[str, Any]
 ) -> tuple[str | None, str | None, list[str]]:
     """Return the project as a filter, its name, and notes about it."""
     wanted = arguments.get("project")
-    refuse_folder(wanted)
-    if wanted is not None:
+    if wanted is not None or arguments.get("all"):
         return wanted, wanted, []
-    if arguments.get("all"):
-        return None, None, []
-    home = asker.project(machine)
+    home = client.project(machine)
     if home is None:
         return None, None, ["crystal does not know this folder's project; these are from everywhere"]
     return home[0], home[1], []
 
 
-def _recent(
-    machine: Machine, asker: ClientContext, arguments: Mapping[str, Any], what: str, project: str | None, count: int
-) -> tuple[list[Make], tuple[str, ...]]:
-    own, mirror, ids = asker.left_out(machine, arguments), machine.mirror_store, ShortIds(machine)
-    before = moment(arguments, "before", machine.now())
-    if what == "messages":
-        said, why = messages(machine.store, project=project, before=before, without=own, limit=count, mirror=mirror)
-        return [message_item(one, ids) for one in said], why
-    found, why = sessions(machine.store, project=project, before=before, limit=count + 1, mirror=mirror)
-    return [_session_item(one, ids) for one in found if one.id != own][:count], why
-
-
 def _session_item(session: SessionSummary, ids: ShortIds) -> Make:
     head = f"{ids.session(session.id)} {session.turns}"
+    item = AnswerItem(
+        head,
+        place_of(session.last_at, session.project, session.device, ids.device),
+        title_of(session),
+        session_data(session),
+    )
+    return lambda _: item
 
-    def make(_: int) -> AnswerItem:
-        return AnswerItem(head, place_of(session, session.last_at, ids), title_of(session), session_data(session))
 
-    return make
-
-
-# -------------------------------------------------------------------------------------------------------- timeline
-
-
-def tell(asker: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+def tell(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return what happened when, the latest first."""
-    refuse_folder(arguments.get("project"))
+    project = arguments.get("project")
+    refuse_folder(project)
     with open_reader() as machine:
         now = machine.now()
         since = moment({"since": arguments.get("since") or DAYS}, "since", now)
@@ -97,49 +89,41 @@ def tell(asker: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         end = now + 1 if before is None else before
         if since >= end:
             raise UsageError("since must be earlier than before", hint="swap them")
-        project = arguments.get("project")
         found, why = days(machine, machine.mirror_store, since=since, before=end, project=project, limit=MAX_ENTRIES)
-        ids = ShortIds(machine)
-        makers = [maker for day in found for maker in _day(day.date, day.sessions, day.memories, ids)]
+        ids, makers = ShortIds(machine), list[Make]()
+        for day in found:
+            makers += [_stretch_item(day.date, one, ids) for one in day.sessions]
+            makers += [_memory_item(day.date, one, ids) for one in day.memories]
     offset, limit = arguments.get("offset") or 0, arguments.get("limit") or 50
     data = {"since": iso(since), "before": iso(end), "offset": offset, "notes": noted(why)}
-
     span = f"{local(since):%Y-%m-%d %H:%M} to {local(end):%Y-%m-%d %H:%M}"
 
     def head(at: int) -> str:
         return span if at > offset else f"nothing from {span}"
 
-    return one_page(makers, data, "entries", asker.room, head, lambda at: f"the same times, offset={at}", limit)
-
-
-def _day(date: str, sessions: Sequence[Stretch], memories: Sequence[Remembered], ids: ShortIds) -> list[Make]:
-    return [*(_stretch_item(date, one, ids) for one in sessions), *(_memory_item(date, one, ids) for one in memories)]
+    return one_page(makers, data, "entries", client.room, head, lambda at: f"the same times, offset={at}", limit)
 
 
 def _stretch_item(date: str, stretch: Stretch, ids: ShortIds) -> Make:
     session = stretch.session
     clock = f"{local(stretch.first):%H:%M}-{local(stretch.last):%H:%M}"
     head = f"{ids.session(session.id)} {clock} {stretch.turns} turn{'s' * (stretch.turns != 1)}"
-
-    def make(_: int) -> AnswerItem:
-        data = {
-            "date": date, "kind": "session", "first_at": iso(stretch.first), "last_at": iso(stretch.last),
-            "turns": stretch.turns, "session": session_data(session), "memory": None,
-        }  # fmt: skip
-        return AnswerItem(head, place_of(session, stretch.first, ids), title_of(session), data)
-
-    return make
+    data = {
+        "date": date, "kind": "session", "first_at": iso(stretch.first), "last_at": iso(stretch.last),
+        "turns": stretch.turns, "session": session_data(session), "memory": None,
+    }  # fmt: skip
+    item = AnswerItem(
+        head, place_of(stretch.first, session.project, session.device, ids.device), title_of(session), data
+    )
+    return lambda _: item
 
 
 def _memory_item(date: str, memory: Remembered, ids: ShortIds) -> Make:
-    make_memory = memory_item(memory, ids)
+    make_memory, when = memory_item(memory, ids), iso(memory.updated_at)
+    data = {"date": date, "kind": "memory", "first_at": when, "last_at": when, "turns": 0, "session": None}
 
     def make(room: int) -> AnswerItem:
-        item, when = make_memory(room), iso(memory.updated_at)
-        data = {
-            "date": date, "kind": "memory", "first_at": when, "last_at": when, "turns": 0, "session": None,
-            "memory": item.data,
-        }  # fmt: skip
-        return replace(item, data=data)
+        item = make_memory(room)
+        return replace(item, data={**data, "memory": item.data})
 
     return make

@@ -9,20 +9,18 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from crystal import __version__
-from crystal.errors import CrystalError
-from crystal.mcp.asker import ClientContext
-from crystal.mcp.messages import INVALID_PARAMS, McpError
+from crystal.errors import CrystalError, UsageError
+from crystal.mcp.protocol import INVALID_PARAMS, McpError, Offer, Result
 from crystal.text.fence import new_nonce
 
 if TYPE_CHECKING:
-    from crystal.mcp.calls import PendingCall
+    from crystal.app.context import Machine
     from crystal.mcp.catalog import Tool
     from crystal.mcp.page import ToolAnswer
-    from crystal.mcp.server import Result
 
 INSTRUCTIONS = (
     "The memory of this user's coding agents: what was said in past sessions, on all of their machines, and what was "
@@ -31,6 +29,9 @@ INSTRUCTIONS = (
     "answer, with a new NONCE each time. [NONCE id who · when project device] heads each text; when and where are left "
     "out if they are as in the text before, the device if it is this one."
 )
+
+_IMPORTING = threading.Lock()
+"""Two threads that import the same packages in another order would wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,43 +42,83 @@ class McpSettings:
     room: int = 20_000
 
 
+@dataclass(frozen=True, slots=True)
+class ClientContext:
+    """The agent at the other end.
+
+    Attributes:
+        session: Its session's id, if the client tells it: the agent already knows what was said there.
+        folder: The folder that it works in.
+        room: How many characters an answer may have.
+        previews: The plans of forgetting that it was shown, by their token.
+    """
+
+    session: str | None = None
+    folder: str | None = None
+    room: int = 20_000
+    previews: dict[str, Any] = field(default_factory=dict)
+
+    def left_out(self, machine: Machine, arguments: Mapping[str, object]) -> str | None:
+        """Return the session whose messages are left out of an answer, if any.
+
+        A session that has ended sends no more requests: its client continues with another, which lacks its messages.
+        """
+        from crystal.store.sessions.sessions import session_named
+
+        own, wanted = self.session, arguments.get("session")
+        if own is None or arguments.get("include_current"):
+            return None
+        if isinstance(wanted, str) and own.startswith(wanted.strip()):
+            return None
+        known = session_named(machine.store, own)
+        return None if known is not None and known.ended_at is not None else own
+
+    def project(self, machine: Machine) -> tuple[str, str] | None:
+        """Return the known project of the folder, as (folder, name); None if crystal has stored nothing of it."""
+        from crystal.app.projects import find_home
+
+        stores = [store for store in (machine.store, machine.mirror_store) if store is not None]
+        return None if self.folder is None else find_home(stores, self.folder)
+
+
+def refuse_folder(project: str | None) -> None:
+    """Refuse a path as a project: tools take only names, which say nothing of where a project lies."""
+    if project is not None and (any(mark in project for mark in "/\\") or project.strip() in (".", "..", "~")):
+        raise UsageError(f"project is {project[:80]!r}, a folder", hint="give the project's name")
+
+
 class CrystalOffer:
     """crystal's tools and resources.
 
     Args:
-        asker: Who asks.
+        client: Who asks.
         settings: Reads the settings; called for each answer, so that a change needs no new server.
-        nonce: Makes the nonce of an answer's fence.
     """
 
-    name, title, version, instructions = "crystal", "crystal", __version__, INSTRUCTIONS
-
-    def __init__(
-        self, asker: ClientContext, settings: Callable[[], McpSettings], nonce: Callable[[], str] = new_nonce
-    ) -> None:
-        self._asker, self._settings, self._nonce = asker, settings, nonce
-        self._forgetting: Any = None
+    def __init__(self, client: ClientContext, settings: Callable[[], McpSettings]) -> None:
+        self._client, self._settings = client, settings
         self._one_at_a_time = threading.Lock()
 
-    def methods(self) -> Mapping[str, Callable[[Mapping[str, Any], PendingCall], Result]]:
-        """Return every method except the handshake."""
-        return {
-            "tools/list": lambda params, _: {"tools": _one_page(params, self._definitions())},
+    def offer(self) -> Offer:
+        """Return what the server answers with."""
+        methods: dict[str, Callable[[Mapping[str, Any]], Result]] = {
+            "tools/list": lambda params: {
+                "tools": _one_page(params, [tool.definition for tool in self._tools().values()])
+            },
             "tools/call": self._call,
-            "resources/list": lambda params, _: {"resources": _one_page(params, _imported("resources").listed())},
-            "resources/templates/list": lambda params, _: {
-                "resourceTemplates": _one_page(params, _imported("resources").templates())
+            "resources/list": lambda params: {"resources": _one_page(params, _imported("reading").listed())},
+            "resources/templates/list": lambda params: {
+                "resourceTemplates": _one_page(params, _imported("reading").TEMPLATES)
             },
             "resources/read": self._read_resource,
         }
+        return Offer("crystal", __version__, INSTRUCTIONS, methods)
 
-    def _definitions(self) -> list[dict[str, Any]]:
-        return [tool.definition for tool in self._tools(self._settings_or_usual())]
-
-    def _tools(self, settings: McpSettings) -> tuple[Tool, ...]:
+    def _tools(self) -> dict[str, Tool]:
         from crystal.mcp.catalog import ALIASES, TOOLS
 
-        return (*TOOLS, *ALIASES) if settings.aliases else TOOLS
+        tools = (*TOOLS, *ALIASES) if self._settings_or_usual().aliases else TOOLS
+        return {tool.name: tool for tool in tools}
 
     def _settings_or_usual(self) -> McpSettings:
         """Return the settings, or the defaults if they cannot be read: a tool then reports the error."""
@@ -87,18 +128,16 @@ class CrystalOffer:
             sys.stderr.write(f"crystal: error: {error.message}\n")
             return McpSettings()
 
-    def _call(self, params: Mapping[str, Any], _: PendingCall) -> Result:
-        name, given = params["name"], params.get("arguments") or {}
-        tools = {tool.name: tool for tool in self._tools(self._settings_or_usual())}
-        if name not in tools:
-            raise McpError(INVALID_PARAMS, f"there is no tool {name[:100]!r}")
-        tool = tools[name]
+    def _call(self, params: Mapping[str, Any]) -> Result:
+        tool = self._tools().get(params["name"])
+        if tool is None:
+            raise McpError(INVALID_PARAMS, f"there is no tool {params['name'][:100]!r}")
         from crystal.mcp.arguments import checked
 
         try:
-            arguments = checked(tool.input, given)
+            arguments = checked(tool.input, params.get("arguments") or {})
             as_json = arguments.pop("response_format", None) == "json"
-            answer, nonce = self._run(tool, arguments), self._nonce()
+            answer, nonce = self._run(tool, arguments), new_nonce()
         except CrystalError as error:
             from crystal.mcp.page import hint_for_agent, noted
 
@@ -107,19 +146,19 @@ class CrystalOffer:
         text = answer.json(nonce) if as_json else answer.markdown(nonce)
         return {"content": [{"type": "text", "text": text}], "isError": False}
 
-    def _run(self, tool: Tool, arguments: dict[str, Any]) -> ToolAnswer:
-        asker = replace(self._asker, room=self._settings().room)
+    def _run(self, tool: Tool, arguments: Mapping[str, Any]) -> ToolAnswer:
+        client = replace(self._client, room=self._settings().room)
         place, _, function = tool.run.partition(":")
-        module = _imported(place)
-        if tool.destroys:
-            with self._one_at_a_time:
-                self._forgetting = self._forgetting or module.Forgetting()
-                return self._forgetting.forget(asker, arguments)  # type: ignore[no-any-return]
-        return getattr(module, function)(asker, arguments)  # type: ignore[no-any-return]
+        answer = getattr(_imported(place), function)
+        given = {**tool.fixed, **{tool.renamed.get(name, name): value for name, value in arguments.items()}}
+        if not tool.destroys:
+            return answer(client, given)  # type: ignore[no-any-return]
+        with self._one_at_a_time:
+            return answer(client, given)  # type: ignore[no-any-return]
 
-    def _read_resource(self, params: Mapping[str, Any], _: PendingCall) -> Result:
-        asker = replace(self._asker, room=self._settings_or_usual().room)
-        return {"contents": _imported("resources").contents(asker, params["uri"], self._nonce())}
+    def _read_resource(self, params: Mapping[str, Any]) -> Result:
+        client = replace(self._client, room=self._settings_or_usual().room)
+        return {"contents": _imported("reading").contents(client, params["uri"], new_nonce())}
 
 
 def _imported(name: str) -> Any:
@@ -133,7 +172,3 @@ def _one_page(params: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[dic
     if cursor := params.get("cursor"):
         raise McpError(INVALID_PARAMS, f"there is no page {cursor[:40]!r}: the list has one")
     return rows
-
-
-_IMPORTING = threading.Lock()
-"""Two threads that import the same packages in another order would wait for each other."""

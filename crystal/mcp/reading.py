@@ -1,19 +1,22 @@
-"""``crystal_get``: a hit with what stands around it, a session page by page, a memory by its id or its key."""
+"""``crystal_get`` and the resources: a hit with what stands around it, a session page by page, a memory."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote as quote_url
+from urllib.parse import unquote
 
 from crystal.app.context import Machine, open_reader
-from crystal.app.memory_queries import by_key, memory_of
-from crystal.errors import NotFoundError, UsageError
-from crystal.mcp.asker import ClientContext
-from crystal.mcp.hits import Make, ShortIds, memory_item, turn_item
-from crystal.mcp.page import MAX_LENGTH, AnswerItem, Json, ToolAnswer, answered, bounded
-from crystal.mcp.said import Attribution, kind_of, label
+from crystal.app.memory_queries import by_key, list_memories, memory_of
+from crystal.errors import CrystalError, NotFoundError, UsageError
+from crystal.mcp.items import ShortIds, label, memory_item, place_of, turn_item
+from crystal.mcp.offer import ClientContext
+from crystal.mcp.page import MAX_LENGTH, AnswerItem, Json, ToolAnswer, answered, bounded, hint_for_agent
+from crystal.mcp.protocol import INTERNAL_ERROR, RESOURCE_NOT_FOUND, McpError
 from crystal.model.recall import Remembered
-from crystal.sessions.reading import Conversation, SessionSummary, ShownTurn, find_target, read
+from crystal.sessions.reading import Conversation, SessionSummary, find_target, read, sessions
 from crystal.text.quoting import quote, quote_line
 from crystal.timewords.parse import iso
 
@@ -24,26 +27,36 @@ TITLE = 200
 SHORT_TITLE = 60
 NOTHING: Json = {"kind": "", "session": None, "memory": None, "turns": [], "next_offset": None}
 
+LISTED = 20
+MARKDOWN = "text/markdown"
+TEMPLATES: list[Json] = [
+    {"uriTemplate": "crystal://session/{id}", "name": "session", "title": "A past session", "mimeType": MARKDOWN,
+     "description": "The beginning of a past conversation, by its id; crystal_get reads on."},
+    {"uriTemplate": "crystal://memory/{id}", "name": "memory", "title": "A memory", "mimeType": MARKDOWN,
+     "description": "Something that was remembered, by its id."},
+]  # fmt: skip
+"""The templates of the resources' addresses."""
+_ADDRESS = re.compile(r"crystal://(session|memory)/([^/?#]{1,600})", re.ASCII)
 
-def get(asker: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+
+def get(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Read what an id or a key names."""
-    ident, key = arguments.get("id"), arguments.get("key")
+    ident, key, start = arguments.get("id"), arguments.get("key"), arguments.get("start") or 0
     if (ident is None) == (key is None):
         raise UsageError("give either an id or a key", hint="ids are in the hits of crystal_search")
     with open_reader() as machine:
-        start = arguments.get("start") or 0
         if key is not None:
             found = by_key(machine, key)
             if found is None:
                 raise NotFoundError(f"nothing is remembered under the key {key!r}", hint="look with crystal_search")
-            return of_memory(machine, found, asker.room, start)
+            return _of_memory(machine, found, client.room, start)
         assert ident is not None
         if ident.strip().lower().startswith("mem-"):
-            return of_memory(machine, memory_of(machine, ident), asker.room, start)
-        return _of_conversation(machine, asker, ident, arguments)
+            return _of_memory(machine, memory_of(machine, ident), client.room, start)
+        return _of_conversation(machine, client, ident, arguments)
 
 
-def of_memory(machine: Machine, memory: Remembered, room: int, start: int = 0) -> ToolAnswer:
+def _of_memory(machine: Machine, memory: Remembered, room: int, start: int = 0) -> ToolAnswer:
     """Return a memory as an answer."""
     ids = ShortIds(machine)
 
@@ -58,7 +71,7 @@ def of_memory(machine: Machine, memory: Remembered, room: int, start: int = 0) -
     return bounded([memory_item(memory, ids, start)], compose, room, longest=room)
 
 
-def _of_conversation(machine: Machine, asker: ClientContext, ident: str, arguments: Mapping[str, Any]) -> ToolAnswer:
+def _of_conversation(machine: Machine, client: ClientContext, ident: str, arguments: Mapping[str, Any]) -> ToolAnswer:
     mirror = machine.mirror_store
     target = find_target(machine.store, ident, mirror=mirror)
     if target.chunk is None:
@@ -66,75 +79,58 @@ def _of_conversation(machine: Machine, asker: ClientContext, ident: str, argumen
             if arguments.get(name):
                 raise UsageError(f"{name} goes with a hit, not with a session", hint="leave it out, or use offset")
         offset = arguments.get("offset") or 0
-        return of_session(machine, read(machine.store, target, mirror=mirror), asker.room, offset)
+        return _of_session(machine, read(machine.store, target, mirror=mirror), client.room, offset)
     if arguments.get("offset"):
         raise UsageError("offset goes with a session, not with a hit", hint="leave it out, or use start")
-    context = CONTEXT if arguments.get("context") is None else int(arguments["context"])
-    conversation = read(machine.store, target, context=context, mirror=mirror)
-    return _of_hit(machine, conversation, asker.room, arguments.get("start") or 0)
+    conversation = read(machine.store, target, context=int(arguments.get("context", CONTEXT)), mirror=mirror)
+    return _of_hit(machine, conversation, client.room, arguments.get("start") or 0)
 
 
-def of_session(machine: Machine, conversation: Conversation, room: int, offset: int) -> ToolAnswer:
+def _of_session(machine: Machine, conversation: Conversation, room: int, offset: int) -> ToolAnswer:
     """Return a page of a session."""
-    session, turns = conversation.session, conversation.turns
-    name, about = _head(session, ShortIds(machine))
+    turns = conversation.turns
+    name, about, data = _head(conversation.session, ShortIds(machine), "session")
     if offset and offset >= len(turns):
         raise UsageError(f"offset is {offset}, but there are {len(turns)} turns", hint="use a smaller offset")
-    makers: list[Make] = []
-    for number, turn in enumerate(turns[offset:], offset + 1):
-        most = BRIEF if turn.role in BRIEF_ROLES else MAX_LENGTH
-        makers.append(turn_item(turn, _origin(turn, session), number, most=most))
+    makers = [
+        turn_item(turn, number, most=BRIEF if turn.role in BRIEF_ROLES else MAX_LENGTH)
+        for number, turn in enumerate(turns[offset:], offset + 1)
+    ]
 
     def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         at = offset + len(items)
         next_offset = at if at < len(turns) else None
         more = None if next_offset is None else f"more: crystal_get with id {name} and offset {at}"
-        data = {**NOTHING, "kind": "session", "session": _session(session), "next_offset": next_offset}
         head = f"{about}\nturns {offset + 1}-{at} of {len(turns)}" if items else about
         if any(item.data["characters_left"] for item in items):
             head += "; the whole of a turn: crystal_get with its id"
-        return answered(head, items, "turns", data, more)
+        return answered(head, items, "turns", {**data, "next_offset": next_offset}, more)
 
     return bounded(makers, compose, room)
 
 
 def _of_hit(machine: Machine, conversation: Conversation, room: int, start: int) -> ToolAnswer:
-    session, turns = conversation.session, conversation.turns
-    name, about = _head(session, ShortIds(machine))
-    at = next((at for at, turn in enumerate(turns) if turn.focus), 0)
-    around = max(200, room // (3 * len(turns)))
-    chosen = [
-        turn_item(turn, _origin(turn, session), start=start if turn.focus else 0, most=None if turn.focus else around)
-        for turn in turns
-    ]
+    turns = conversation.turns
+    name, about, data = _head(conversation.session, ShortIds(machine), "hit")
+    around = max(200, room // (3 * max(1, len(turns))))
     # The requested turn is rendered first, because it gets the most characters. It is shown in its place.
-    first = [chosen[at], *chosen[:at][::-1], *chosen[at + 1 :]] if chosen else []
+    at = next((at for at, turn in enumerate(turns) if turn.focus), 0)
     order = [at, *range(at - 1, -1, -1), *range(at + 1, len(turns))]
+    makers = [
+        turn_item(turns[place], start=start if turns[place].focus else 0, most=None if turns[place].focus else around)
+        for place in order[: len(turns)]
+    ]
 
     def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         shown = [item for _, item in sorted(zip(order, items, strict=False), key=lambda pair: pair[0])]
-        more = f"more: crystal_get with id {name}" if session is not None else None
-        data = {**NOTHING, "kind": "hit", "session": _session(session)}
-        return answered(about, shown, "turns", data, more)
+        return answered(about, shown, "turns", data, f"more: crystal_get with id {name}" if name else None)
 
-    return bounded(first, compose, room, longest=max(200, room // 2))
-
-
-def _origin(turn: ShownTurn, session: SessionSummary | None) -> Attribution:
-    kind, by = kind_of(turn.role, turn.tool, turn.subagent)
-    if session is None:
-        return Attribution(kind, by, turn.timestamp)
-    return Attribution(kind, by, turn.timestamp, session.project, session.device, session.id)
+    return bounded(makers, compose, room, longest=max(200, room // 2))
 
 
 def title_of(session: SessionSummary, most: int = TITLE) -> str:
     """Return the title of a session: given by the user or the client, else the first words of the user."""
     return quote_line(session.title, most) or "(without words)"
-
-
-def place_of(session: SessionSummary, timestamp: int | None, ids: ShortIds) -> str:
-    """Describe in a few words when and where a session went on."""
-    return Attribution("user", "user", timestamp, session.project, session.device).place(ids.device)
 
 
 def session_data(session: SessionSummary) -> Json:
@@ -146,15 +142,68 @@ def session_data(session: SessionSummary) -> Json:
     }  # fmt: skip
 
 
-def _session(session: SessionSummary | None) -> Json | None:
-    return None if session is None else session_data(session)
-
-
-def _head(session: SessionSummary | None, ids: ShortIds) -> tuple[str, str]:
-    """Return the id under which a session is read, and a line about it."""
+def _head(session: SessionSummary | None, ids: ShortIds, kind: str) -> tuple[str, str, Json]:
+    """Return the id under which a session is read, a line about it, and its JSON."""
     if session is None:
-        return "", "this belongs to no session"
+        return "", "this belongs to no session", {**NOTHING, "kind": kind}
     name = ids.session(session.id)
     branch = f" branch {label(session.branch)}" if session.branch not in (None, "", "HEAD", "main", "master") else ""
-    about = f"session {name}, {session.turns} turn{'s' * (session.turns != 1)}"
-    return name, f"{about}, {place_of(session, session.last_at, ids)}{branch}: {title_of(session, SHORT_TITLE)}"
+    place = place_of(session.last_at, session.project, session.device, ids.device)
+    turns = f"{session.turns} turn{'s' * (session.turns != 1)}"
+    words = f"session {name}, {turns}, {place}{branch}: {title_of(session, SHORT_TITLE)}"
+    return name, words, {**NOTHING, "kind": kind, "session": session_data(session)}
+
+
+# ------------------------------------------------------------------------------------------------------- resources
+
+
+def listed() -> list[Json]:
+    """Return the latest sessions and memories; none if there is no memory.
+
+    Titles and keys are not listed: they are shown when the resource is read.
+    """
+    try:
+        with open_reader() as machine:
+            found, _ = sessions(machine.store, limit=LISTED, mirror=machine.mirror_store)
+            remembered = list_memories(machine, limit=LISTED)
+    except CrystalError:
+        return []
+    rows = [_row("session", one.id, iso(one.last_at), label(one.project), f"{one.turns} turns") for one in found]
+    return rows + [_row("memory", one.id, one.category, label(one.project), iso(one.updated_at)) for one in remembered]
+
+
+def _row(kind: str, ident: str, *facts: str | None) -> Json:
+    return {
+        "uri": f"crystal://{kind}/{quote_url(ident, safe='')}", "name": f"{kind} {label(ident)}",
+        "description": " · ".join(fact for fact in facts if fact), "mimeType": MARKDOWN,
+    }  # fmt: skip
+
+
+def contents(client: ClientContext, uri: str, nonce: str) -> list[Json]:
+    """Return the content of an address.
+
+    Raises:
+        McpError: There is nothing at the address, or the memory cannot be read.
+    """
+    match = _ADDRESS.fullmatch(uri)
+    if match is None:
+        raise McpError(RESOURCE_NOT_FOUND, "there is no such resource", {"uri": uri[:300]})
+    kind, ident = match[1], unquote(match[2], errors="replace")
+    try:
+        with open_reader() as machine:
+            answer = _read_resource(machine, kind, ident, client.room)
+    except CrystalError as error:
+        if error.exit_code <= 2:  # it is not there, or the id cannot be one
+            raise McpError(RESOURCE_NOT_FOUND, error.message, {"uri": uri[:300]}) from error
+        hint = f"; {hint_for_agent(error.hint)}" if error.hint else ""
+        raise McpError(INTERNAL_ERROR, f"{error.message}{hint}", {"uri": uri[:300]}) from error
+    return [{"uri": uri, "mimeType": MARKDOWN, "text": answer.markdown(nonce)}]
+
+
+def _read_resource(machine: Machine, kind: str, ident: str, room: int) -> ToolAnswer:
+    if kind == "memory":
+        return _of_memory(machine, memory_of(machine, ident), room)
+    target = find_target(machine.store, ident, mirror=machine.mirror_store)
+    if target.chunk is not None:
+        raise McpError(RESOURCE_NOT_FOUND, "this is the id of a hit, not of a session", {"hint": "use crystal_get"})
+    return _of_session(machine, read(machine.store, target, mirror=machine.mirror_store), room, 0)

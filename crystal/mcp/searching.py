@@ -1,22 +1,24 @@
-"""``crystal_search``: ask the memory."""
+"""``crystal_search``, and search by similarity under a neighbour's name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from crystal.app.context import Machine, open_reader
 from crystal.app.search import checked_role, prepare_search, unreadable_mirror_notes
 from crystal.errors import UsageError
-from crystal.mcp.asker import ClientContext, refuse_folder
-from crystal.mcp.hits import ShortIds, hit_item
-from crystal.mcp.page import ToolAnswer, noted, one_page
+from crystal.mcp.items import Make, ShortIds, hit_item
+from crystal.mcp.offer import ClientContext, refuse_folder
+from crystal.mcp.page import AnswerItem, ToolAnswer, answered, bounded, noted, one_page
 from crystal.model.recall import Filters, Hit
 from crystal.search.engine import search as ask
 from crystal.search.request import MAX_LIMIT, SearchResult
 from crystal.timewords.parse import parse_when
 
+DEFAULT_SIMILAR = 10
+SIMILAR_FIELDS = ("id", "text", "score", "origin", "by", "when", "characters_left")
 FILTERS = ("project", "session", "role", "agent", "device", "branch", "source")
 STEPS = (26, 120, MAX_LIMIT)
 """So many hits are asked for, one step after the other. More hits are chosen from more candidates, which may change the
@@ -25,14 +27,14 @@ order: what the steps before gave comes first, so that pages neither repeat nor 
 
 @dataclass(frozen=True, slots=True)
 class SearchOutcome:
-    """What a question gave: hits but for those of the asker's own session, and how many of those there were."""
+    """What a question gave: hits but for those of the client's own session, and how many of those there were."""
 
     result: SearchResult
     hits: tuple[Hit, ...]
     own: int
 
 
-def search(asker: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Find what was said or remembered."""
     with open_reader() as machine:
         limit = arguments.get("limit") or min(machine.config.search_limit, 50)
@@ -41,7 +43,7 @@ def search(asker: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             raise UsageError(
                 f"offset {offset} and limit {limit} reach beyond {MAX_LIMIT} hits", hint="ask more narrowly"
             )
-        found = find(machine, asker, arguments, offset + limit + 1)
+        found = find(machine, client, arguments, offset + limit + 1)
         notes = [*found.result.notes, *unreadable_mirror_notes(machine)]
         ids, around = ShortIds(machine), bool(arguments.get("around"))
         makers = [hit_item(hit, ids, around=around) for hit in found.hits]
@@ -52,10 +54,37 @@ def search(asker: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     def head(at: int) -> str:
         return f"hits {offset + 1}-{at}" if at > offset else "nothing found"
 
-    return one_page(makers, data, "hits", asker.room, head, lambda at: f"offset={at}", limit)
+    return one_page(makers, data, "hits", client.room, head, lambda at: f"offset={at}", limit)
 
 
-def find(machine: Machine, asker: ClientContext, arguments: Mapping[str, Any], count: int) -> SearchOutcome:
+def search_by_similarity(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Return hits with their cosines."""
+    with open_reader() as machine:
+        found = find(machine, client, arguments, arguments.get("limit") or DEFAULT_SIMILAR)
+        hits = [hit for hit in found.hits if hit.score >= (arguments.get("minScore") or 0.0)]
+        makers = [_similar_item(hit, ShortIds(machine)) for hit in hits]
+
+    def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
+        left = len(hits) - len(items)
+        more = f"more: {left} hits do not fit; crystal_get with an id reads around a hit" if left else None
+        head = f"{len(items)} hits by similarity, best first" if items else "nothing found"
+        return answered(head, items, "results", {"notes": noted(found.result.notes)}, more)
+
+    return bounded(makers, compose, client.room)
+
+
+def _similar_item(hit: Hit, ids: ShortIds) -> Make:
+    make_hit = hit_item(hit, ids)
+
+    def make(room: int) -> AnswerItem:
+        item = make_hit(room)
+        data = {name: item.data[name] for name in SIMILAR_FIELDS}
+        return replace(item, head=f"{item.head} {hit.score:.2f}", data=data)
+
+    return make
+
+
+def find(machine: Machine, client: ClientContext, arguments: Mapping[str, Any], count: int) -> SearchOutcome:
     """Return the first ``count`` hits that are not of the caller's own session."""
     refuse_folder(arguments.get("project"))
     checked_role(arguments.get("role"))
@@ -70,7 +99,7 @@ def find(machine: Machine, asker: ClientContext, arguments: Mapping[str, Any], c
         as_of=arguments.get("as_of"),
         deep=bool(arguments.get("deep")),
     )
-    own = asker.left_out(machine, arguments)
+    own = client.left_out(machine, arguments)
     # A model would put the hits of each step into another order.
     steps = [min(MAX_LIMIT, count + STEPS[1])] if arguments.get("deep") else sorted({min(count, STEPS[0]), *STEPS})
     results: list[SearchResult] = []

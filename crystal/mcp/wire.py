@@ -5,10 +5,8 @@ Whatever a library prints goes to standard error, because the descriptor 1 is po
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import select
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -43,6 +41,8 @@ class Wire:
         if sys.stdout is not None:
             sys.stdout.flush()
         source, sink = os.dup(0), os.dup(1)
+        for descriptor in (source, sink) if sys.platform != "win32" else ():
+            os.set_blocking(descriptor, True)
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         try:
@@ -74,29 +74,19 @@ class Wire:
 
     def write(self, message: Mapping[str, Any]) -> None:
         """Send one message."""
-        line = encoded(message) + b"\n"
+        line = memoryview(encoded(message) + b"\n")
         with self._writing:
             try:
-                self._write(line)
+                while line:
+                    line = line[os.write(self._sink, line) :]
             except OSError:
                 self._gone()
 
     def _read(self) -> bytes:
         try:
             return os.read(self._source, _PIECE)
-        except BlockingIOError:
-            select.select([self._source], [], [])
-            return self._read()
         except OSError:
             return b""
-
-    def _write(self, line: bytes) -> None:
-        view = memoryview(line)
-        while view:
-            with contextlib.suppress(BlockingIOError):
-                view = view[os.write(self._sink, view) :]
-                continue
-            select.select([], [self._sink], [])
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:

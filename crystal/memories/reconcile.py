@@ -10,22 +10,13 @@ Source: docs/adr/0024-memory-record.md.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crystal.config.paths import MEMORY_RECORD
-from crystal.memories.record import (
-    DamagedLine,
-    MemoryEntry,
-    RecordContents,
-    append_entries,
-    forget_in_record,
-    join_former,
-    keep_damaged,
-    read_record,
-    write_record,
-)
+from crystal.memories import record
 from crystal.store import Store
 from crystal.store.memories import memories
 from crystal.store.memories.history import all_history, former_in_rows
@@ -76,18 +67,18 @@ def record_changes(store: Store, path: Path) -> None:
     """Append a transaction's changes to the record. Called inside it, just before its commit.
 
     Raises:
-        StoreFullError, Unavailable: The record cannot be written; it is unchanged.
+        StoreFullError, UnavailableError: The record cannot be written; it is unchanged.
     """
-    noted, size = read_note(store, MEMORY_RECORD_SIZE), _size(path)
-    if store.deleted_memories or noted is None or size is None or not _continues(path, int(noted), size):
+    noted = read_note(store, MEMORY_RECORD_SIZE)
+    if store.deleted_memories or noted is None or not _continues(path, int(noted)):
         _reconcile(store, path)
         return
     entries = [
-        MemoryEntry(version, tuple(former_in_rows(store, rows)))
+        record.MemoryEntry(version, tuple(former_in_rows(store, rows)))
         for uid, rows in store.changed_memories.items()
         if (version := memories.version_of(store, uid)) is not None
     ]
-    write_note(store, MEMORY_RECORD_SIZE, str(append_entries(path, int(noted), entries)))
+    write_note(store, MEMORY_RECORD_SIZE, str(record.append_entries(path, int(noted), entries)))
 
 
 def reconcile(store: Store, path: Path) -> Outcome:
@@ -115,7 +106,7 @@ def restore_memories(store: Store, agents: Path, own: Path | None = None) -> int
         total = 0
         for path in all_records(agents):
             if path != own:
-                total += _take_in(store, read_record(path), is_in_step=False).returned
+                total += _take_in(store, record.read_record(path), is_in_step=False).returned
         return total if own is None else total + _reconcile(store, own).returned
 
 
@@ -132,23 +123,19 @@ def find_faults(store: Store, agents: Path, own: Path) -> Iterator[RecordFault]:
     if known and not own.exists():
         yield RecordFault(own, f"the record is missing; {_count(len(known))} only in the database")
     for path in all_records(agents):
-        contents = read_record(path)
-        yield from _damaged_lines(path, contents, size)
+        contents = record.read_record(path)
+        for line in contents.damaged:
+            what = "is cut off" if line.is_torn else "is damaged"
+            message = f"line {line.number}, from byte {line.offset} on, {what}"
+            yield RecordFault(path, message, _is_unfinished(line, size))
         is_grown = size is not None and contents.size is not None and contents.size > int(size)
         yield from _differences(path, contents, known, forgotten, is_own=path == own, is_grown=is_grown)
 
 
-def _damaged_lines(path: Path, contents: RecordContents, noted: str | None) -> Iterator[RecordFault]:
-    for line in contents.damaged:
-        what = "is cut off" if line.is_torn else "is damaged"
-        message = f"line {line.number}, from byte {line.offset} on, {what}"
-        yield RecordFault(path, message, _is_unfinished(line, noted))
-
-
 def _differences(
     path: Path,
-    contents: RecordContents,
-    known: dict[str, MemoryEntry],
+    contents: record.RecordContents,
+    known: dict[str, record.MemoryEntry],
     forgotten: set[str],
     *,
     is_own: bool,
@@ -171,27 +158,29 @@ def _differences(
         yield RecordFault(path, f"{_count(len(other))} otherwise in the record than in the database", is_grown)
 
 
-def _continues(path: Path, noted: int, size: int) -> bool:
+def _continues(path: Path, noted: int) -> bool:
     """Return True if only a torn line follows the bytes that the database knows."""
-    if size <= noted:
-        return size == noted
-    with path.open("rb") as file:
-        file.seek(noted)
-        return b"\n" not in file.read()
+    try:
+        with path.open("rb") as file:
+            is_whole = file.seek(0, os.SEEK_END) >= noted
+            file.seek(noted)
+            return is_whole and b"\n" not in file.read()
+    except OSError:
+        return False
 
 
 def _reconcile(store: Store, path: Path) -> Outcome:
     changed, deleted = set(store.changed_memories), set(store.deleted_memories)
     if deleted:
-        for record in {path, *all_records(path.parents[2])}:
-            forget_in_record(record, deleted)
-    contents, noted = read_record(path), read_note(store, MEMORY_RECORD_SIZE)
+        for each in {path, *all_records(path.parents[2])}:
+            record.forget_in_record(each, deleted)
+    contents, noted = record.read_record(path), read_note(store, MEMORY_RECORD_SIZE)
     damaged = [line for line in contents.damaged if not _is_unfinished(line, noted)]
     taken = _take_in(store, contents, is_in_step=noted == str(contents.size), changed=changed)
     entries = _entries(store)
-    is_rewritten = bool(contents.damaged) or not _says(contents, entries)
-    keep_damaged(path, damaged)
-    size = write_record(path, entries.values()) if is_rewritten else contents.size
+    is_rewritten = bool(contents.damaged) or contents.entries != entries
+    record.keep_damaged(path, damaged)
+    size = record.write_record(path, entries.values()) if is_rewritten else contents.size
     if size is not None:
         write_note(store, MEMORY_RECORD_SIZE, str(size))
     store.changed_memories.clear()
@@ -199,12 +188,14 @@ def _reconcile(store: Store, path: Path) -> Outcome:
     return replace(taken, is_rewritten=is_rewritten, damaged=len(damaged))
 
 
-def _is_unfinished(line: DamagedLine, noted: str | None) -> bool:
+def _is_unfinished(line: record.DamagedLine, noted: str | None) -> bool:
     """Return True for the leftover of a killed process: a change that was never committed."""
     return line.is_torn and noted == str(line.offset)
 
 
-def _take_in(store: Store, contents: RecordContents, *, is_in_step: bool, changed: Collection[str] = ()) -> Outcome:
+def _take_in(
+    store: Store, contents: record.RecordContents, *, is_in_step: bool, changed: Collection[str] = ()
+) -> Outcome:
     """Update the database from newer versions in the record.
 
     Runs inside a transaction that has changed some memories.
@@ -225,45 +216,25 @@ def _take_in(store: Store, contents: RecordContents, *, is_in_step: bool, change
     return Outcome(returned, corrected)
 
 
-def _better(recorded: MemoryEntry, here: MemoryEntry, *, is_proved: bool) -> MemoryEntry:
+def _better(recorded: record.MemoryEntry, here: record.MemoryEntry, *, is_proved: bool) -> record.MemoryEntry:
     """Return the winning version with the history of both; with equal times the record wins."""
     theirs, ours = recorded.version.memory, here.version.memory
     is_chosen = theirs.updated_at > ours.updated_at or (theirs.updated_at == ours.updated_at and is_proved)
     chosen = recorded if is_chosen else here
-    return replace(chosen, former=join_former(here.former, recorded.former))
+    return replace(chosen, former=record.join_former(here.former, recorded.former))
 
 
-def _agree(one: MemoryEntry, other: MemoryEntry) -> bool:
+def _agree(one: record.MemoryEntry, other: record.MemoryEntry) -> bool:
     """Return True if two entries are equal. A project's name and repository may change without the memory."""
-    return one.version.memory == _with_project_of(other, one) and one.former == other.former
-
-
-def _with_project_of(entry: MemoryEntry, other: MemoryEntry) -> object:
     there = other.version.memory
-    return replace(entry.version.memory, project=there.project, cwd=there.cwd)
+    here = replace(one.version.memory, project=there.project, cwd=there.cwd)
+    return here == there and one.former == other.former
 
 
-def _says(contents: RecordContents, entries: dict[str, MemoryEntry]) -> bool:
-    recorded = contents.entries
-    if recorded.keys() != entries.keys():
-        return False
-    return all(
-        recorded[uid].version.memory == entries[uid].version.memory and recorded[uid].former == entries[uid].former
-        for uid in entries
-    )
-
-
-def _entries(store: Store) -> dict[str, MemoryEntry]:
+def _entries(store: Store) -> dict[str, record.MemoryEntry]:
     history = all_history(store)
     found = [version for _, version in memories.versions_after(store, 0, -1)]
-    return {one.memory.id: MemoryEntry(one, tuple(history.get(one.memory.id, ()))) for one in found}
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return None
+    return {one.memory.id: record.MemoryEntry(one, tuple(history.get(one.memory.id, ()))) for one in found}
 
 
 def _count(number: int) -> str:

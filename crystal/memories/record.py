@@ -16,12 +16,12 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
-from crystal.config.paths import make_private_dir, refused, sync_folder, write_private
+from crystal.config.paths import make_private_dir, refused, write_private
 from crystal.errors import CrystalError, StoreFullError
+from crystal.memories.rules import CATEGORIES, STATUSES
 from crystal.memories.serialize import InvalidMemoryError, memory_from_dict, memory_to_dict
-from crystal.model.capture import Category, MemoryStatus
 from crystal.model.recall import FormerMemory
 from crystal.store.memories.memories import Version
 
@@ -110,7 +110,8 @@ def read_record(path: Path) -> RecordContents:
             damaged.append(DamagedLine(number, offset, line, not line.endswith(b"\n")))
         else:
             uid = entry.version.memory.id
-            entries[uid] = _joined(entries[uid], entry) if uid in entries else entry
+            known = entries[uid].former if uid in entries else ()
+            entries[uid] = replace(entry, former=join_former(known, entry.former))
         offset += len(line)
     return RecordContents(entries, tuple(damaged), len(data))
 
@@ -121,7 +122,7 @@ def append_entries(path: Path, size: int, entries: Iterable[MemoryEntry]) -> int
     Bytes after ``size`` are the unfinished line of a killed process: they are cut off.
 
     Raises:
-        StoreFullError, Unavailable: The record is unchanged.
+        StoreFullError, UnavailableError: The record is unchanged.
     """
     data = b"".join(map(encode_entry, entries))
     try:
@@ -144,19 +145,16 @@ def write_record(path: Path, entries: Iterable[MemoryEntry]) -> int:
     """Replace a record as a whole, durably. Return its size. After a crash the old or the new one is there.
 
     Raises:
-        StoreFullError, Unavailable: The record is unchanged.
+        StoreFullError, UnavailableError: The record is unchanged.
     """
     make_private_dir(path.parent)
     data = b"".join(map(encode_entry, entries))
     try:
         write_private(path, data)
-        sync_folder(path.parent)
     except CrystalError as error:
         if isinstance(error.__cause__, OSError):
             raise _translated(error.__cause__, path) from error
         raise
-    except OSError as error:
-        raise _translated(error, path) from error
     return len(data)
 
 
@@ -193,10 +191,6 @@ def join_former(known: Iterable[FormerMemory], more: Iterable[FormerMemory]) -> 
     return tuple(sorted(dict.fromkeys([*known, *more]), key=lambda one: one.until_at))
 
 
-def _joined(known: MemoryEntry, later: MemoryEntry) -> MemoryEntry:
-    return replace(later, former=tuple(dict.fromkeys([*known.former, *later.former])))
-
-
 def _lines(data: bytes) -> list[bytes]:
     *whole, torn = data.split(b"\n")
     return [line + b"\n" for line in whole] + ([torn] if torn else [])
@@ -207,14 +201,12 @@ def _checksum(body: bytes) -> bytes:
 
 
 def _former(row: Any) -> FormerMemory:
-    if not isinstance(row, list) or len(row) != 5:
+    former = FormerMemory(*row) if isinstance(row, list) and len(row) == 5 else None
+    if former is None or former.category not in CATEGORIES or former.status not in STATUSES:
         raise InvalidMemoryError("the line has an invalid former text")
-    text, category, status, from_at, until_at = row
-    if category not in get_args(Category) or status not in get_args(MemoryStatus) or not isinstance(text, str):
-        raise InvalidMemoryError("the line has an invalid former text")
-    if type(from_at) is not int or type(until_at) is not int:
-        raise InvalidMemoryError("the line has an invalid time")
-    return FormerMemory(text, cast("Category", category), cast("MemoryStatus", status), from_at, until_at)
+    if type(former.text) is not str or type(former.from_at) is not int or type(former.until_at) is not int:
+        raise InvalidMemoryError("the line has an invalid former text or time")
+    return former
 
 
 def _translated(error: OSError, path: Path) -> CrystalError:

@@ -73,13 +73,7 @@ def cleaned_key(key: str, clean: CleanText) -> str:
     Raises:
         UsageError: It is empty, too long, or has invalid characters.
     """
-    plain = unicodedata.normalize("NFC", key).strip()
-    if not plain:
-        raise UsageError("the key is empty", hint="give a name: --key user_name")
-    if len(plain) > MAX_KEY:
-        raise UsageError(f"the key has {len(plain):,} characters, a key has at most {MAX_KEY}", hint="shorten it")
-    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in plain):
-        raise UsageError("the key has a control character", hint="use letters, digits and punctuation")
+    plain = _cleaned_line("the key", key, MAX_KEY, "give a name: --key user_name")
     if clean(plain)[1]:
         raise UsageError("the key holds a secret", hint="give it another name")
     return plain
@@ -105,12 +99,21 @@ def cleaned_name(name: str, clean: CleanText) -> str:
     Raises:
         UsageError: It is empty, too long, or has invalid characters.
     """
-    plain = unicodedata.normalize("NFC", name).strip()
-    if not plain or len(plain) > MAX_NAME:
-        size = f"has {len(plain):,} characters, at most {MAX_NAME} may be" if plain else "is empty"
-        raise UsageError(f"the project's name {size}", hint="give its name or its folder")
-    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in plain) or clean(plain)[1]:
-        raise UsageError("the project's name has characters that are not allowed", hint="give its name or its folder")
+    hint = "give its name or its folder"
+    plain = _cleaned_line("the project's name", name, MAX_NAME, hint)
+    if clean(plain)[1]:
+        raise UsageError("the project's name has characters that are not allowed", hint=hint)
+    return plain
+
+
+def _cleaned_line(what: str, text: str, most: int, hint: str) -> str:
+    plain = unicodedata.normalize("NFC", text).strip()
+    if not plain:
+        raise UsageError(f"{what} is empty", hint=hint)
+    if len(plain) > most:
+        raise UsageError(f"{what} has {len(plain):,} characters, at most {most} are allowed", hint="shorten it")
+    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in plain):
+        raise UsageError(f"{what} has a control character", hint="use letters, digits and punctuation")
     return plain
 
 
@@ -120,10 +123,7 @@ def checked_category(category: str) -> Category:
     Raises:
         UsageError: It is unknown.
     """
-    plain = category.strip().lower()
-    if plain not in CATEGORIES:
-        raise UsageError(f"there is no category {category!r}", hint=f"use {', '.join(CATEGORIES)}")
-    return cast("Category", plain)
+    return cast("Category", _one_of("category", category, CATEGORIES, ""))
 
 
 def checked_status(status: str) -> MemoryStatus:
@@ -132,10 +132,14 @@ def checked_status(status: str) -> MemoryStatus:
     Raises:
         UsageError: It is unknown.
     """
-    plain = status.strip().lower()
-    if plain not in STATUSES:
-        raise UsageError(f"there is no status {status!r}", hint=f"use {', '.join(STATUSES)}, or all")
-    return cast("MemoryStatus", plain)
+    return cast("MemoryStatus", _one_of("status", status, STATUSES, ", or all"))
+
+
+def _one_of(what: str, word: str, known: tuple[str, ...], more: str) -> str:
+    plain = word.strip().lower()
+    if plain not in known:
+        raise UsageError(f"there is no {what} {word!r}", hint=f"use {', '.join(known)}{more}")
+    return plain
 
 
 def changed(one: Remembered, now: int, **fields: object) -> Remembered:

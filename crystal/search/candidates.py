@@ -31,7 +31,7 @@ from crystal.store.search.scope import SearchScope
 from crystal.text.query import UNSPACED, Query, completions, in_short, parse_query, unspaced_pairs, without_phrases
 
 if TYPE_CHECKING:
-    from crystal.embedding import Embedder
+    from crystal.embedding.embedder import Embedder
 
 FLOORS = {"embedded": 0.25}
 FLOOR = 0.15

@@ -13,7 +13,7 @@ from crystal.model.recall import Filters, Hit
 from crystal.store import Store
 
 if TYPE_CHECKING:
-    from crystal.embedding import Embedder
+    from crystal.embedding.embedder import Embedder
     from crystal.search.deep import Deep
 
 Mode = Literal["hybrid", "keywords", "vectors"]

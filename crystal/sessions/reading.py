@@ -18,19 +18,7 @@ from crystal.store import Store
 from crystal.store.memories.memories import first_chunk, memory_of_chunk
 from crystal.store.search.candidates import candidates
 from crystal.store.search.scope import project_ids, scope_of, session_matches
-from crystal.store.sessions.conversations import (
-    SessionRow,
-    TurnRow,
-    chunk_of_uuid,
-    count_turns,
-    first_words,
-    has_session,
-    list_sessions,
-    place_of_chunk,
-    session_row,
-    session_turns,
-    turn_texts,
-)
+from crystal.store.sessions import conversations
 
 TITLE_CHARACTERS = 200
 _SHOWN = 8
@@ -143,14 +131,14 @@ def _sessions(
         ids = None if project is None else project_ids(store, project)
         if ids == []:
             return [], scope_of(store, Filters(project=project)).notes
-        rows = list_sessions(store, projects=ids, since=since, before=before, limit=min(limit, 2**31))
+        rows = conversations.list_sessions(store, projects=ids, since=since, before=before, limit=min(limit, 2**31))
         return [_summary(store, row) for row in rows], ()
 
 
 def _session_in(store: Store, session_id: str) -> SessionSummary | None:
     """Return a session that a list left out, because others are newer or because it is empty."""
-    found = _row_of(store, session_id)
-    row = None if found is None else session_row(store, found)
+    found = conversations.find_session_row(store, session_id)
+    row = None if found is None else conversations.session_row(store, found)
     return None if row is None else _summary(store, row)
 
 
@@ -170,31 +158,25 @@ def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> Sh
         UsageError: It is none of these, or a prefix of several session ids.
     """
     wanted = wanted.strip()
-    sides = _sides(store, mirror)
+    sides: dict[Memory, Store] = {"local": store} if mirror is None else {"local": store, "mirror": mirror}
     if is_memory_id(wanted):
-        return _memory_target(sides, wanted.lower())
-    if not any(has_session(side, _storable(wanted)) for side in sides.values()):
+        for memory, side in sides.items():
+            chunk = first_chunk(side, wanted.lower())
+            if chunk is not None:
+                return ShowTarget(None, chunk, memory)
+        # Deprecated memories are not found here.
+        raise NotFoundError(f"no memory {wanted!r} that is active", hint="list them: crystal memories --status all")
+    if all(conversations.find_session_row(side, _storable(wanted)) is None for side in sides.values()):
         found = _hit(sides, wanted)
         if found is not None:
             return found
     name = _session_name(sides.values(), wanted)
-    found_rows = {memory: _row_of(side, name) for memory, side in sides.items()}
-    turns = {memory: count_turns(sides[memory], row) for memory, row in found_rows.items() if row is not None}
-    most = max(turns, key=lambda memory: turns[memory])  # the first, this machine's own, if they are equal
-    return ShowTarget(found_rows[most], memory=most)
-
-
-def _sides(store: Store, mirror: Store | None) -> dict[Memory, Store]:
-    return {"local": store} if mirror is None else {"local": store, "mirror": mirror}
-
-
-def _memory_target(sides: Mapping[Memory, Store], wanted: str) -> ShowTarget:
-    """Return the first chunk of a memory; deprecated memories are not found here."""
-    for memory, side in sides.items():
-        chunk = first_chunk(side, wanted)
-        if chunk is not None:
-            return ShowTarget(None, chunk, memory)
-    raise NotFoundError(f"no memory {wanted!r} that is active", hint="list them: crystal memories --status all")
+    rows = {
+        memory: row for memory, side in sides.items() if (row := conversations.find_session_row(side, name)) is not None
+    }
+    # The first, this machine's own, if they are equal.
+    most = max(rows, key=lambda memory: conversations.count_turns(sides[memory], rows[memory]))
+    return ShowTarget(rows[most], memory=most)
 
 
 def _hit(sides: Mapping[Memory, Store], wanted: str) -> ShowTarget | None:
@@ -202,12 +184,12 @@ def _hit(sides: Mapping[Memory, Store], wanted: str) -> ShowTarget | None:
     number = parse_hit_name(wanted)
     if number is not None:
         memory: Memory = "mirror" if number > MIRROR_IDS else "local"
-        place = place_of_chunk(sides[memory], number % MIRROR_IDS) if memory in sides else None
+        place = conversations.place_of_chunk(sides[memory], number % MIRROR_IDS) if memory in sides else None
         if place is not None:
             return ShowTarget(place.session, place.chunk, memory)
     for memory, side in sides.items():
-        chunk = chunk_of_uuid(side, _storable(wanted))
-        place = None if chunk is None else place_of_chunk(side, chunk)
+        chunk = conversations.chunk_of_uuid(side, _storable(wanted))
+        place = None if chunk is None else conversations.place_of_chunk(side, chunk)
         if place is not None:
             return ShowTarget(place.session, place.chunk, memory)
     return None
@@ -226,10 +208,6 @@ def _session_name(sides: Iterable[Store], wanted: str) -> str:
         more = ", ..." if len(names) > _SHOWN else ""
         raise UsageError(f"{wanted!r} is the beginning of several sessions: {ids}{more}", hint="use more of the id")
     return names[0]
-
-
-def _row_of(store: Store, name: str) -> int | None:
-    return session_matches(store, name)[0][0] if has_session(store, name) else None
 
 
 def target_memory(store: Store, target: ShowTarget, *, mirror: Store | None = None) -> str | None:
@@ -251,14 +229,16 @@ def read(store: Store, target: ShowTarget, *, context: int = 2, mirror: Store | 
 
 def _read(store: Store, target: ShowTarget, context: int) -> Conversation:
     with store.reading():
-        row = None if target.session is None else session_row(store, target.session)
+        row = None if target.session is None else conversations.session_row(store, target.session)
         session = None if row is None else _summary(store, row)
         if target.chunk is None:
-            return Conversation(session, _shown(store, [] if row is None else session_turns(store, row.row), None))
-        place = place_of_chunk(store, target.chunk)
+            return Conversation(
+                session, _shown(store, [] if row is None else conversations.session_turns(store, row.row), None)
+            )
+        place = conversations.place_of_chunk(store, target.chunk)
         if place is None or place.turn is None or row is None:
             return Conversation(session, _lone(store, target.chunk))
-        turns = session_turns(store, row.row)
+        turns = conversations.session_turns(store, row.row)
         subagent = next((turn.subagent for turn in turns if turn.id == place.turn), None)
         thread = [turn for turn in turns if turn.subagent == subagent]
         at = next(at for at, turn in enumerate(thread) if turn.id == place.turn)
@@ -270,16 +250,16 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _summary(store: Store, row: SessionRow) -> SessionSummary:
-    title = row.title or " ".join((first_words(store, row.row, TITLE_CHARACTERS) or "").split())
+def _summary(store: Store, row: conversations.SessionRow) -> SessionSummary:
+    title = row.title or " ".join((conversations.first_words(store, row.row, TITLE_CHARACTERS) or "").split())
     return SessionSummary(
         row.id, title, row.project, row.cwd, row.branch, row.agent, row.device, row.started_at, row.last_at,
-        count_turns(store, row.row),
+        conversations.count_turns(store, row.row),
     )  # fmt: skip
 
 
-def _shown(store: Store, turns: Sequence[TurnRow], focus: int | None) -> tuple[ShownTurn, ...]:
-    texts = turn_texts(store, [turn.id for turn in turns])
+def _shown(store: Store, turns: Sequence[conversations.TurnRow], focus: int | None) -> tuple[ShownTurn, ...]:
+    texts = conversations.turn_texts(store, [turn.id for turn in turns])
     return tuple(
         ShownTurn(
             hit=texts[turn.id][0], uuid=turn.uuid, part=turn.part, role=turn.role, text=texts[turn.id][1],

@@ -6,37 +6,20 @@ A mirror of home's memory is merged in.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
 from crystal.errors import UsageError
-from crystal.model.capture import MIRROR_IDS, Memory
+from crystal.model.capture import MIRROR_IDS
 from crystal.model.recall import Filters, Remembered
 from crystal.sessions.reading import SessionSummary, sessions
 from crystal.store import Store
 from crystal.store.search.scope import project_ids, scope_of
-from crystal.store.sessions.recent import MessageRow, latest_messages, moments
+from crystal.store.sessions.recent import Message, latest_messages, moments
 from crystal.timewords.parse import local
 
 MAX_MESSAGES = 1_000
 EVER = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """Message of a person or the assistant. ``hit`` is its number for ``show``."""
-
-    hit: int
-    uuid: str
-    role: str
-    text: str
-    timestamp: int
-    session_id: str
-    project: str | None
-    branch: str | None
-    agent: str
-    device: str
-    memory: Memory = "local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +67,17 @@ def messages(
         raise UsageError(f"the number of messages is {limit}", hint=f"use 1 to {MAX_MESSAGES}")
     found: dict[tuple[str, int], Message] = {}
     notes: list[tuple[str, ...]] = []
-    places: tuple[tuple[Store | None, Memory], ...] = ((store, "local"), (mirror, "mirror"))
-    for place, memory in places:
+    for place in (store, mirror):
         if place is None:
             continue
         ids = None if project is None else project_ids(place, project)
         notes.append(scope_of(place, Filters(project=project)).notes if ids == [] else ())
         end = min(EVER, EVER if before is None else before)
-        for row in latest_messages(place, projects=ids, before=end, without=without, limit=limit):
-            found.setdefault((row.uuid, row.part), _message(row, memory))
+        for part, one in latest_messages(place, projects=ids, before=end, without=without, limit=limit):
+            theirs = replace(one, hit=one.hit + MIRROR_IDS, memory="mirror") if place is mirror else one
+            found.setdefault((one.uuid, part), theirs)
     both = sorted(found.values(), key=lambda one: one.timestamp, reverse=True)[:limit]
     return both, notes[0] if all(notes) else ()
-
-
-def _message(row: MessageRow, memory: Memory) -> Message:
-    hit = row.chunk + (MIRROR_IDS if memory == "mirror" else 0)
-    return Message(
-        hit, row.uuid, row.role, row.text, row.ts, row.session, row.project, row.branch, row.agent, row.device, memory
-    )
 
 
 def timeline(

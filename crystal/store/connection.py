@@ -38,23 +38,16 @@ Row = tuple[Any, ...]
 
 # The class follows from what the user can do. What is missing here only a bug in crystal can cause: it keeps its
 # traceback.
-TRANSLATION: dict[type[apsw.Error], type[CrystalError]] = {
-    apsw.BusyError: StoreBusyError,
-    apsw.LockedError: StoreBusyError,
-    apsw.ProtocolError: StoreBusyError,
-    apsw.FullError: StoreFullError,
-    apsw.CorruptError: StoreDamagedError,
-    apsw.FormatError: StoreDamagedError,
-    apsw.NotADBError: StoreDamagedError,
-    apsw.CantOpenError: UnavailableError,
-    apsw.IOError: UnavailableError,
-    apsw.NoMemError: UnavailableError,
-    apsw.PermissionsError: UnavailableError,
-    apsw.ReadOnlyError: UnavailableError,
-    apsw.AuthError: UnavailableError,
-    apsw.NoLFSError: UnavailableError,
-    apsw.ExtensionLoadingError: NotConfiguredError,
-}
+TRANSLATION: dict[type[CrystalError], tuple[type[apsw.Error], ...]] = {
+    StoreBusyError: (apsw.BusyError, apsw.LockedError, apsw.ProtocolError),
+    StoreFullError: (apsw.FullError,),
+    StoreDamagedError: (apsw.CorruptError, apsw.FormatError, apsw.NotADBError),
+    UnavailableError: (
+        apsw.CantOpenError, apsw.IOError, apsw.NoMemError, apsw.PermissionsError, apsw.ReadOnlyError, apsw.AuthError,
+        apsw.NoLFSError,
+    ),
+    NotConfiguredError: (apsw.ExtensionLoadingError,),
+}  # fmt: skip
 
 HINTS: dict[type[CrystalError], str] = {
     StoreBusyError: "another crystal process is writing; try again in a moment",
@@ -81,7 +74,7 @@ def _translated(path: Path) -> Iterator[None]:
     try:
         yield
     except apsw.Error as error:
-        ours = next((TRANSLATION[kind] for kind in type(error).__mro__ if kind in TRANSLATION), None)
+        ours = next((ours for ours, kinds in TRANSLATION.items() if isinstance(error, kinds)), None)
         if ours is None:
             raise
         if isinstance(error, apsw.IOError) and _is_full(path.parent):
@@ -138,7 +131,7 @@ class Store:
 
         Raises:
             ForeignStoreError: The file belongs to another program or to a newer crystal. Nothing is changed.
-            StoreBusyError, StoreFullError, StoreDamagedError, Unavailable: As their names say.
+            StoreBusyError, StoreFullError, StoreDamagedError, UnavailableError: As their names say.
         """
         migrate.refuse_foreign(path)
         if not path.exists():
@@ -192,7 +185,7 @@ class Store:
         """Open a store without any change: no migration, no write, no checkpoint of its log.
 
         Raises:
-            ForeignStoreError, StoreDamagedError, Unavailable: As their names say.
+            ForeignStoreError, StoreDamagedError, UnavailableError: As their names say.
         """
         migrate.refuse_foreign(path)
         with translated(path):
@@ -269,9 +262,7 @@ class Store:
     def row(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
         """Return the first row of a query, or None."""
         with translated(self.path):
-            for row in self.db.execute(sql, values):
-                return tuple(row)
-            return None
+            return self.db.execute(sql, values).fetchone()
 
     def value(self, sql: str, values: Sequence[Any] = ()) -> Any:
         """Return the first column of the first row, or None."""
@@ -321,7 +312,9 @@ def _connect_for_reading(path: Path) -> apsw.Connection:
         db.close()
     log = path.with_name(path.name + "-wal")
     if not log.exists() or log.stat().st_size == 0:
-        return _connect_frozen(path)
+        # Nobody changes it: it is opened without locks and without its log files.
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        return _prepared(apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags))
     import shutil  # noqa: PLC0415 - as above
     import tempfile  # noqa: PLC0415
 
@@ -342,26 +335,14 @@ def connect(path: Path) -> apsw.Connection:
     return _prepared(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE))
 
 
-def _connect_frozen(path: Path) -> apsw.Connection:
-    """Open a file that nobody changes, without locks and without its log files."""
-    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    return _prepared(apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags))
-
-
 def _prepared(db: apsw.Connection) -> apsw.Connection:
     db.set_busy_timeout(BUSY_TIMEOUT_MS)
     db.enable_load_extension(True)
     db.load_extension(sqlite_vec_library())
     db.enable_load_extension(False)
     texts.register(db)
-    for pragma in (
-        "foreign_keys = 1",
-        "secure_delete = 1",
-        "synchronous = FULL",
-        "cache_size = -32768",
-        "temp_store = MEMORY",
-    ):
-        db.execute(f"PRAGMA {pragma}")
+    db.execute("PRAGMA foreign_keys = 1; PRAGMA secure_delete = 1; PRAGMA synchronous = FULL")
+    db.execute("PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY")
     return db
 
 

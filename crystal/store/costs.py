@@ -24,18 +24,6 @@ class Cost(NamedTuple):
     usd: float
 
 
-class CostTotal(NamedTuple):
-    """What one purpose has cost with one model."""
-
-    purpose: str
-    provider: str
-    model: str
-    calls: int
-    input_tokens: int
-    output_tokens: int
-    usd: float
-
-
 def day_start(now: int) -> int:
     """Return the first millisecond of the UTC day that contains ``now``."""
     return now - now % DAY_MS
@@ -84,13 +72,3 @@ def spent_since(store: Store, since: int, *, purpose: str | None = None) -> floa
     if purpose is None:
         return float(store.value("SELECT total(usd) FROM costs WHERE at >= ?", (since,)))
     return float(store.value("SELECT total(usd) FROM costs WHERE at >= ? AND purpose = ?", (since, purpose)))
-
-
-def totals(store: Store, since: int = 0) -> list[CostTotal]:
-    """Return what was spent at or after ``since``, by purpose, provider and model, most expensive first."""
-    rows = store.rows(
-        "SELECT purpose, provider, model, count(*), sum(input_tokens), sum(output_tokens), total(usd) FROM costs"
-        " WHERE at >= ? GROUP BY purpose, provider, model ORDER BY total(usd) DESC, purpose, provider, model",
-        (since,),
-    )
-    return [CostTotal(*row) for row in rows]

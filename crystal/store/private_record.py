@@ -54,7 +54,7 @@ class PrivateRecord(NamedTuple):
 
 
 def read_record(path: Path) -> PrivateRecord | None:
-    """Read a record file; None if there is none, or if it is not one.
+    """Read a record file; None if it is missing or not one.
 
     Blank lines are skipped, and what cannot be parsed: a killed process may have left a part of a line.
 
@@ -92,12 +92,8 @@ def _is_mark(values: list[Any]) -> bool:
     if len(values) != 5:
         return False
     session, reason, start, until, folder = values
-    texts, times = (session, folder), (start, start if until is None else until)
-    return (
-        _is_text(reason)
-        and all(text is None or _is_text(text) for text in texts)
-        and all(type(time) is int for time in times)
-    )
+    texts = [reason, *(text for text in (session, folder) if text is not None)]
+    return all(map(_is_text, texts)) and type(start) is int and type(until) in (int, type(None))
 
 
 def _is_text(value: object) -> bool:
@@ -213,9 +209,6 @@ class Recorder:
             self._append(b"".join(self._pending))
         except OSError as error:
             self._error = refused(error, self._path)
-            return True
-        except CrystalError as error:
-            self._error = error
             return True
         self._pending.clear()
         return False

@@ -6,7 +6,10 @@ Messages follow the rule for error messages: never a secret, never transcript te
 
 from typing import NamedTuple
 
+from crystal.errors import CrystalError, ModelUnavailableError
 from crystal.store.connection import Store
+
+DAY_MS = 86_400_000
 
 
 class LastingProblem(NamedTuple):
@@ -58,3 +61,21 @@ def find_problem(store: Store, room: str) -> LastingProblem | None:
 def list_problems(store: Store) -> list[LastingProblem]:
     """Return every failure that lasts, oldest first."""
     return [LastingProblem(*row) for row in store.rows(f"SELECT {COLUMNS} FROM problems ORDER BY since, room")]
+
+
+def asked_seconds(error: CrystalError) -> float:
+    """Return how many seconds a provider asks to wait, 0 if it does not say."""
+    return (error.seconds or 0.0) if isinstance(error, ModelUnavailableError) else 0.0
+
+
+def rest_ms(error: CrystalError, tries: int, first: int, most: int) -> int:
+    """Return how long to wait after a failed run, in ms: doubled with each failure, or as a provider asks, up to a day.
+
+    Args:
+        error: What failed.
+        tries: How often it has failed in a row, this one included.
+        first: The wait after the first failure.
+        most: The longest wait, if the provider does not ask for a longer one.
+    """
+    doubled = min(most, first << min(tries - 1, 20))
+    return max(doubled, min(DAY_MS, int(asked_seconds(error) * 1000)))

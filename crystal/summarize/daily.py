@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, tzinfo
 from pathlib import Path
@@ -21,7 +21,7 @@ from crystal.config.paths import make_private_dir, refused, sync_folder
 from crystal.errors import CrystalError
 from crystal.store import Store
 from crystal.store.problems import clear_problem, record_problem
-from crystal.store.sessions.daily import Unlogged, mark_logged, opening_of, times_around, unlogged_sessions
+from crystal.store.sessions.sessions import Unlogged, mark_logged, opening_of, times_around, unlogged_sessions
 from crystal.summarize.markdown import file_stem
 from crystal.summarize.simple import first_words
 from crystal.summarize.wording import cut, escaped, one_line
@@ -83,7 +83,7 @@ def log_sessions(
         idle_ms: Minimum pause after which a session counts as resumed.
         should_stop: Checked before every batch.
     """
-    report = DailyReport()
+    log = _Log(store, agent_folder, now, tz, idle_ms)
     after = 0
     while not should_stop():
         if not unlogged_sessions(store, after=after, limit=1):
@@ -92,19 +92,22 @@ def log_sessions(
             sessions = unlogged_sessions(store, after=after, limit=BATCH)
             if not sessions:
                 break
-            _log_batch(store, sessions, agent_folder, now, tz, idle_ms, report)
+            log.write(sessions)
         after = sessions[-1].id
-    if report.problems:
-        record_problem(store, ROOM, report.problems[0], now)
+    if log.report.problems:
+        record_problem(store, ROOM, log.report.problems[0], now)
     else:
         clear_problem(store, ROOM)
-    return report
+    return log.report
 
 
-def split_parts(
-    times: Sequence[tuple[int, int]], *, idle_ms: int, day_of: Callable[[int], date | None]
-) -> list[DailyStretch]:
+def split_parts(times: Sequence[tuple[int, int]], *, idle_ms: int, tz: tzinfo | None) -> list[DailyStretch]:
     """Split (time, id) pairs, ordered by time, at pauses of ``idle_ms`` or more and where the day changes."""
+
+    def day_of(at: int) -> date | None:
+        moment = local_time(at, tz)
+        return None if moment is None else moment.date()
+
     parts: list[DailyStretch] = []
     for at, ident in times:
         last = parts[-1] if parts else None
@@ -123,52 +126,50 @@ def local_time(at: int, tz: tzinfo | None) -> datetime | None:
         return None
 
 
-def _log_batch(
-    store: Store,
-    sessions: Sequence[Unlogged],
-    agent_folder: Callable[[str], Path],
-    now: int,
-    tz: tzinfo | None,
-    idle_ms: int,
-    report: DailyReport,
-) -> None:
-    files: dict[Path, list[_Line]] = {}
-    failed: set[int] = set()
-    for session in sessions:
-        try:
-            folder = agent_folder(session.agent) / FOLDER
-        except CrystalError as error:
-            report.problems.append(error.message)
-            failed.add(session.id)
-            continue
-        for line in _lines(store, session, folder, now, tz, idle_ms):
-            files.setdefault(line.file, []).append(line)
-    for file, lines in sorted(files.items()):
-        try:
-            report.lines += _append(file, sorted(lines, key=lambda line: (line.start, line.session.id)))
-        except CrystalError as error:
-            report.problems.append(error.message)
-            failed.update(line.session.id for line in lines)
-    mark_logged(store, [session for session in sessions if session.id not in failed])
+@dataclass(slots=True)
+class _Log:
+    """Values shared by all sessions of a run, see ``log_sessions``."""
 
+    store: Store
+    agent_folder: Callable[[str], Path]
+    now: int
+    tz: tzinfo | None
+    idle_ms: int
+    report: DailyReport = field(default_factory=DailyReport)
 
-def _lines(store: Store, session: Unlogged, folder: Path, now: int, tz: tzinfo | None, idle_ms: int) -> list[_Line]:
-    def day_of(at: int) -> date | None:
-        moment = local_time(at, tz)
-        return None if moment is None else moment.date()
+    def write(self, sessions: Sequence[Unlogged]) -> None:
+        """Write the lines of some sessions, and mark those as logged whose lines are all written."""
+        files: dict[Path, list[_Line]] = {}
+        failed: set[int] = set()
+        for session in sessions:
+            try:
+                folder = self.agent_folder(session.agent) / FOLDER
+            except CrystalError as error:
+                self.report.problems.append(error.message)
+                failed.add(session.id)
+                continue
+            for line in self._lines(session, folder):
+                files.setdefault(line.file, []).append(line)
+        for file, lines in sorted(files.items()):
+            try:
+                self.report.lines += _append(file, sorted(lines, key=lambda line: (line.start, line.session.id)))
+            except CrystalError as error:
+                self.report.problems.append(error.message)
+                failed.update(line.session.id for line in lines)
+        mark_logged(self.store, [session for session in sessions if session.id not in failed])
 
-    found = []
-    times = times_around(store, session, reach=idle_ms)
-    for part in split_parts(times, idle_ms=idle_ms, day_of=day_of):
-        moment = local_time(part.start, tz)
-        if part.first_id > session.logged_turn and moment is not None:
-            said = opening_of(store, session.id, start=part.start, stop=part.stop)
-            found.append(_line(session, folder, moment, part.start, part.stop, said))
-    moment = local_time(now, tz)
-    if not times and not session.logged_turn and moment is not None:
-        # It has no time: it is logged once, at the time of its capture.
-        found.append(_line(session, folder, moment, 0, now, opening_of(store, session.id, start=None, stop=None)))
-    return found
+    def _lines(self, session: Unlogged, folder: Path) -> Iterator[_Line]:
+        times = times_around(self.store, session, reach=self.idle_ms)
+        for part in split_parts(times, idle_ms=self.idle_ms, tz=self.tz):
+            moment = local_time(part.start, self.tz)
+            if part.first_id > session.logged_turn and moment is not None:
+                said = opening_of(self.store, session.id, start=part.start, stop=part.stop)
+                yield _line(session, folder, moment, part.start, part.stop, said)
+        moment = local_time(self.now, self.tz)
+        if not times and not session.logged_turn and moment is not None:
+            # It has no time: it is logged once, at the time of its capture.
+            said = opening_of(self.store, session.id, start=None, stop=None)
+            yield _line(session, folder, moment, 0, self.now, said)
 
 
 def _line(session: Unlogged, folder: Path, moment: datetime, start: int, stop: int, said: str) -> _Line:
@@ -193,9 +194,14 @@ def _append(file: Path, lines: Sequence[_Line]) -> int:
         new = not file.exists()
         handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o600)
         try:
-            before = _read_all(handle)
+            with open(handle, "rb", closefd=False) as opened:
+                before = opened.read()
             there = [(match[1].decode(), int(match[2])) for match in _MARK.finditer(before)]
-            missing = [line for line in lines if not _stands(line, there)]
+            missing = [
+                line
+                for line in lines
+                if not any(stem == line.stem and line.start <= at <= line.stop for stem, at in there)
+            ]
             if not missing:
                 return 0
             head = "" if before else f"# {file.stem}\n\n"
@@ -210,15 +216,6 @@ def _append(file: Path, lines: Sequence[_Line]) -> int:
     except OSError as error:
         raise refused(error, file) from error
     return len(missing)
-
-
-def _stands(line: _Line, there: Sequence[tuple[str, int]]) -> bool:
-    return any(stem == line.stem and line.start <= at <= line.stop for stem, at in there)
-
-
-def _read_all(handle: int) -> bytes:
-    with open(handle, "rb", closefd=False) as file:
-        return file.read()
 
 
 def _write_all(handle: int, data: bytes, size: int) -> None:

@@ -9,24 +9,16 @@ import re
 from collections.abc import Iterable
 
 from crystal.store.sessions.sessions import SaidTurn
-from crystal.summarize.text import Deeds, FileTouched
+from crystal.summarize.markdown import Deeds, FileTouched
 from crystal.summarize.wording import cut, one_line
 
 COMMAND_CHARACTERS = 160
 PATH_CHARACTERS = 400
 
 _FILE_TOOLS = {
-    "read": "read",
-    "notebookread": "read",
-    "write": "written",
-    "edit": "edited",
-    "multiedit": "edited",
-    "notebookedit": "edited",
-    "read_file": "read",
-    "read_text_file": "read",
-    "write_file": "written",
-    "create_file": "written",
-    "edit_file": "edited",
+    **dict.fromkeys(("read", "notebookread", "read_file", "read_text_file"), "read"),
+    **dict.fromkeys(("write", "write_file", "create_file"), "written"),
+    **dict.fromkeys(("edit", "multiedit", "notebookedit", "edit_file"), "edited"),
 }
 _SHELLS = frozenset({"bash", "powershell", "shell"})
 _MORE_ARGUMENTS = re.compile(r"\n(?:description|timeout|run_in_background|dangerouslyDisableSandbox|sandbox): ")
@@ -43,24 +35,18 @@ def deeds_of(calls: Iterable[SaidTurn], *, below: str | None) -> Deeds:
     commands: dict[str, None] = {}
     for call in calls:
         name = (call.tool or "").rpartition("__")[2].lower()
-        argument = _main_argument(call)
-        if not argument.strip():
+        argument = call.text.removeprefix(f"{call.tool}: ")
+        if argument == call.text or not argument.strip():
             continue
         if name in _FILE_TOOLS:
-            files.setdefault(_relative(cut(one_line(argument.split("\n", 1)[0]), PATH_CHARACTERS), below), set()).add(
-                _FILE_TOOLS[name]
-            )
+            path = _relative(cut(one_line(argument.split("\n", 1)[0]), PATH_CHARACTERS), below)
+            files.setdefault(path, set()).add(_FILE_TOOLS[name])
         elif name in _SHELLS:
             commands.setdefault(_command(argument), None)
     return Deeds(
         tuple(FileTouched(path, tuple(sorted(how))) for path, how in files.items() if path),
         tuple(command for command in commands if command),
     )
-
-
-def _main_argument(call: SaidTurn) -> str:
-    prefix = f"{call.tool}: "
-    return call.text[len(prefix) :] if call.tool and call.text.startswith(prefix) else ""
 
 
 def _command(argument: str) -> str:

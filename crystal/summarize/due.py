@@ -12,29 +12,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crystal.config.paths import make_private_dir, write_private
-from crystal.errors import CrystalError, ModelUnavailableError, UnavailableError
+from crystal.errors import CrystalError, UnavailableError
 from crystal.store import Store
 from crystal.store.costs import DAY_MS, day_start
-from crystal.store.problems import clear_problem, find_problem, record_problem
-from crystal.store.sessions.sessions import (
-    Session,
-    SummaryMode,
-    count_turns,
-    due_sessions,
-    mark_summarized,
-    read_calls,
-    read_said,
-    session_named,
-    sessions_summarized_as,
-    summarizable,
-)
-from crystal.summarize.condense import CHARACTERS, ROLES
+from crystal.store.problems import clear_problem, find_problem, record_problem, rest_ms
+from crystal.store.sessions import sessions
 from crystal.summarize.deeds import deeds_of
-from crystal.summarize.llm import InvalidSummaryError, SummaryModel, build_prompt, parse_answer
-from crystal.summarize.markdown import new_summary_path, render
-from crystal.summarize.paid import CostCapError, ask_paid
+from crystal.summarize.llm import (
+    CHARACTERS,
+    ROLES,
+    CostCapError,
+    InvalidSummaryError,
+    SummaryModel,
+    ask_paid,
+    build_prompt,
+    parse_answer,
+)
+from crystal.summarize.markdown import SummaryText, new_summary_path, render
 from crystal.summarize.simple import summarize_simply
-from crystal.summarize.text import SummaryText
 
 ROOM = "summary"
 """Row in ``problems`` with the reason why models are not used at the moment."""
@@ -43,6 +38,7 @@ FILE_ROOM = "summary file"
 """Row in ``problems`` with the reason why a file could not be written."""
 
 PURPOSE = "summary"
+MAX_AGAIN = 1000
 MAX_BAD_ANSWERS = 3
 """Invalid answers in a row after which the model is paused, because each one costs."""
 
@@ -80,7 +76,7 @@ class _Job:
     model: SummaryModel | None
     daily_cap_usd: float
     now: int
-    report: SummaryReport
+    report: SummaryReport = field(default_factory=SummaryReport)
     instead: str | None = None
     bad_answers: int = 0
 
@@ -110,33 +106,28 @@ def summarize_due(
         limit: Maximum number of sessions.
         should_stop: Checked before every session.
     """
-    job = _start(store, agent_folder, model, daily_cap_usd, now)
-    if model is not None and (resting := find_problem(store, ROOM)) and (resting.retry_at or 0) > now:
+    job = _Job(store, agent_folder, model, daily_cap_usd, now)
+    if model is None:
+        clear_problem(store, ROOM)
+    elif (resting := find_problem(store, ROOM)) and (resting.retry_at or 0) > now:
         job.instead = resting.message
-    _write_all(job, due_sessions(store, now=now, idle_ms=idle_ms, limit=limit), should_stop)
+    _write_all(job, sessions.due_sessions(store, now=now, idle_ms=idle_ms, limit=limit), should_stop)
     if model is not None and job.instead is None and job.report.written < limit:
-        waiting = sessions_summarized_as(store, ["deferred"], limit=limit - job.report.written)
+        waiting = sessions.sessions_summarized_as(store, ["deferred"], limit=limit - job.report.written)
         _write_all(job, waiting, lambda: job.instead is not None or should_stop())
     return job.report
 
 
 def summarize_again(
-    store: Store,
-    *,
-    agent_folder: Callable[[str], Path],
-    model: SummaryModel,
-    daily_cap_usd: float,
-    now: int,
-    limit: int = 1000,
-    should_stop: Callable[[], bool] = lambda: False,
+    store: Store, *, agent_folder: Callable[[str], Path], model: SummaryModel, daily_cap_usd: float, now: int
 ) -> SummaryReport:
     """Let the model write the summaries that it has not written, newest first, until it fails or the cap is reached.
 
     Ignores the waiting time of an earlier failure, because the user asked for it.
     """
-    job = _start(store, agent_folder, model, daily_cap_usd, now)
-    sessions = sessions_summarized_as(store, ["simple", "deferred"], limit=limit)
-    _write_all(job, sessions, lambda: job.instead is not None or should_stop())
+    job = _Job(store, agent_folder, model, daily_cap_usd, now)
+    unwritten = sessions.sessions_summarized_as(store, ["simple", "deferred"], limit=MAX_AGAIN)
+    _write_all(job, unwritten, lambda: job.instead is not None)
     return job.report
 
 
@@ -144,34 +135,28 @@ def summarize_anew(
     store: Store, session_ids: Sequence[str], *, agent_folder: Callable[[str], Path], now: int
 ) -> SummaryReport:
     """Write simple summaries of some sessions again, from what is left in them; no model is called."""
-    job = _Job(store, agent_folder, None, 0.0, now, SummaryReport())
-    named = [session_named(store, session) for session in session_ids]
+    job = _Job(store, agent_folder, None, 0.0, now)
+    named = [sessions.session_named(store, session) for session in session_ids]
     _write_all(job, [session for session in named if session is not None and session.last_turn], lambda: False)
     return job.report
 
 
 def is_due(store: Store, *, now: int, idle_ms: int) -> bool:
     """Return True if ``summarize_due`` has work, or a model may be tried again. Cheap."""
-    if due_sessions(store, now=now, idle_ms=idle_ms, limit=1):
+    if sessions.due_sessions(store, now=now, idle_ms=idle_ms, limit=1):
         return True
     problem = find_problem(store, ROOM)
     rests = problem is not None and (problem.retry_at or 0) > now
-    return not rests and bool(sessions_summarized_as(store, ["deferred"], limit=1))
+    return not rests and bool(sessions.sessions_summarized_as(store, ["deferred"], limit=1))
 
 
-def summary_path_of(session: Session) -> str | None:
-    """Return the path of a session's summary, relative to its agent's folder; None if there is none yet."""
+def summary_path_of(session: sessions.Session) -> str | None:
+    """Return the path of a session's summary, relative to its agent's folder, or None."""
     return session.summary_path if session.summary_path and _OWN_PATH.fullmatch(session.summary_path) else None
 
 
-def _start(store: Store, agent_folder: Callable[[str], Path], model: SummaryModel | None, cap: float, now: int) -> _Job:
-    if model is None:
-        clear_problem(store, ROOM)
-    return _Job(store, agent_folder, model, cap, now, SummaryReport())
-
-
-def _write_all(job: _Job, sessions: Sequence[Session], should_stop: Callable[[], bool]) -> None:
-    for session in sessions:
+def _write_all(job: _Job, many: Sequence[sessions.Session], should_stop: Callable[[], bool]) -> None:
+    for session in many:
         if should_stop():
             return
         try:
@@ -186,10 +171,10 @@ def _write_all(job: _Job, sessions: Sequence[Session], should_stop: Callable[[],
             clear_problem(job.store, FILE_ROOM)
 
 
-def _write(job: _Job, session: Session) -> None:
+def _write(job: _Job, session: sessions.Session) -> None:
     """Write one session's file and record it, unless another process was faster or the session is gone."""
     folder = job.agent_folder(session.agent)
-    fixed = summarizable(job.store, session, new_summary_path(session))
+    fixed = sessions.summarizable(job.store, session, new_summary_path(session))
     if fixed is None:
         return
     path = folder / (fixed if _OWN_PATH.fullmatch(fixed) else new_summary_path(session))
@@ -197,44 +182,44 @@ def _write(job: _Job, session: Session) -> None:
     text, mode = _text_of(job, session)
     content = render(
         session,
-        count_turns(job.store, session.id),
+        sessions.count_turns(job.store, session.id),
         text,
-        deeds_of(read_calls(job.store, session.id), below=session.git_root or session.cwd),
+        deeds_of(sessions.read_calls(job.store, session.id), below=session.git_root or session.cwd),
         model=job.model.model if mode == "llm" and job.model else None,
         instead=job.instead if mode == "deferred" else None,
     )
     with job.store.transaction():
-        if not mark_summarized(job.store, session, mode, text.title):
+        if not sessions.mark_summarized(job.store, session, mode, text.title):
             return
         write_private(path, content.encode("utf-8", "replace"))
     setattr(job.report, mode, getattr(job.report, mode) + 1)
 
 
-def _text_of(job: _Job, session: Session) -> tuple[SummaryText, SummaryMode]:
-    mode: SummaryMode = "simple" if job.model is None else "deferred"
+def _text_of(job: _Job, session: sessions.Session) -> tuple[SummaryText, sessions.SummaryMode]:
+    mode: sessions.SummaryMode = "simple" if job.model is None else "deferred"
     if job.model is not None and job.instead is None:
         try:
             text = _ask(job, job.model, session)
-        except InvalidSummaryError as error:
-            mode = "simple"  # paid but useless: not requested again for this session until it grows
-            job.bad_answers += 1
-            enough = job.bad_answers >= MAX_BAD_ANSWERS
-            message = _rest(job, error, _retry_at(job, error) if enough else None)
-            job.instead = message if enough else None
         except CrystalError as error:
-            job.instead = _rest(job, error, _retry_at(job, error))
+            is_useless = isinstance(error, InvalidSummaryError)  # paid: not requested again until the session grows
+            mode = "simple" if is_useless else mode
+            job.bad_answers += is_useless
+            rests = not is_useless or job.bad_answers >= MAX_BAD_ANSWERS
+            record_problem(job.store, ROOM, error.message, job.now, _retry_at(job, error) if rests else None)
+            job.report.problems.append(error.message)
+            job.instead = error.message if rests else None
         else:
             job.bad_answers = 0
             clear_problem(job.store, ROOM)
             return text, "llm"
-    said = read_said(job.store, session.id, ("user", "assistant"), each=_EACH, total=_TOTAL)
+    said = sessions.read_said(job.store, session.id, ("user", "assistant"), each=_EACH, total=_TOTAL)
     if not said:
-        said = read_said(job.store, session.id, ("subagent", "summary"), each=_EACH, total=_TOTAL)
+        said = sessions.read_said(job.store, session.id, ("subagent", "summary"), each=_EACH, total=_TOTAL)
     return summarize_simply(said, title=session.given_title, session_id=session.session_id), mode
 
 
-def _ask(job: _Job, model: SummaryModel, session: Session) -> SummaryText:
-    said = read_said(job.store, session.id, ROLES, each=max(CHARACTERS.values()), total=_MODEL_TOTAL)
+def _ask(job: _Job, model: SummaryModel, session: sessions.Session) -> SummaryText:
+    said = sessions.read_said(job.store, session.id, ROLES, each=max(CHARACTERS.values()), total=_MODEL_TOTAL)
     prompt = build_prompt(session, said)
     completion = ask_paid(job.store, model, prompt, purpose=PURPOSE, daily_cap_usd=job.daily_cap_usd, now=job.now)
     return parse_answer(completion.text, title=session.given_title)
@@ -248,12 +233,4 @@ def _retry_at(job: _Job, error: CrystalError) -> int:
     if isinstance(error, CostCapError):
         return day_start(job.now) + DAY_MS
     before = find_problem(job.store, ROOM)
-    wait = min(MAX_WAIT_MS, FIRST_WAIT_MS << min(before.tries if before else 0, 10))
-    asked = int((error.seconds or 0) * 1000) if isinstance(error, ModelUnavailableError) else 0
-    return job.now + max(wait, min(asked, DAY_MS))
-
-
-def _rest(job: _Job, error: CrystalError, retry_at: int | None) -> str:
-    record_problem(job.store, ROOM, error.message, job.now, retry_at)
-    job.report.problems.append(error.message)
-    return error.message
+    return job.now + rest_ms(error, before.tries + 1 if before else 1, FIRST_WAIT_MS, MAX_WAIT_MS)

@@ -1,4 +1,4 @@
-"""Format of a session's summary file: its name, its front matter and its body. Pure.
+"""Content and format of a session's summary file: its name, its front matter and its body. Pure.
 
 Source: docs/reference/session-summary.md.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from crystal.store.sessions.sessions import Counts, Session
-from crystal.summarize.text import Deeds, SummaryText
 from crystal.summarize.wording import code_span, escaped
 
 SCHEMA = 1
@@ -24,6 +24,39 @@ _UNPRINTABLE = re.compile(
     "[^\t\x20-\x7e\xa0-\u200a\u2010-\u2027\u202f-\u2065\u206a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010fffd]"
 )
 Scalar = str | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """Part of a summary: one line of text, with an optional label (``Asked``)."""
+
+    text: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryText:
+    """Title, summary and topics: plain text, one line each, nothing escaped yet."""
+
+    title: str
+    paragraphs: tuple[Paragraph, ...]
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileTouched:
+    """File used by tools; ``how`` is a sorted selection of ``edited``, ``read`` and ``written``."""
+
+    path: str
+    how: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Deeds:
+    """Actions of a session: the files used and the commands run, each once, in the order of first use."""
+
+    files: tuple[FileTouched, ...] = ()
+    commands: tuple[str, ...] = ()
 
 
 def file_stem(session_id: str) -> str:
@@ -67,19 +100,10 @@ def render(
         model: The model that wrote the text; None for a simple summary.
         instead: Why a configured model did not write it, if so.
     """
-    front: list[tuple[str, Scalar]] = [
-        ("schema", SCHEMA),
-        ("session", session.session_id),
-        ("title", text.title),
-        ("agent", session.agent),
-        ("device", session.device),
-        ("project", session.project),
-        ("cwd", session.cwd),
-        ("git_root", session.git_root),
-        ("branch", session.branch),
-        ("start", iso_time(session.started_at)),
-        ("end", iso_time(session.last_at)),
-    ]
+    names = ("agent", "device", "project", "cwd", "git_root", "branch")
+    front: list[tuple[str, Scalar]] = [("schema", SCHEMA), ("session", session.session_id), ("title", text.title)]
+    front += [(name, getattr(session, name)) for name in names]
+    front += [("start", iso_time(session.started_at)), ("end", iso_time(session.last_at))]
     counted = [(name, getattr(counts, name)) for name in ("user", "assistant", "tool_calls", "subagents")]
     made: list[tuple[str, Scalar]] = [("mode", "llm" if model else "simple"), ("model", model), ("instead", instead)]
     lines = ["---", *_fields(front), "counts:", *(f"  {name}: {number}" for name, number in counted)]

@@ -15,14 +15,15 @@ from crystal.provider_http.post import address, is_loopback, post_json
 from crystal.summarize.llm import ANSWER_TOKENS, PROMPT_TOKENS, Completion, Prompt, SummaryModel
 
 TIMEOUT_SECONDS = 60.0
+OLLAMA_SECONDS = 180.0
 MAX_BYTES = 1 << 20
 _OLLAMA_CONTEXT = PROMPT_TOKENS * 2 + ANSWER_TOKENS
 _REASONING_TOKENS = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAIChat:
-    """Model with OpenAI's ``/chat/completions`` API, on any server that supports it."""
+class ChatModel:
+    """Model on a server with OpenAI's ``/chat/completions`` API, or on Ollama, which costs nothing."""
 
     provider: str
     model: str
@@ -33,7 +34,7 @@ class OpenAIChat:
     @property
     def most_output_tokens(self) -> int:
         """See ``SummaryModel``. Which models reason is not known before the first call."""
-        return _REASONING_TOKENS
+        return ANSWER_TOKENS if self.provider == "ollama" else _REASONING_TOKENS
 
     def complete(self, prompt: Prompt) -> Completion:
         """Send one prompt, see ``SummaryModel``.
@@ -42,61 +43,37 @@ class OpenAIChat:
         small servers). If the server refuses the request, it is sent once more without options.
         """
         messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+        plain = {"model": self.model, "messages": messages}
+        if self.provider == "ollama":
+            return self._ask_ollama(plain, prompt)
         chosen: dict[str, Any] = {"temperature": 0.2, "max_tokens": prompt.most_tokens}
         if prompt.schema is not None:
             shape = {"name": "index_card", "strict": True, "schema": prompt.schema}
             chosen["response_format"] = {"type": "json_schema", "json_schema": shape}
-        plain = {"model": self.model, "messages": messages}
         try:
-            return self._send({**plain, **chosen})
+            return self._ask_openai({**plain, **chosen})
         except TextRefusedError:
-            return self._send({**plain, "max_completion_tokens": _REASONING_TOKENS})
+            return self._ask_openai({**plain, "max_completion_tokens": _REASONING_TOKENS})
 
-    def _send(self, body: dict[str, Any]) -> Completion:
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        url = address(self.base_url) + "/chat/completions"
-        reply = _post(f"{self.provider} {self.model}", url, body, headers, self.timeout_seconds)
+    def _ask_openai(self, body: dict[str, Any]) -> Completion:
+        reply = self._post(address(self.base_url) + "/chat/completions", body)
         choices, usage = reply.get("choices"), _dict(reply.get("usage"))
         message = _dict(_dict(choices[0] if isinstance(choices, list) and choices else None).get("message"))
-        return Completion(
-            _text(message.get("content")), _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-        )
+        return _completion(message, usage.get("prompt_tokens"), usage.get("completion_tokens"))
 
-
-@dataclass(frozen=True, slots=True)
-class OllamaChat:
-    """Model on the user's own machine with Ollama's ``/api/chat``. Costs nothing."""
-
-    model: str
-    base_url: str
-    timeout_seconds: float = TIMEOUT_SECONDS * 3
-    provider: str = "ollama"
-
-    @property
-    def most_output_tokens(self) -> int:
-        """See ``SummaryModel``."""
-        return ANSWER_TOKENS
-
-    def complete(self, prompt: Prompt) -> Completion:
-        """Send one prompt, see ``SummaryModel``.
-
-        The context size is always sent: Ollama's default silently cuts the prompt.
-        """
-        body: dict[str, Any] = {
-            "model": self.model,
-            "messages": [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}],
-            "stream": False,
-            "options": {"temperature": 0.2, "num_predict": prompt.most_tokens, "num_ctx": _OLLAMA_CONTEXT},
-        }
+    def _ask_ollama(self, plain: dict[str, Any], prompt: Prompt) -> Completion:
+        """Ask Ollama. The context size is always sent: its default silently cuts the prompt."""
+        options = {"temperature": 0.2, "num_predict": prompt.most_tokens, "num_ctx": _OLLAMA_CONTEXT}
+        body = {**plain, "stream": False, "options": options}
         if prompt.schema is not None:
             body["format"] = prompt.schema
-        url = address(self.base_url, scheme="http") + "/api/chat"
-        reply = _post(f"ollama {self.model}", url, body, {}, self.timeout_seconds)
-        return Completion(
-            _text(_dict(reply.get("message")).get("content")),
-            _count(reply.get("prompt_eval_count")),
-            _count(reply.get("eval_count")),
-        )
+        reply = self._post(address(self.base_url, scheme="http") + "/api/chat", body)
+        return _completion(_dict(reply.get("message")), reply.get("prompt_eval_count"), reply.get("eval_count"))
+
+    def _post(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        name = f"{self.provider} {self.model}"
+        return _dict(post_json(name, url, body, headers, self.timeout_seconds, max_bytes=MAX_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +112,12 @@ def choose_model(
         )
     usual_url, usual = SUMMARIZERS[provider]
     if provider == "ollama":
-        return OllamaChat(model or usual, base_url or usual_url)
+        return ChatModel(provider, model or usual, base_url or usual_url, timeout_seconds=OLLAMA_SECONDS)
     if key is None and needs_key:
         return MissingModel(NotConfiguredError(f"there is no API key for {provider}", hint="run: crystal config"))
     if key is not None and not (key.isascii() and key.isprintable()):
         return MissingModel(NotConfiguredError(f"the API key for {provider} holds characters that no key has"))
-    return OpenAIChat(provider, model or usual, base_url or usual_url, key)
+    return ChatModel(provider, model or usual, base_url or usual_url, key)
 
 
 def stays_here(provider: str, base_url: str | None) -> bool:
@@ -148,17 +125,13 @@ def stays_here(provider: str, base_url: str | None) -> bool:
     return is_loopback(base_url or SUMMARIZERS.get(provider, ("", ""))[0])
 
 
-def _post(name: str, url: str, body: dict[str, Any], headers: dict[str, str], seconds: float) -> dict[str, Any]:
-    """Send one request and return the JSON object of the answer, {} if it is another JSON value."""
-    return _dict(post_json(name, url, body, headers, seconds, max_bytes=MAX_BYTES))
-
-
 def _dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+def _completion(message: dict[str, Any], input_tokens: object, output_tokens: object) -> Completion:
+    content = message.get("content")
+    return Completion(content if isinstance(content, str) else "", _count(input_tokens), _count(output_tokens))
 
 
 def _count(value: object) -> int | None:

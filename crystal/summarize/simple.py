@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from crystal.store.sessions.sessions import SaidTurn
 from crystal.summarize import terms
-from crystal.summarize.text import Paragraph, SummaryText
+from crystal.summarize.markdown import Paragraph, SummaryText
 from crystal.summarize.wording import cut, has_words, one_line, sentences
 
 TITLE_CHARACTERS = 80
@@ -53,8 +53,8 @@ def summarize_simply(said: Sequence[SaidTurn], *, title: str | None, session_id:
     first = next((turn for turn in human if has_words(turn.text)), None)
     last = _last_answer(answers)
     made = title or (_headline(first) if first else "") or (_headline(last) if last else "")
-    asked = _opening(first, REQUEST_CHARACTERS) if first else ""
-    ended = _closing(last, ANSWER_CHARACTERS) if last else ""
+    asked = first_words(first.text, REQUEST_CHARACTERS) if first else ""
+    ended = _closing(last) if last else ""
     paragraphs = [Paragraph(asked, "Asked"), *_between(human, answers, asked, ended), Paragraph(ended, "Ended with")]
     weighed = [(text, 2.0) for text in _up_to(human, _TOPIC_CHARACTERS)]
     weighed += [(text, 1.0) for text in _up_to(answers[::-1], _TOPIC_CHARACTERS)]
@@ -87,13 +87,9 @@ def _headline(turn: SaidTurn) -> str:
     return line.replace("`", "").rstrip(" .:;,。：；") if has_words(line) else ""
 
 
-def _opening(turn: SaidTurn, limit: int) -> str:
-    return first_words(turn.text, limit)
-
-
-def _closing(turn: SaidTurn, limit: int) -> str:
+def _closing(turn: SaidTurn) -> str:
     """Return the first sentences of an answer and, if there is more, its last one."""
-    found = sentences(turn.text)
+    found, limit = sentences(turn.text), ANSWER_CHARACTERS
     if not found:
         return cut(one_line(turn.text), limit)
     whole = " ".join(found)

@@ -66,11 +66,6 @@ def folded(word: str) -> str:
     return key
 
 
-def counted(texts: Iterable[str]) -> Counter[str]:
-    """Count how often each term (folded) occurs."""
-    return Counter(folded(word) for text in texts for word in words(text))
-
-
 def is_identifier(word: str) -> bool:
     """Return True if a term looks like an identifier: a path, a function, CamelCase or an option."""
     return bool(_CAMEL.search(word)) or any(mark in word for mark in "_./:") or any(map(str.isdigit, word))

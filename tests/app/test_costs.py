@@ -10,7 +10,8 @@ import pytest
 
 from crystal.config.prices import FREE, PRICES, UNKNOWN, price_of
 from crystal.store import Store
-from crystal.store.costs import DAY_MS, Cost, add_cost, day_start, release, reserve, settle, spent_since, totals
+from crystal.store.costs import DAY_MS, Cost, add_cost, day_start, release, reserve, settle, spent_since
+from tests.support.costs import totals
 from tests.support.summary_store import START, open_store
 
 NOON = START + DAY_MS // 2

@@ -11,7 +11,7 @@ import pytest
 
 from crystal.app.context import default_paths, open_reader
 from crystal.errors import NotConfiguredError, UnavailableError
-from crystal.evaluate.trial import Size, TrialObserver, try_model
+from crystal.evaluate.trial import Size, try_model
 from crystal.store import Store
 from crystal.store.search import vectors
 from crystal.store.search.trials import sample_turns
@@ -342,8 +342,8 @@ def test_a_trial_is_bounded_in_time_and_says_what_it_could_not_do(memory, tmp_pa
 
     with open_reader() as machine:
         (tmp_path / "a").mkdir()
-        size, watch = Size(10, 40, 6.0), TrialObserver(clock=slowly)
-        trial = try_model(machine.store, None, Dice(), scratch=tmp_path / "a", size=size, now=NOW, watch=watch)
+        size = Size(10, 40, 6.0)
+        trial = try_model(machine.store, None, Dice(), scratch=tmp_path / "a", size=size, now=NOW, clock=slowly)
         assert (trial.turns, trial.is_cut, trial.present) == (32, True, None)
         (tmp_path / "b").mkdir()
         with pytest.raises(NotConfiguredError, match="turns to try"):

@@ -18,7 +18,16 @@ from crystal.app.context import Machine, open_machine
 from crystal.app.memories import remember
 from crystal.app.memory_changes import deprecate
 from crystal.app.session_context import refresh
-from crystal.context import LastSession, MemoryCandidate, Told, choose, count_tokens, is_same_project, is_trusted, rank
+from crystal.context.choosing import (
+    LastSession,
+    MemoryCandidate,
+    Told,
+    choose,
+    count_tokens,
+    is_same_project,
+    is_trusted,
+    rank,
+)
 from crystal.context.files import KEPT_MS, take_told
 from crystal.model.capture import MemoryStatus, Project
 from crystal.model.recall import Remembered

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crystal.embedding import make_embedder
+from crystal.embedding.choice import make_embedder
 from crystal.embedding.pending import embed_pending
 from crystal.embedding.remote import sendable, unit_vector
 from crystal.errors import (

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.embedding import make_embedder
+from crystal.embedding.choice import make_embedder
 from crystal.embedding.embedded import DATA, SmallStaticModel, StaticEmbedder, small_static_model
 from crystal.embedding.static import StaticModel, static_model
 from crystal.embedding.wordpiece import WordPiece
@@ -139,8 +139,10 @@ def test_frequent_words_count_little(embedder):
     assert cosine(embedder, "the giraffe is in the of it", "giraffe") > 0.6
 
 
-def test_token_vectors_are_unit_vectors_of_the_known_tokens():
-    ids, rows = StaticModel().token_vectors("hello " + "x" * 300 + " world")
+def test_the_vectors_of_known_tokens_are_unit_vectors():
+    model = StaticModel()
+    ids = model.tokens("hello " + "x" * 300 + " world")
+    rows = model.rows(ids)
     assert len(ids) == 2
     assert rows.shape == (2, 256)
     assert [math.isclose(math.hypot(*row), 1, abs_tol=1e-5) for row in rows.tolist()] == [True, True]
@@ -174,7 +176,7 @@ def test_the_package_stays_small_and_tells_licence_and_origin():
 @pytest.mark.slow
 def test_it_runs_on_numpy_alone():
     code = (
-        "import sys\nfrom crystal.embedding import make_embedder\n"
+        "import sys\nfrom crystal.embedding.choice import make_embedder\n"
         "made = make_embedder('embedded').embed_documents(['hello'])\n"
         "print(len(made[0]), sorted({'torch', 'onnxruntime', 'tokenizers', 'httpx', 'openai'} & sys.modules.keys()))"
     )

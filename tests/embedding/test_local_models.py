@@ -14,8 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crystal.embedding import make_embedder
-from crystal.embedding.embedded import StaticEmbedder
+from crystal.embedding.choice import make_embedder
 from crystal.embedding.local import build
 from crystal.embedding.local import model as running
 from crystal.embedding.local.build import InstallOptions
@@ -91,16 +90,13 @@ def test_the_vectors_of_tokens_are_those_of_the_text_alone(home):
     assert embedder.token_vectors([]) == []
 
 
-def test_both_kinds_of_embedders_give_vectors_of_tokens_in_the_same_form(home):
-    static, local = make_embedder("embedded"), make_embedder("local", "tiny", models=home)
-    for chosen in (static, local):
-        assert chosen.has_token_vectors
-        made = chosen.token_vectors(["the deploy", "failed"])
-        assert [len(ids) for ids, _ in made] == [len(rows) for _, rows in made]
-        assert all(np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5) for _, rows in made)
-        assert {rows.shape[1] for _, rows in made} == {chosen.dimension}
-    one = StaticEmbedder().model.token_vectors("the deploy")
-    assert static.token_vectors(["the deploy"])[0][0] == one[0]
+def test_an_installed_model_gives_vectors_of_tokens_and_a_remote_one_none(home):
+    chosen = make_embedder("local", "tiny", models=home)
+    assert chosen.has_token_vectors
+    made = chosen.token_vectors(["the deploy", "failed"])
+    assert [len(ids) for ids, _ in made] == [len(rows) for _, rows in made]
+    assert all(np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5) for _, rows in made)
+    assert {rows.shape[1] for _, rows in made} == {chosen.dimension}
     other = make_embedder("ollama")
     assert not other.has_token_vectors
     with pytest.raises(UsageError):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mcp_types import methods, version
 
 from crystal.mcp import wire
-from crystal.mcp.server import GREETED, MODERN
+from crystal.mcp.protocol import GREETED, MODERN
 from tests.support.mcp_client import ENVELOPE, INITIALIZE, Talk, crystal_offer, served
 
 # -------------------------------------------------------------------------------------------------------- greetings
@@ -139,11 +139,11 @@ def test_a_huge_line_is_left_out_and_a_large_one_read(talk: Talk, monkeypatch: p
     assert talk.ask("ping")["result"] == {}
 
 
-def test_batches_belong_to_the_one_version_that_has_them(talk: Talk) -> None:
+def test_batches_are_refused_in_the_one_version_that_had_them(talk: Talk) -> None:
     talk.ask("initialize", {**INITIALIZE, "protocolVersion": "2025-03-26"}, "hello")
-    requests = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in (11, 12)]
-    talk.send(json.dumps([*requests, {"jsonrpc": "2.0", "method": "notifications/initialized"}, 5]).encode() + b"\n")
-    assert [talk.read().get("id") for _ in range(3)] == [11, 12, None]
+    talk.send(json.dumps([{"jsonrpc": "2.0", "id": 11, "method": "ping"}]).encode() + b"\n")
+    assert talk.read()["error"]["code"] == -32600
+    assert talk.ask("ping")["result"] == {}
 
 
 _json = st.recursive(

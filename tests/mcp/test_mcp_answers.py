@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crystal.mcp.asker import ClientContext
 from crystal.mcp.catalog import ALIASES, TOOLS
+from crystal.mcp.items import kind_of, label
+from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import hint_for_agent
-from crystal.mcp.said import kind_of, label
 from crystal.store import Store
 from crystal.text.quoting import quote
 from tests.support.mcp_client import ROOT, Tools, crystal_offer, served

@@ -8,15 +8,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
-from crystal.mcp import server
-from crystal.mcp.calls import MAX_AT_ONCE, PendingCall
+from crystal.mcp import protocol
+from crystal.mcp.protocol import MAX_AT_ONCE, Offer
 from tests.support.mcp_client import INITIALIZE, ROOT, Process, crystal_offer, served
 from tests.support.store_factory import add_turn, open_store
 
@@ -38,15 +38,13 @@ def a_memory(home: Path) -> Path:
 class Slow:
     """An offer of one method that waits until it may go on."""
 
-    name, version, title, instructions = "slow", "1", "slow", ""
-
     def __init__(self) -> None:
         self.go_on, self.begun, self.served = threading.Event(), threading.Semaphore(0), 0
 
-    def methods(self) -> Mapping[str, Callable[[Mapping[str, Any], PendingCall], dict[str, Any]]]:
-        return {"tools/list": self._wait}
+    def offer(self) -> Offer:
+        return Offer("slow", "1", "", {"tools/list": self._wait})
 
-    def _wait(self, _: Mapping[str, Any], __: PendingCall) -> dict[str, Any]:
+    def _wait(self, _: Mapping[str, Any]) -> dict[str, Any]:
         self.begun.release()
         self.go_on.wait(20)
         self.served += 1
@@ -55,7 +53,7 @@ class Slow:
 
 def test_a_slow_answer_keeps_no_other_waiting() -> None:
     offer = Slow()
-    with served(offer) as talk:
+    with served(offer.offer()) as talk:
         slow = talk.start("tools/list")
         offer.begun.acquire()
         assert talk.ask("ping")["result"] == {}
@@ -65,7 +63,7 @@ def test_a_slow_answer_keeps_no_other_waiting() -> None:
 
 def test_what_is_cancelled_is_not_answered_nor_begun() -> None:
     offer = Slow()
-    with served(offer) as talk:
+    with served(offer.offer()) as talk:
         running = [talk.start("tools/list") for _ in range(MAX_AT_ONCE)]
         for _ in running:
             offer.begun.acquire()
@@ -82,12 +80,12 @@ def test_what_is_cancelled_is_not_answered_nor_begun() -> None:
 
 def test_a_bug_in_an_answer_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(Slow):
-        def _wait(self, _: Mapping[str, Any], __: PendingCall) -> dict[str, Any]:
+        def _wait(self, _: Mapping[str, Any]) -> dict[str, Any]:
             raise KeyError("secret words")
 
     told: list[object] = []
     monkeypatch.setattr(sys, "excepthook", lambda *about: told.append(about))
-    with served(Broken()) as talk:
+    with served(Broken().offer()) as talk:
         error = talk.ask("tools/list")["error"]
         assert error["code"] == -32603
         assert "secret" not in error["message"]
@@ -216,7 +214,7 @@ def test_settings_that_cannot_be_read_are_told_by_the_tools(home: Path) -> None:
 
 
 def test_the_greeting_needs_nothing_heavy(home: Path) -> None:
-    listing = "import sys\nimport crystal.cli.mcp, crystal.mcp.offer, crystal.mcp.server, crystal.mcp.asker\n"
+    listing = "import sys\nimport crystal.cli.mcp, crystal.mcp.offer, crystal.mcp.protocol\n"
     loaded = listing + "print(*sorted(sys.modules))"
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, timeout=60)
     heavy = {
@@ -231,7 +229,7 @@ def test_the_greeting_needs_nothing_heavy(home: Path) -> None:
         "asyncio",
     }
     assert not heavy & set(found.stdout.split())
-    assert server.SECONDS_AFTER_THE_END <= 10
+    assert protocol.SECONDS_AFTER_THE_END <= 10
 
 
 @pytest.mark.slow

@@ -19,9 +19,9 @@ from crystal import Crystal
 from crystal.errors import UsageError
 from crystal.mcp import arguments as arguments_room
 from crystal.mcp.arguments import checked
-from crystal.mcp.asker import ClientContext
 from crystal.mcp.catalog import ALIASES, TOOLS
-from crystal.mcp.messages import McpError
+from crystal.mcp.offer import ClientContext
+from crystal.mcp.protocol import McpError
 from crystal.search.engine import search
 from crystal.search.request import MemorySource, SearchRequest, SearchResult
 from crystal.store import Store

@@ -283,9 +283,9 @@ def test_a_key_that_two_machines_stored_has_the_later_value_and_the_other_one_is
 def test_of_two_versions_of_one_moment_a_device_takes_homes(store: Store) -> None:
     put(store, version(1, "Bob", 1, status="deprecated"))
     with store.transaction():
-        assert memories.take_from_home(store, version(1, "Alice", 1, key="name"))
-        assert not memories.take_from_home(store, version(1, "Alice", 1, key="name"))
-        assert not memories.take_from_home(store, version(1, "Carol", 0))
+        assert memories.put_version(store, version(1, "Alice", 1, key="name"), from_home=True)
+        assert not memories.put_version(store, version(1, "Alice", 1, key="name"), from_home=True)
+        assert not memories.put_version(store, version(1, "Carol", 0), from_home=True)
     found = by_key(store, "name")
     assert found is not None
     assert (found.text, found.status) == ("Alice", "active")

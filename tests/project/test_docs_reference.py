@@ -217,7 +217,8 @@ def test_the_python_page_has_every_field_of_what_is_returned() -> None:
     from crystal.model.recall import FormerMemory, Hit, Remembered
     from crystal.search.request import SearchResult
     from crystal.sessions.reading import Conversation, SessionSummary, ShownTurn
-    from crystal.sessions.timeline import Day, Message, Stretch
+    from crystal.sessions.timeline import Day, Stretch
+    from crystal.store.sessions.recent import Message
 
     page = (REFERENCE / "python.md").read_text("utf-8")
     kinds = (SearchResult, Hit, Conversation, ShownTurn, SessionSummary, Remembered, FormerMemory, Tally, Proof, Fault)

@@ -14,10 +14,11 @@ from crystal.search.deep.asker import MAX_CHARACTERS, PURPOSE
 from crystal.search.deep.expansion import variants_in
 from crystal.search.deep.reranking import MAX_PASSAGES, PASSAGE_CHARACTERS, order_in
 from crystal.store import Store
-from crystal.store.costs import spent_since, totals
-from crystal.summarize.condense import estimated_tokens
-from crystal.summarize.models import MissingModel, OllamaChat, OpenAIChat
+from crystal.store.costs import spent_since
+from crystal.summarize.llm import estimated_tokens
+from crystal.summarize.models import ChatModel, MissingModel
 from tests.support.chat_server import Reply, chat_server, ollama_reply, openai_reply
+from tests.support.costs import totals
 
 NOW = 1_795_219_200_000
 QUESTION = "why did the spool lose notes?"
@@ -218,7 +219,7 @@ def ledger(tmp_path):
 
 
 def chat(server, ledger, *, cap=0.5, seconds=5.0, model="gpt-4o-mini"):
-    return ChatAsker(OpenAIChat("openai", model, server.url + "/v1", "sk-test"), ledger, cap, NOW, seconds)
+    return ChatAsker(ChatModel("openai", model, server.url + "/v1", "sk-test"), ledger, cap, NOW, seconds)
 
 
 def test_a_call_is_booked_under_its_own_purpose(ledger):
@@ -246,7 +247,7 @@ def test_nothing_is_sent_over_the_cap(ledger):
 
 def test_ollama_is_asked_for_plain_text_and_is_free(ledger):
     with chat_server(Reply(ollama_reply("[2, 1]"))) as server:
-        asker = ChatAsker(OllamaChat("llama3.2", server.url), ledger, 0.0, NOW, 5.0)
+        asker = ChatAsker(ChatModel("ollama", "llama3.2", server.url), ledger, 0.0, NOW, 5.0)
         assert rerank(asker, QUESTION, PASSAGES) == [1, 0, 2, 3, 4]
         (request,) = server.requests
     assert "format" not in request["body"]

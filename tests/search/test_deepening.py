@@ -7,8 +7,8 @@ import pytest
 from crystal.app.search import deep_search
 from crystal.config.load import load_config
 from crystal.store import Store
-from crystal.store.costs import totals
 from tests.support.chat_server import Reply, chat_server, ollama_reply
+from tests.support.costs import totals
 
 NOW = 1_795_219_200_000
 

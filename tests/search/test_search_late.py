@@ -7,7 +7,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from crystal.embedding.late import READ_CHARACTERS, StaticLate, TransformerLate
+from crystal.embedding.late import READ_CHARACTERS, TokenComparer
 from crystal.embedding.static import static_model
 from crystal.search.ranking.late import BY_CONTEXT, BY_TABLE, Likeness, late_scores, likenesses, looked_at, weights_of
 from crystal.search.ranking.listing import mixed
@@ -30,7 +30,7 @@ class Axes:
 
 
 def compared(texts, beside, question="red kite over hills"):
-    return TransformerLate(Axes(), static_model()).late(question, texts, lambda _word: 1.0, beside)
+    return TokenComparer(static_model(), Axes()).late(question, texts, lambda _word: 1.0, beside)
 
 
 def test_a_text_and_its_neighbour_meet_the_question_together():
@@ -50,7 +50,7 @@ def test_what_was_not_read_is_like_the_least_and_beside_nobody():
 
 
 def test_the_table_knows_no_context_and_counts_as_it_did():
-    table, transformer = StaticLate(static_model()), TransformerLate(Axes(), static_model())
+    table, transformer = TokenComparer(static_model()), TokenComparer(static_model(), Axes())
     assert weights_of(table) is weights_of(None) is BY_TABLE
     assert weights_of(transformer) is BY_CONTEXT
     like = likenesses(table, "the garden", ["a garden gnome", "tea"], lambda _word: 1.0, [[1], [0]])

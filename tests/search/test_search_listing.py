@@ -10,7 +10,7 @@ from crystal.model.recall import Filters
 from crystal.search.deep import ChatAsker, Deep
 from crystal.search.request import How
 from crystal.store import Store
-from crystal.summarize.models import OpenAIChat
+from crystal.summarize.models import ChatModel
 from tests.support.chat_server import Reply, chat_server, openai_reply
 from tests.support.ranked_by import by_default_too, search  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, Meaning, add_turn, embed_all, open_store
@@ -233,7 +233,7 @@ def test_a_filter_does_not_change_the_order_of_what_it_leaves(varied, ranked_by)
 
 
 def deep(store, server, seconds=3.0):
-    model = OpenAIChat("openai", "tiny", server.url + "/v1", "sk-test")
+    model = ChatModel("openai", "tiny", server.url + "/v1", "sk-test")
     asker = lambda _: ChatAsker(model, lambda: Store.open(store.path), 1.0, NOW, seconds)  # noqa: E731
     return How(deep=Deep(asker, NOW))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crystal.embedding.choice import make_embedder
-from crystal.embedding.late import StaticLate, TransformerLate
+from crystal.embedding.late import TokenComparer
 from crystal.embedding.static import static_model
 from crystal.errors import ModelUnavailableError
 from crystal.search.deep import Deep
@@ -173,6 +173,6 @@ def test_a_transformer_that_fails_leaves_the_table_to_compare():
         def token_vectors(self, texts):
             raise ModelUnavailableError("its file is damaged")
 
-    table = StaticLate(static_model())
+    table = TokenComparer(static_model())
     asked = ("the garden", ["a garden gnome", "nothing"], lambda _word: 1.0)
-    assert TransformerLate(Damaged(), static_model()).late(*asked) == table.late(*asked)
+    assert TokenComparer(static_model(), Damaged()).late(*asked) == table.late(*asked)

@@ -7,7 +7,7 @@ import re
 import stat
 import subprocess
 import sys
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
 
@@ -230,7 +230,7 @@ def test_any_text_gives_one_line_a_part(tmp_path_factory: pytest.TempPathFactory
 @given(st.lists(st.integers(0, 3 * 24 * HOUR), max_size=30))
 def test_parts_cover_all_times_and_are_apart(times: list[int]) -> None:
     ordered = [(at, ident) for ident, at in enumerate(sorted(times), 1)]
-    parts = split_parts(ordered, idle_ms=IDLE, day_of=lambda at: datetime.fromtimestamp(at / 1000, UTC).date())
+    parts = split_parts(ordered, idle_ms=IDLE, tz=UTC)
     for before, after in pairwise(parts):
         assert after.start - before.stop >= IDLE or after.start // (24 * HOUR) > before.stop // (24 * HOUR)
     assert all(sum(part.start <= at <= part.stop for part in parts) == 1 for at, _ in ordered)

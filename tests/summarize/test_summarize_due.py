@@ -11,12 +11,12 @@ import pytest
 
 from crystal.errors import ModelUnavailableError, NotConfiguredError
 from crystal.store.capture.turns import end_session
-from crystal.store.costs import DAY_MS, spent_since, totals
+from crystal.store.costs import DAY_MS, spent_since
 from crystal.store.problems import find_problem
-from crystal.summarize import is_due, summarize_again, summary_path_of
-from crystal.summarize.due import ROOM
-from crystal.summarize.models import MissingModel, OllamaChat, OpenAIChat
+from crystal.summarize.due import ROOM, is_due, summarize_again, summary_path_of
+from crystal.summarize.models import ChatModel, MissingModel
 from tests.support.chat_server import CARD, Reply, chat_server, ollama_reply, openai_reply
+from tests.support.costs import totals
 from tests.support.summary_runs import CHAT, IDLE, LATER, NAME, Fake, files, run, session
 from tests.support.summary_store import HOUR, MINUTE, SESSION, START, open_store, say
 
@@ -121,7 +121,7 @@ def test_only_the_owner_can_read_a_summary(tmp_path: Path) -> None:
 def test_a_model_writes_the_summary_and_its_price_is_a_row(tmp_path: Path) -> None:
     with open_store(tmp_path) as store, chat_server() as server:
         say(store, CHAT)
-        report = run(store, tmp_path, OpenAIChat("openai", "gpt-4o-mini", server.url, "sk-x"))
+        report = run(store, tmp_path, ChatModel("openai", "gpt-4o-mini", server.url, "sk-x"))
         assert (report.llm, report.problems) == (1, [])
         (total,) = totals(store)
         assert (total.purpose, total.model, total.calls, total.input_tokens, total.output_tokens) == (
@@ -142,7 +142,7 @@ def test_a_model_writes_the_summary_and_its_price_is_a_row(tmp_path: Path) -> No
 def test_ollama_costs_nothing(tmp_path: Path) -> None:
     with open_store(tmp_path) as store, chat_server(Reply(ollama_reply(json.dumps(CARD)))) as server:
         say(store, CHAT)
-        assert run(store, tmp_path, OllamaChat("llama3.2", server.url), cap=0).llm == 1
+        assert run(store, tmp_path, ChatModel("ollama", "llama3.2", server.url), cap=0).llm == 1
         (total,) = totals(store)
         assert (total.provider, total.input_tokens, total.usd) == ("ollama", 900, 0)
 
@@ -162,7 +162,7 @@ def test_our_own_calls_leave_no_turn_and_no_process(
             for table in ("turns", "chunks", "sessions", "segments", "capture_state")
         ]
         for step in range(3):
-            run(store, tmp_path, OpenAIChat("openai", "gpt-4o-mini", server.url, "sk-x"), now=LATER + step * HOUR)
+            run(store, tmp_path, ChatModel("openai", "gpt-4o-mini", server.url, "sk-x"), now=LATER + step * HOUR)
         after = [
             store.value(f"SELECT count(*) FROM {table}")
             for table in ("turns", "chunks", "sessions", "segments", "capture_state")
@@ -190,7 +190,7 @@ def test_whatever_the_model_does_there_is_a_simple_summary_and_the_books_are_rig
 ) -> None:
     with open_store(tmp_path) as store, chat_server(reply) as server:
         say(store, CHAT)
-        report = run(store, tmp_path, OpenAIChat("openai", "gpt-4o-mini", server.url, "sk-x", timeout_seconds=5))
+        report = run(store, tmp_path, ChatModel("openai", "gpt-4o-mini", server.url, "sk-x", timeout_seconds=5))
         assert (report.written, report.failed, len(report.problems)) == (1, 0, 1)
         assert session(store).summary_mode == mode
         spent = spent_since(store, 0)
@@ -258,7 +258,7 @@ def test_a_model_that_thinks_before_it_answers_stays_under_the_cap_too(tmp_path:
     long = Reply(openai_reply(json.dumps(CARD), completion_tokens=4000))
     with open_store(tmp_path) as store, chat_server(Reply({}, status=400), long) as server:
         say(store, CHAT)
-        run(store, tmp_path, OpenAIChat("openai", "gpt-5", server.url, "sk-test"), cap=0.02)
+        run(store, tmp_path, ChatModel("openai", "gpt-5", server.url, "sk-test"), cap=0.02)
         assert spent_since(store, 0) <= 0.02
 
 

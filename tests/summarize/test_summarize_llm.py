@@ -20,9 +20,16 @@ from crystal.errors import (
     WrongAnswerError,
 )
 from crystal.store.sessions.sessions import SaidTurn
-from crystal.summarize.condense import condense, estimated_tokens
-from crystal.summarize.llm import ANSWER_SCHEMA, InvalidSummaryError, Prompt, build_prompt, parse_answer
-from crystal.summarize.models import MissingModel, OllamaChat, OpenAIChat, choose_model
+from crystal.summarize.llm import (
+    ANSWER_SCHEMA,
+    InvalidSummaryError,
+    Prompt,
+    build_prompt,
+    condense,
+    estimated_tokens,
+    parse_answer,
+)
+from crystal.summarize.models import ChatModel, MissingModel, choose_model
 from tests.summarize.test_summarize_simple import SESSION
 from tests.support.chat_server import CARD, Reply, chat_server, ollama_reply, openai_reply
 
@@ -157,7 +164,7 @@ def test_what_a_model_was_talked_into_stays_small_and_inert() -> None:
 
 def test_the_request_to_openai_is_what_its_api_expects() -> None:
     with chat_server() as server:
-        completion = OpenAIChat("openai", "gpt-4o-mini", server.url + "/v1/", KEY).complete(PROMPT)
+        completion = ChatModel("openai", "gpt-4o-mini", server.url + "/v1/", KEY).complete(PROMPT)
     assert (json.loads(completion.text), completion.input_tokens, completion.output_tokens) == (CARD, 1000, 100)
     (request,) = server.requests
     assert request["path"] == "/v1/chat/completions"
@@ -171,13 +178,13 @@ def test_the_request_to_openai_is_what_its_api_expects() -> None:
 
 def test_a_server_that_takes_no_choices_is_asked_without_any() -> None:
     with chat_server(Reply({"error": {"code": "unsupported_value"}}, 400), Reply()) as server:
-        assert OpenAIChat("openai", "o4-mini", server.url, KEY).complete(PROMPT).input_tokens == 1000
+        assert ChatModel("openai", "o4-mini", server.url, KEY).complete(PROMPT).input_tokens == 1000
     assert set(server.requests[1]["body"]) == {"model", "messages", "max_completion_tokens"}
 
 
 def test_the_request_to_ollama_says_how_long_the_prompt_may_be() -> None:
     with chat_server(Reply(ollama_reply(json.dumps(CARD)))) as server:
-        completion = OllamaChat("llama3.2", server.url).complete(PROMPT)
+        completion = ChatModel("ollama", "llama3.2", server.url).complete(PROMPT)
     assert (json.loads(completion.text), completion.input_tokens, completion.output_tokens) == (CARD, 900, 90)
     body = server.requests[0]["body"]
     assert server.requests[0]["path"] == "/api/chat"
@@ -224,7 +231,7 @@ def test_a_server_in_trouble_gives_an_error_that_says_whether_it_may_be_billed(
     reply: Reply, error: type[CrystalError], words: str, billed: bool
 ) -> None:
     with chat_server(reply) as server, pytest.raises(error) as caught:
-        OpenAIChat("openai", "gpt-4o-mini", server.url, KEY).complete(PROMPT)
+        ChatModel("openai", "gpt-4o-mini", server.url, KEY).complete(PROMPT)
     assert words in caught.value.message
     assert getattr(caught.value, "may_be_billed", False) is billed
     assert KEY not in caught.value.message + str(caught.value.hint)
@@ -239,7 +246,7 @@ def test_a_server_that_never_answers_is_given_up() -> None:
         chat_server(Reply(silent=True)) as server,
         pytest.raises(ModelUnavailableError, match="did not answer in time") as caught,
     ):
-        OpenAIChat("openai", "m", server.url, KEY, timeout_seconds=0.2).complete(PROMPT)
+        ChatModel("openai", "m", server.url, KEY, timeout_seconds=0.2).complete(PROMPT)
     assert caught.value.may_be_billed
     assert time.perf_counter() - began < 10
 
@@ -248,21 +255,21 @@ def test_a_server_that_is_not_there_cannot_be_reached() -> None:
     with chat_server() as server:
         url = server.url
     with pytest.raises(ModelUnavailableError, match="cannot be reached") as caught:
-        OllamaChat("m", url).complete(PROMPT)
+        ChatModel("ollama", "m", url).complete(PROMPT)
     assert not caught.value.may_be_billed
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/x", "http://", "http://user:pa55@127.0.0.1:bad/"])
 def test_an_address_that_is_none_is_an_error_of_ours_without_its_password(url: str) -> None:
     with pytest.raises((ModelUnavailableError, UsageError)) as caught:
-        OllamaChat("m", url).complete(PROMPT)
+        ChatModel("ollama", "m", url).complete(PROMPT)
     assert "pa55" not in caught.value.message
 
 
 @pytest.mark.parametrize("body", [b"", b"not json"])
 def test_a_reply_that_is_no_json_is_the_servers_fault_and_may_be_billed(body: bytes) -> None:
     with chat_server(Reply(body)) as server, pytest.raises(ServerFaultError) as caught:
-        OpenAIChat("openai", "m", server.url, KEY).complete(PROMPT)
+        ChatModel("openai", "m", server.url, KEY).complete(PROMPT)
     assert caught.value.may_be_billed
 
 
@@ -283,7 +290,7 @@ def test_a_reply_that_is_no_json_is_the_servers_fault_and_may_be_billed(body: by
 )
 def test_a_strange_reply_is_an_answer_that_says_nothing(body: object) -> None:
     with chat_server(Reply(body)) as server:
-        completion = OpenAIChat("openai", "m", server.url, KEY).complete(PROMPT)
+        completion = ChatModel("openai", "m", server.url, KEY).complete(PROMPT)
     with pytest.raises(InvalidSummaryError):
         parse_answer(completion.text)
     assert completion.input_tokens in (None, 1000)
@@ -293,14 +300,14 @@ def test_a_strange_reply_is_an_answer_that_says_nothing(body: object) -> None:
     ("mode", "provider", "key", "base_url", "consent", "kind"),
     [
         ("simple", "openai", KEY, None, True, type(None)),
-        ("auto", "openai", KEY, None, True, OpenAIChat),
+        ("auto", "openai", KEY, None, True, ChatModel),
         ("auto", "openai", KEY, None, False, type(None)),
         ("auto", "openai", None, None, True, type(None)),
-        ("auto", "openai", None, "http://localhost:8080/v1", True, OpenAIChat),
-        ("auto", "google", KEY, None, True, OpenAIChat),
-        ("auto", "ollama", None, None, True, OllamaChat),
+        ("auto", "openai", None, "http://localhost:8080/v1", True, ChatModel),
+        ("auto", "google", KEY, None, True, ChatModel),
+        ("auto", "ollama", None, None, True, ChatModel),
         ("auto", "ollama", None, None, False, type(None)),
-        ("llm", "openai", KEY, None, False, OpenAIChat),
+        ("llm", "openai", KEY, None, False, ChatModel),
         ("llm", "openai", None, None, False, MissingModel),
         ("llm", "openai", "sk-new\nline", None, False, MissingModel),
         ("llm", "openai", "sk-ключ", None, False, MissingModel),

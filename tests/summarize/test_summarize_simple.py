@@ -15,10 +15,18 @@ from hypothesis import strategies as st
 
 from crystal.store.sessions.sessions import Counts, SaidTurn, Session
 from crystal.summarize.deeds import deeds_of
-from crystal.summarize.markdown import file_stem, iso_time, new_summary_path, render
+from crystal.summarize.markdown import (
+    Deeds,
+    FileTouched,
+    Paragraph,
+    SummaryText,
+    file_stem,
+    iso_time,
+    new_summary_path,
+    render,
+)
 from crystal.summarize.simple import summarize_simply
 from crystal.summarize.terms import topics, words
-from crystal.summarize.text import Deeds, FileTouched, Paragraph, SummaryText
 from crystal.summarize.wording import code_span, cut, escaped, one_line, prose, sentences
 
 SESSION = Session(

@@ -14,8 +14,7 @@ from crystal.errors import UsageError
 from crystal.store import Store
 from crystal.store.costs import spent_since
 from crystal.store.problems import find_problem
-from crystal.summarize import summarize_due, summary_path_of
-from crystal.summarize.due import FILE_ROOM
+from crystal.summarize.due import FILE_ROOM, summarize_due, summary_path_of
 from tests.support.chat_server import CARD
 from tests.support.summary_runs import CHAT, IDLE, LATER, NAME, Fake, files, run, session
 from tests.support.summary_store import HOUR, MINUTE, START, open_store, say
@@ -120,7 +119,7 @@ def test_several_processes_at_once_leave_one_file_a_session(tmp_path: Path) -> N
         for index in range(20):
             say(store, CHAT, session=f"s{index:02}")
     code = (
-        "import sys; from pathlib import Path; from crystal.store import Store; from crystal.summarize import summarize_due\n"
+        "import sys; from pathlib import Path; from crystal.store import Store; from crystal.summarize.due import summarize_due\n"
         "folder = Path(sys.argv[1])\n"
         "with Store.open(folder / 'crystal.db') as store:\n"
         "    report = summarize_due(store, agent_folder=lambda a: folder / a, model=None, daily_cap_usd=0, now=2**42, idle_ms=1)\n"

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from crystal.context import Ready, Rules, Told, write_contexts
-from crystal.context.choosing import Choice
+from crystal.context.choosing import Choice, Told
+from crystal.context.files import Ready, Rules, write_contexts
 from crystal.hook import main as hook
 
 SESSION = "1f35fa49-0000-4000-8000-000000000001"

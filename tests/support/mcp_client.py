@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from crystal.mcp.arguments import checked
-from crystal.mcp.asker import ClientContext
 from crystal.mcp.catalog import ALIASES, TOOLS
-from crystal.mcp.offer import CrystalOffer, McpSettings
-from crystal.mcp.server import Server, ServerMethods
+from crystal.mcp.offer import ClientContext, CrystalOffer, McpSettings
+from crystal.mcp.protocol import Offer, Server
 from crystal.mcp.wire import Wire
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,7 +99,7 @@ class Process(Talk):
 
 
 @contextmanager
-def served(offer: ServerMethods) -> Iterator[Talk]:
+def served(offer: Offer) -> Iterator[Talk]:
     """A server in a thread of this process."""
     there, here = os.pipe(), os.pipe()
     with (
@@ -119,25 +118,25 @@ def served(offer: ServerMethods) -> Iterator[Talk]:
             assert not server.is_alive()
 
 
-def crystal_offer(asker: ClientContext | None = None, *, aliases: bool = True, room: int = 20_000) -> CrystalOffer:
-    return CrystalOffer(asker or ClientContext(), lambda: McpSettings(aliases, room))
+def crystal_offer() -> Offer:
+    return CrystalOffer(ClientContext(), lambda: McpSettings(aliases=True)).offer()
 
 
 class Tools:
     """The tools without the wire."""
 
     def __init__(self, asker: ClientContext | None = None, *, aliases: bool = True, room: int = 20_000) -> None:
-        self.offer = crystal_offer(asker, aliases=aliases, room=room)
-        self.methods = self.offer.methods()
-        self.listed = {tool["name"]: tool for tool in self.methods["tools/list"]({}, None)["tools"]}  # type: ignore[arg-type]
+        self.tools = CrystalOffer(asker or ClientContext(), lambda: McpSettings(aliases, room))
+        self.methods = self.tools.offer().methods
+        self.listed = {tool["name"]: tool for tool in self.methods["tools/list"]({})["tools"]}
 
     def call(self, name: str, /, **arguments: object) -> dict[str, Any]:
-        return self.methods["tools/call"]({"name": name, "arguments": arguments}, None)  # type: ignore[arg-type]
+        return self.methods["tools/call"]({"name": name, "arguments": arguments})
 
     def data(self, name: str, /, **arguments: object) -> dict[str, Any]:
         """The structured form, also of the aliases, which have no argument for it."""
         tool = next(tool for tool in (*TOOLS, *ALIASES) if tool.name == name)
-        return dict(self.offer._run(tool, checked(tool.input, arguments)).data)
+        return dict(self.tools._run(tool, checked(tool.input, arguments)).data)
 
     def text(self, name: str, /, **arguments: object) -> str:
         return str(self.call(name, **arguments)["content"][0]["text"])

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from crystal.embedding.late import StaticLate
+from crystal.embedding.late import TokenComparer
 from crystal.embedding.static import static_model
 from crystal.model.recall import Filters
 from crystal.search import engine
@@ -106,4 +106,4 @@ def _asked(store, embedder, query, *, mirror=None, without_embedder=NO_EMBEDDER,
 
 @functools.cache
 def late_model():
-    return StaticLate(static_model())
+    return TokenComparer(static_model())

@@ -11,8 +11,7 @@ from typing import Any
 from crystal.errors import CrystalError
 from crystal.store import Store
 from crystal.store.sessions.sessions import Session, session_named
-from crystal.summarize import summarize_due
-from crystal.summarize.due import SummaryReport
+from crystal.summarize.due import SummaryReport, summarize_due
 from crystal.summarize.llm import Completion, Prompt, SummaryModel
 from tests.support.chat_server import CARD
 from tests.support.summary_store import HOUR, MINUTE, SESSION, START

@@ -42,9 +42,6 @@ class KnownModel:
     sha256: Mapping[str, str] = field(default_factory=dict)
 
 
-def _read_catalog() -> dict[str, KnownModel]:
-    rows = json.loads(Path(__file__).with_name("models.json").read_bytes())
-    return {row["name"]: KnownModel(**row) for row in rows}
-
-
-KNOWN: Mapping[str, KnownModel] = _read_catalog()
+KNOWN: Mapping[str, KnownModel] = {
+    row["name"]: KnownModel(**row) for row in json.loads(Path(__file__).with_name("models.json").read_bytes())
+}

@@ -22,15 +22,9 @@ from crystal.provider_http.post import shown
 
 OFFICIAL_HUB = "https://huggingface.co"
 DESCRIPTIONS = (
-    "config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "modules.json",
-    "sentence_bert_config.json",
-    "config_sentence_transformers.json",
-    "1_Pooling/config.json",
-    "LICENSE",
-)
+    "config.json tokenizer.json tokenizer_config.json modules.json sentence_bert_config.json"
+    " config_sentence_transformers.json 1_Pooling/config.json LICENSE"
+).split()
 """The small files that say how a model is used."""
 
 
@@ -61,13 +55,15 @@ def fetch_model(
         listed = {file.rfilename: file for file in info.siblings or []}
         graph = _find_graph(model, listed, is_int8=is_int8)
         known = {**model.sha256, **({graph: graph_sha256.lower()} if graph_sha256 else {})}
-        for name in _select_files(graph, listed):
+        data = [name for name in listed if has_external_data(graph, name)]
+        for name in [*(name for name in DESCRIPTIONS if name in listed), graph, *data]:
             path = hub.hf_hub_download(model.repository, name, revision=info.sha, local_dir=target, **place)
             _check_file(Path(path), listed[name], known.get(name))
     told = info.card_data.get("license") if info.card_data else None
     licence = model.licence or str(told or "not told")[:100]
     origin = f"{model.repository} at {shown(hub_url)}, commit {info.sha}"
-    return ModelSource(target, origin, licence, _describe_check(known))
+    checked = ", ".join(f"{name} by SHA-256 {digest}" for name, digest in known.items())
+    return ModelSource(target, origin, licence, checked or "the hub's own list; crystal has no hash to compare")
 
 
 def _find_graph(model: KnownModel, listed: Mapping[str, Any], *, is_int8: bool) -> str:
@@ -79,11 +75,6 @@ def _find_graph(model: KnownModel, listed: Mapping[str, Any], *, is_int8: bool) 
         hint = "export it (docs/how-to/choose-a-model.md), then: crystal models install FOLDER"
         raise UsageError(f"{model.repository} has no {missing}", hint=hint)
     return graph
-
-
-def _select_files(graph: str, listed: Mapping[str, Any]) -> list[str]:
-    data = [name for name in listed if has_external_data(graph, name)]
-    return [*(name for name in DESCRIPTIONS if name in listed), graph, *data]
 
 
 def _check_file(path: Path, listed: Any, known: str | None) -> None:
@@ -98,12 +89,6 @@ def _check_file(path: Path, listed: Any, known: str | None) -> None:
         raise DamagedError(
             f"{listed.rfilename} has the hash {found}, not {wanted}", hint="do not use it; install again"
         )
-
-
-def _describe_check(sha256: Mapping[str, str]) -> str:
-    if not sha256:
-        return "the hub's own list; crystal has no hash to compare"
-    return ", ".join(f"{name} by SHA-256 {digest}" for name, digest in sha256.items())
 
 
 @contextmanager

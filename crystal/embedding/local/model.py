@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +161,7 @@ def unit_rows(rows: Array) -> Array:
 
 
 class LocalEmbedder:
-    """An installed model, see ``Embedder`` and ``TokenVectors``. It is loaded when it is first asked.
+    """An installed model, see ``Embedder`` and ``TokenVectors``; its files are compared with what was installed.
 
     Args:
         home: The folder of models.
@@ -171,21 +170,12 @@ class LocalEmbedder:
     """
 
     def __init__(self, home: Path, name: str, threads: int) -> None:
-        self._home, self._name, self._threads = home, name, threads
-
-    @cached_property
-    def manifest(self) -> ModelManifest:
-        """Return the manifest: how the model is used."""
-        return read_manifest(self._home, self._name)
-
-    @cached_property
-    def encoder(self) -> Encoder:
-        """Return the encoder, loaded after its files were compared with what was installed."""
-        folder = self._home / self.manifest.name
+        self.manifest = read_manifest(home, name)
+        folder = home / self.manifest.name
         import_package("onnxruntime")
         check_files(folder, self.manifest)
         try:
-            return Encoder(folder, self.manifest, self._threads)
+            self.encoder = Encoder(folder, self.manifest, threads)
         except runtime_errors() as error:
             raise damaged_model(self.manifest.name, "onnxruntime cannot load it") from error
 
@@ -199,15 +189,11 @@ class LocalEmbedder:
 
     def token_vectors(self, texts: Sequence[str]) -> list[TokenRows]:
         """Return token vectors, see ``TokenVectors``."""
-        return self.encoder.token_vectors(texts) if texts else []
-
-    def take_tokens(self) -> int:
-        """Return 0: nothing is paid."""
-        return 0
+        return self.encoder.token_vectors(texts)
 
     def _embed(self, texts: Sequence[str], prefix: str) -> list[bytes]:
         try:
-            return [row.astype("<f4").tobytes() for row in self.encoder.vectors(texts, prefix)] if texts else []
+            return [row.astype("<f4").tobytes() for row in self.encoder.vectors(texts, prefix)]
         except runtime_errors() as error:
             words = f"onnxruntime failed with the model {self.manifest.name} ({type(error).__name__})"
             raise WrongAnswerError(words, hint="install it again, or: crystal models use embedded") from error

@@ -18,7 +18,7 @@ from crystal.store.forget import forgotten_rows, forgotten_work
 from crystal.store.forget.forgetting import open_tombstones
 from crystal.store.forget.forgotten_work import ForgetWork
 from crystal.store.search import space
-from crystal.summarize import summarize_anew
+from crystal.summarize.due import summarize_anew
 from crystal.sync.mirror.fetching import MirrorFiles, remove_file
 
 LOG_MS = 1_500

@@ -10,9 +10,8 @@ from typing import Protocol, TypeVar
 
 from crystal.errors import CrystalError, ModelUnavailableError
 from crystal.store import Store
-from crystal.summarize.llm import Prompt, SummaryModel
-from crystal.summarize.models import OllamaChat, OpenAIChat
-from crystal.summarize.paid import ask_paid
+from crystal.summarize.llm import Prompt, SummaryModel, ask_paid
+from crystal.summarize.models import ChatModel
 
 T = TypeVar("T")
 
@@ -61,7 +60,7 @@ class ChatAsker:
     def ask(self, prompt: str, *, most_tokens: int) -> str:
         """Ask the model once, see ``Asker``. A late call may still be booked at its estimate, as it may be billed."""
         model = self.model
-        if isinstance(model, (OpenAIChat, OllamaChat)):
+        if isinstance(model, ChatModel):
             model = replace(model, timeout_seconds=self.seconds)
         wanted = Prompt(_TASK, prompt, most_tokens=most_tokens)
 

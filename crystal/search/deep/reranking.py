@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from crystal.search.deep.answers import body_of, json_of, numbers_in
 from crystal.search.deep.fence import fenced
-from crystal.summarize.condense import estimated_tokens
+from crystal.summarize.llm import estimated_tokens
 
 MAX_PASSAGES = 20
 RERANKING_TOKENS = 200

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from crystal.model.capture import Chunk, Project
 from crystal.model.recall import FormerMemory, Remembered
 from crystal.store.capture.projects import project_row
 from crystal.store.connection import Row, Store
-from crystal.store.memories.history import note_history, replace_history
 from crystal.store.notes import MEMORY_RECORD_SIZE, drop_aliases, drop_note
 from crystal.store.search.space import delete_chunks
 from crystal.store.texts import packed
@@ -67,27 +66,29 @@ def key_prefix(key: str) -> str:
 # --------------------------------------------------------------------------------------------------------- reading
 
 
+def _select(store: Store, where: str, *values: object) -> list[Remembered]:
+    return [Remembered(*row) for row in store.rows(f"SELECT {_COLUMNS} {_FROM} {where}", values)]
+
+
 def memory_of(store: Store, uid: str) -> Remembered | None:
     """Return the memory with this id."""
-    row = store.row(f"SELECT {_COLUMNS} {_FROM} WHERE m.uid = ?", (uid,))
-    return None if row is None else Remembered(*row)
+    return next(iter(_select(store, "WHERE m.uid = ?", uid)), None)
 
 
 def memories_like(store: Store, beginning: str, limit: int) -> list[Remembered]:
     """Return the memories whose id starts with ``beginning``, latest first."""
-    sql = f"SELECT {_COLUMNS} {_FROM} WHERE substr(m.uid, 1, ?) = ? {_LATEST} LIMIT ?"
-    return [Remembered(*row) for row in store.rows(sql, (len(beginning), beginning, limit))]
+    return _select(store, f"WHERE substr(m.uid, 1, ?) = ? {_LATEST} LIMIT ?", len(beginning), beginning, limit)
 
 
 def memories_with_ids(store: Store, ids: Collection[str]) -> dict[str, Remembered]:
     """Return the memories with these ids, by id."""
-    sql = f"SELECT {_COLUMNS} {_FROM} WHERE m.uid IN (SELECT value FROM json_each(?))"
-    return {one.id: one for one in (Remembered(*row) for row in store.rows(sql, (json.dumps(sorted(ids)),)))}
+    found = _select(store, "WHERE m.uid IN (SELECT value FROM json_each(?))", json.dumps(sorted(ids)))
+    return {one.id: one for one in found}
 
 
 def memories_by_key(store: Store, key: str) -> list[Remembered]:
-    """Return the memory that has this key, if there is one."""
-    return [Remembered(*row) for row in store.rows(f"SELECT {_COLUMNS} {_FROM} WHERE m.key = ?", (key,))]
+    """Return the memory that has this key, at most one."""
+    return _select(store, "WHERE m.key = ?", key)
 
 
 def memories_by_words(store: Store, text: str, cwd: str | None) -> list[Remembered]:
@@ -96,16 +97,13 @@ def memories_by_words(store: Store, text: str, cwd: str | None) -> list[Remember
     A letter and its accent may be one character or two.
     """
     forms = [text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))]
-    sql = (
-        f"SELECT {_COLUMNS} {_FROM} WHERE m.text IN (?, ?, ?) AND p.cwd IS ?"
-        " ORDER BY m.status, m.key IS NOT NULL, m.updated_at DESC, m.uid"
-    )
-    return [Remembered(*row) for row in store.rows(sql, (*forms, cwd))]
+    order = "ORDER BY m.status, m.key IS NOT NULL, m.updated_at DESC, m.uid"
+    return _select(store, f"WHERE m.text IN (?, ?, ?) AND p.cwd IS ? {order}", *forms, cwd)
 
 
 def all_memories(store: Store) -> list[Remembered]:
     """Return every memory, latest first."""
-    return [Remembered(*row) for row in store.rows(f"SELECT {_COLUMNS} {_FROM} {_LATEST}")]
+    return _select(store, _LATEST)
 
 
 def version_of(store: Store, uid: str) -> Version | None:
@@ -156,9 +154,8 @@ def first_chunk(store: Store, uid: str) -> int | None:
 
 def memory_of_chunk(store: Store, chunk: int) -> Remembered | None:
     """Return the memory that a chunk is a part of."""
-    sql = f"SELECT {_COLUMNS} {_FROM} JOIN chunks c ON c.memory = m.id WHERE c.id = ?"
-    row = store.row(sql, (chunk,)) if 0 < chunk < 2**63 else None
-    return None if row is None else Remembered(*row)
+    found = _select(store, "JOIN chunks c ON c.memory = m.id WHERE c.id = ?", chunk) if 0 < chunk < 2**63 else []
+    return next(iter(found), None)
 
 
 def superseded(store: Store, mirror: Store) -> list[int]:
@@ -197,46 +194,34 @@ def _version(row: Row) -> Version:
 # --------------------------------------------------------------------------------------------------------- writing
 
 
-def put_version(store: Store, version: Version) -> bool:
-    """Store a version of a memory, if it is newer than what is here. Inside a transaction; idempotent.
+def put_version(store: Store, version: Version, *, from_home: bool = False) -> bool:
+    """Store a version of a memory if it is newer than what is here. Inside a transaction; idempotent.
+
+    Of equally new versions home's wins.
 
     Returns:
         Whether anything has changed.
     """
-    return _put(store, version, _is_newer)
-
-
-def take_from_home(store: Store, version: Version) -> bool:
-    """Store home's version of a memory; between equally new ones home's wins. Inside a transaction; idempotent."""
-    return _put(store, version, _is_not_older)
-
-
-def _is_newer(one: Remembered, known: Remembered) -> bool:
-    return order_of(one) > order_of(known)
-
-
-def _is_not_older(one: Remembered, known: Remembered) -> bool:
-    return one.updated_at >= known.updated_at and order_of(one) != order_of(known)
-
-
-def _put(store: Store, version: Version, wins: Callable[[Remembered, Remembered], bool]) -> bool:
     uid = version.memory.id
     if is_forgotten(store, uid):
         return False
     known = version_of(store, uid)
     if known is not None:
         version = _as_known(version, known)
-        if not wins(version.memory, known.memory):
+        if not _wins(version.memory, known.memory, from_home=from_home):
             return False
     version = _with_its_key(store, version)
-    if known is not None and not wins(version.memory, known.memory):
+    if known is not None and not _wins(version.memory, known.memory, from_home=from_home):
         return False
     folder = None if version.project is None else project_row(store, version.project)
-    row = _write_row(store, version.memory, folder)
-    if known is not None:
-        note_history(store, row, known.memory, version.memory)
-    _write_chunks(store, row, version.memory, folder)
+    _write(store, version.memory, folder, None if known is None else known.memory)
     return True
+
+
+def _wins(one: Remembered, known: Remembered, *, from_home: bool) -> bool:
+    if from_home:
+        return one.updated_at >= known.updated_at and order_of(one) != order_of(known)
+    return order_of(one) > order_of(known)
 
 
 def _as_known(version: Version, known: Version) -> Version:
@@ -256,10 +241,8 @@ def _with_its_key(store: Store, version: Version) -> Version:
         return version
     if claim_of(other) > claim_of(one):
         return replace(version, memory=_loser(one))
-    loser, folder = _loser(other), store.value("SELECT project FROM memories WHERE uid = ?", (other.id,))
-    row = _write_row(store, loser, folder)
-    note_history(store, row, other, replace(loser, updated_at=max(one.updated_at, other.updated_at)))
-    _write_chunks(store, row, loser, folder)
+    folder = store.value("SELECT project FROM memories WHERE uid = ?", (other.id,))
+    _write(store, _loser(other), folder, other, max(one.updated_at, other.updated_at))
     return version
 
 
@@ -279,9 +262,12 @@ def restore_version(store: Store, version: Version, former: Sequence[FormerMemor
         return False
     version = _with_its_key(store, version)
     folder = None if version.project is None else project_row(store, version.project)
-    row = _write_row(store, version.memory, folder)
-    replace_history(store, row, former)
-    _write_chunks(store, row, version.memory, folder)
+    row = _write(store, version.memory, folder)
+    store.execute("DELETE FROM memory_history WHERE memory = ?", (row,))
+    store.execute_many(
+        "INSERT INTO memory_history (memory, text, category, status, from_at, until_at) VALUES (?, ?, ?, ?, ?, ?)",
+        [(row, one.text, one.category, one.status, one.from_at, one.until_at) for one in former],
+    )
     return True
 
 
@@ -299,8 +285,25 @@ def _note_change(store: Store, uid: str) -> None:
         store.changed_memories.setdefault(uid, [])
 
 
-def _write_row(store: Store, one: Remembered, folder: int | None) -> int:
+def _write(store: Store, one: Remembered, folder: int | None, old: Remembered | None = None, at: int = 0) -> int:
+    """Write a memory, its chunks, and its ``old`` version to the history if it changed (``at``, or with this version).
+
+    Return the row.
+    """
     _note_change(store, one.id)
+    row = _write_row(store, one, folder)
+    if old is not None and (old.text, old.category, old.status) != (one.text, one.category, one.status):
+        ident = store.value(
+            "INSERT INTO memory_history (memory, text, category, status, from_at, until_at) VALUES (?1, ?2, ?3, ?4,"
+            " coalesce((SELECT max(until_at) FROM memory_history WHERE memory = ?1), ?5), ?6) RETURNING id",
+            (row, old.text, old.category, old.status, old.created_at, at or one.updated_at),
+        )
+        store.changed_memories.setdefault(old.id, []).append(int(ident))
+    _write_chunks(store, row, one, folder)
+    return row
+
+
+def _write_row(store: Store, one: Remembered, folder: int | None) -> int:
     # Not OR REPLACE: the row keeps its id, and so its history.
     return int(
         store.value(

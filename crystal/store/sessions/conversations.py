@@ -1,4 +1,4 @@
-"""Reading conversations back: sessions as a list, the turns of one in order, their texts.
+"""Read conversations back: sessions as a list, the turns of one in order, their texts, and the latest messages.
 
 A session's turns are its own and those that its transcript repeats from another session (a fork begins with copies).
 """
@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from crystal.model.capture import Chunk
 from crystal.store.connection import Store
 from crystal.text.chunking import merge
 
-_ALL_TURNS = (
+ALL_TURNS = (
     "(SELECT *, 0 AS copied FROM turns WHERE session = ?1"
     " UNION ALL SELECT t.*, 1 FROM turn_copies c JOIN turns t ON t.id = c.turn WHERE c.session = ?1)"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRow:
+class SessionRow(NamedTuple):
     """A session for display in a list. ``title`` is None if nobody gave one and no summary was made."""
 
     row: int
@@ -35,8 +34,7 @@ class SessionRow:
     last_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class TurnRow:
+class TurnRow(NamedTuple):
     """A turn without its text. ``copied`` is 1 if it was said in another session, which this one forks, else 0."""
 
     id: int
@@ -54,8 +52,7 @@ class TurnRow:
     copied: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkPlace:
+class ChunkPlace(NamedTuple):
     """The place of a chunk: its turn and its session as row ids, None for what is in no transcript."""
 
     chunk: int
@@ -107,9 +104,10 @@ def session_row(store: Store, row: int) -> SessionRow | None:
     return None if found is None else SessionRow(*found)
 
 
-def has_session(store: Store, session_id: str) -> bool:
-    """Return True if a session has exactly this id."""
-    return store.value("SELECT 1 FROM sessions WHERE session_id = ?", (session_id,)) is not None
+def find_session_row(store: Store, session_id: str) -> int | None:
+    """Return the row id of the session with exactly this id."""
+    found = store.value("SELECT id FROM sessions WHERE session_id = ?", (session_id,))
+    return None if found is None else int(found)
 
 
 def count_turns(store: Store, session: int) -> int:
@@ -121,7 +119,7 @@ def count_turns(store: Store, session: int) -> int:
 def first_words(store: Store, session: int, characters: int) -> str | None:
     """Return the beginning of the first human message in a session."""
     words = store.value(
-        f"SELECT substr(c.text, 1, ?2) FROM {_ALL_TURNS} t JOIN chunks c ON c.turn = t.id AND c.start = 0"
+        f"SELECT substr(c.text, 1, ?2) FROM {ALL_TURNS} t JOIN chunks c ON c.turn = t.id AND c.start = 0"
         " WHERE t.role = 'user' AND t.subagent IS NULL ORDER BY t.ts IS NULL, t.ts, t.offset, t.part LIMIT 1",
         (session, characters),
     )
@@ -136,7 +134,7 @@ def session_turns(store: Store, session: int) -> list[TurnRow]:
     """
     rows = store.rows(
         "SELECT id, uuid, part, role, tool, subagent, ts, offset, branch, message_id, model, full_length, copied"
-        f" FROM {_ALL_TURNS} ORDER BY subagent IS NOT NULL, subagent, offset, part, id",
+        f" FROM {ALL_TURNS} ORDER BY subagent IS NOT NULL, subagent, offset, part, id",
         (session,),
     )
     turns = [TurnRow(*row) for row in rows]
@@ -149,18 +147,21 @@ def session_turns(store: Store, session: int) -> list[TurnRow]:
     return [turn for _, turn in sorted(keyed, key=lambda item: item[0])]
 
 
-def turn_texts(store: Store, turns: Iterable[int]) -> dict[int, tuple[int, str]]:
-    """Return the texts of turns, joined from their chunks, with the id of the first chunk, by turn."""
+def turn_texts(store: Store, turns: Iterable[int], most: int | None = None) -> dict[int, tuple[int, str]]:
+    """Return the texts of turns, joined from their chunks, with the id of the first chunk, by turn.
+
+    At most ``most`` characters of each; None for all.
+    """
     ids, found = list(turns), dict[int, list[tuple[int, int, str]]]()
     for at in range(0, len(ids), 500):
         rows = store.rows(
-            "SELECT turn, id, start, text FROM chunks WHERE turn IN (SELECT value FROM json_each(?))"
-            " ORDER BY turn, start",
-            (json.dumps(ids[at : at + 500]),),
+            "SELECT turn, id, start, text FROM chunks WHERE turn IN (SELECT value FROM json_each(?1))"
+            " AND (?2 IS NULL OR start < ?2) ORDER BY turn, start",
+            (json.dumps(ids[at : at + 500]), most),
         )
         for turn, chunk, start, text in rows:
             found.setdefault(turn, []).append((chunk, start, text))
-    return {turn: (parts[0][0], _laid_together(parts)) for turn, parts in found.items()}
+    return {turn: (parts[0][0], _laid_together(parts)[:most]) for turn, parts in found.items()}
 
 
 def place_of_chunk(store: Store, chunk: int) -> ChunkPlace | None:

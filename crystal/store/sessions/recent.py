@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from crystal.model.capture import Memory
 from crystal.store.connection import Row, Store
 from crystal.store.sessions.conversations import turn_texts
 
 
 @dataclass(frozen=True, slots=True)
-class MessageRow:
-    """A message of the main conversation. ``chunk`` is its first chunk."""
+class Message:
+    """Message of a person or the assistant. ``hit`` is its number for ``show``."""
 
-    chunk: int
-    turn: int
+    hit: int
     uuid: str
-    part: int
     role: str
-    ts: int
-    session: str
+    text: str
+    timestamp: int
+    session_id: str
     project: str | None
     branch: str | None
     agent: str
     device: str
-    text: str = ""
+    memory: Memory = "local"
 
 
 # The plus signs keep SQLite on the index of times: the latest few are read, not all of a role.
 _MESSAGES = (
-    "SELECT c.id, t.id, t.uuid, t.part, c.role, c.ts, s.session_id, p.name, c.branch, c.agent, c.device FROM chunks c"
+    "SELECT t.id, t.part, c.id, t.uuid, c.role, c.ts, s.session_id, p.name, c.branch, c.agent, c.device FROM chunks c"
     " JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = c.session LEFT JOIN projects p ON p.id = c.project"
     " WHERE c.start = 0 AND +c.role IN ('user', 'assistant') AND +c.source = 'conversation' AND +c.subagent IS NULL"
     " AND c.ts < ? AND s.session_id IS NOT ?"
@@ -39,8 +39,8 @@ _LATEST = " ORDER BY c.ts DESC, c.id DESC LIMIT ?"
 
 def latest_messages(
     store: Store, *, projects: Sequence[int] | None, before: int, without: str | None, limit: int
-) -> list[MessageRow]:
-    """Return the latest messages with a time, newest first.
+) -> list[tuple[int, Message]]:
+    """Return the latest messages with a time, newest first, each with its number among the parts of its line.
 
     Args:
         store: The store.
@@ -55,9 +55,13 @@ def latest_messages(
             rows = store.rows(_MESSAGES + _LATEST, (before, without, limit))
         for project in projects or ():
             rows += store.rows(f"{_MESSAGES} AND c.project = ?{_LATEST}", (before, without, project, limit))
-        rows.sort(key=lambda row: (row[5], row[0]), reverse=True)
-        texts = turn_texts(store, [int(row[1]) for row in rows[:limit]])
-    return [replace(MessageRow(*row), text=texts[row[1]][1]) for row in rows[:limit] if row[1] in texts]
+        rows.sort(key=lambda row: (row[5], row[2]), reverse=True)
+        texts = turn_texts(store, [int(row[0]) for row in rows[:limit]])
+    return [
+        (part, Message(chunk, uuid, role, texts[turn][1], *rest))
+        for turn, part, chunk, uuid, role, *rest in rows[:limit]
+        if turn in texts
+    ]
 
 
 def moments(store: Store, session_id: str, since: int, before: int) -> list[int]:

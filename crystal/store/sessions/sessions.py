@@ -1,4 +1,4 @@
-"""Queries for the summaries of sessions: which are due, their messages, and the record of a written summary.
+"""Queries for summaries and the daily log: what is due, its messages and times, and the record of what was written.
 
 The row is the queue: a session is due while its newest turn is newer than the last one that its summary covers.
 A session's turns are its own and those that a fork copied into it.
@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from crystal.store.connection import Row, Store
 from crystal.store.costs import DAY_MS
+from crystal.store.sessions.conversations import ALL_TURNS, turn_texts
 
 SummaryMode = Literal["simple", "llm", "deferred"]
 """``deferred``: simple for now, because the model was unavailable; it is tried again later."""
@@ -42,7 +43,7 @@ class Session(NamedTuple):
 
     @property
     def given_title(self) -> str | None:
-        """Return the title that the user or the client gave; None if the summary made it or there is none."""
+        """Return the title that the user or the client gave; None if the summary made it."""
         return self.title if self.title and self.title != self.summary_title else None
 
 
@@ -67,6 +68,17 @@ class SaidTurn(NamedTuple):
     length: int = 0
 
 
+class Unlogged(NamedTuple):
+    """A session with turns that are not in the daily log."""
+
+    id: int
+    session_id: str
+    agent: str
+    project: str | None
+    last_turn: int
+    logged_turn: int
+
+
 _SESSION = (
     "SELECT s.id, s.session_id, s.agent, s.device, p.name, p.cwd, p.git_root, s.branch, s.title, s.started_at,"
     " s.last_at, s.ended_at, s.last_turn, s.summarized_turn, s.summary_path, s.summary_mode, s.summary_title,"
@@ -74,10 +86,6 @@ _SESSION = (
     " FROM sessions s LEFT JOIN projects p ON p.id = s.project"
 )
 _GIVEN = "title IS NOT NULL AND title IS NOT summary_title"
-_TURNS = (
-    "(SELECT * FROM turns WHERE session = ?1 UNION ALL"
-    " SELECT t.* FROM turn_copies c JOIN turns t ON t.id = c.turn WHERE c.session = ?1)"
-)
 
 
 def session_named(store: Store, session_id: str) -> Session | None:
@@ -91,24 +99,24 @@ def due_sessions(store: Store, *, now: int, idle_ms: int, limit: int) -> list[Se
 
     The time of a session without usable times (none, or more than a day ahead) is that of its capture.
     """
-    return _sessions(
-        store,
+    rows = store.rows(
         f"{_SESSION} WHERE s.last_turn > s.summarized_turn AND (s.ended_at IS NOT NULL OR ?1 >="
         " CASE WHEN s.last_at <= ?2 THEN s.last_at ELSE coalesce("
         "(SELECT max(c.updated_at) FROM capture_state c WHERE c.session_id = s.session_id), 0) END)"
         " ORDER BY s.last_at DESC, s.id DESC LIMIT ?3",
         (now - idle_ms, now + DAY_MS, limit),
     )
+    return [Session(*row) for row in rows]
 
 
 def sessions_summarized_as(store: Store, modes: Sequence[SummaryMode], *, limit: int) -> list[Session]:
     """Return sessions whose summary was made in one of ``modes``, latest first."""
-    return _sessions(
-        store,
+    rows = store.rows(
         f"{_SESSION} WHERE s.summary_mode IN (SELECT value FROM json_each(?)) AND s.last_turn > 0"
         " ORDER BY s.last_at DESC, s.id DESC LIMIT ?",
         (json.dumps(list(modes)), limit),
     )
+    return [Session(*row) for row in rows]
 
 
 def count_turns(store: Store, session: int) -> Counts:
@@ -117,7 +125,7 @@ def count_turns(store: Store, session: int) -> Counts:
         "SELECT count(DISTINCT CASE WHEN role = 'user' AND subagent IS NULL THEN uuid END),"
         " count(DISTINCT CASE WHEN role = 'assistant' AND subagent IS NULL THEN coalesce(message_id, uuid) END),"
         " coalesce(sum(role = 'tool_call'), 0), count(DISTINCT subagent)"
-        f" FROM {_TURNS}",
+        f" FROM {ALL_TURNS}",
         (session,),
     )
     return Counts() if row is None else Counts(*row)
@@ -127,7 +135,7 @@ def read_calls(store: Store, session: int) -> list[SaidTurn]:
     """Return the beginnings of a session's tool calls, in order; of a very long session the latest."""
     rows = store.rows(
         "SELECT * FROM (SELECT t.id, t.role, substr(c.text, 1, ?2), t.tool, t.ts, t.subagent, t.full_length"
-        f" FROM {_TURNS} t JOIN chunks c ON c.turn = t.id AND c.start = 0 WHERE t.role = 'tool_call'"
+        f" FROM {ALL_TURNS} t JOIN chunks c ON c.turn = t.id AND c.start = 0 WHERE t.role = 'tool_call'"
         " ORDER BY t.ts IS NULL DESC, t.ts DESC, t.id DESC LIMIT ?3) ORDER BY ts IS NULL, ts, id",
         (session, CALL_CHARACTERS, MAX_CALLS),
     )
@@ -145,16 +153,16 @@ def read_said(store: Store, session: int, roles: Iterable[str], *, each: int, to
         total: Characters read in all. A longer session is read at both ends, its end taking two thirds.
     """
     rows = store.rows(
-        f"SELECT id, role, tool, ts, subagent, full_length FROM {_TURNS}"
+        f"SELECT id, role, tool, ts, subagent, full_length FROM {ALL_TURNS}"
         " WHERE role IN (SELECT value FROM json_each(?2)) ORDER BY ts IS NULL, ts, id",
         (session, json.dumps(list(roles))),
     )
     kept = _both_ends(rows, each, total)
-    texts = _texts(store, [int(row[0]) for row in kept], each)
+    texts = turn_texts(store, [int(row[0]) for row in kept], each)
     return [
-        SaidTurn(ident, role, texts[ident], tool, ts, subagent, length)
+        SaidTurn(ident, role, texts[ident][1], tool, ts, subagent, length)
         for ident, role, tool, ts, subagent, length in kept
-        if texts.get(ident)
+        if ident in texts and texts[ident][1]
     ]
 
 
@@ -194,10 +202,6 @@ def mark_summarized(store: Store, session: Session, mode: SummaryMode, title: st
     return row is not None
 
 
-def _sessions(store: Store, sql: str, values: Sequence[object]) -> list[Session]:
-    return [Session(*row) for row in store.rows(sql, values)]
-
-
 def _both_ends(rows: list[Row], each: int, total: int) -> list[Row]:
     """Remove the rows in the middle that exceed ``total``."""
     sizes = [min(int(row[5]), each) for row in rows]
@@ -217,16 +221,67 @@ def _reach(sizes: list[int], budget: int) -> int:
     return len(sizes)
 
 
-def _texts(store: Store, turns: list[int], each: int) -> dict[int, str]:
-    """Return the beginnings of turns, joined from their chunks, which overlap."""
-    texts: dict[int, str] = {}
-    for at in range(0, len(turns), 500):
-        rows = store.rows(
-            "SELECT turn, start, text FROM chunks WHERE turn IN (SELECT value FROM json_each(?)) AND start < ?"
-            " ORDER BY turn, start",
-            (json.dumps(turns[at : at + 500]), each),
-        )
-        for turn, start, text in rows:
-            so_far = texts.get(turn, "")
-            texts[turn] = so_far + text[max(0, len(so_far) - start) :]
-    return {turn: text[:each] for turn, text in texts.items()}
+# ------------------------------------------------------------------------------------------------------- daily log
+
+
+def unlogged_sessions(store: Store, *, after: int, limit: int) -> list[Unlogged]:
+    """Return sessions with turns newer than their log, by row id, those with an id above ``after``."""
+    rows = store.rows(
+        "SELECT s.id, s.session_id, s.agent, p.name, s.last_turn, s.logged_turn FROM sessions s"
+        " LEFT JOIN projects p ON p.id = s.project WHERE s.last_turn > s.logged_turn AND s.id > ?"
+        " ORDER BY s.id LIMIT ?",
+        (after, limit),
+    )
+    return [Unlogged(*row) for row in rows]
+
+
+def stretches_unseen(store: Store) -> list[tuple[int | None, int | None, int | None]]:
+    """Return, of each session with turns newer than its log: the last time logged, the first and the last since; ms.
+
+    None if nothing was logged, or no turn has a time.
+    """
+    rows = store.rows(
+        "SELECT (SELECT max(ts) FROM turns WHERE session = s.id AND id <= s.logged_turn),"
+        " (SELECT min(ts) FROM turns WHERE session = s.id AND id > s.logged_turn),"
+        " (SELECT max(ts) FROM turns WHERE session = s.id AND id > s.logged_turn)"
+        " FROM sessions s WHERE s.last_turn > s.logged_turn"
+    )
+    return [(seen, first, last) for seen, first, last in rows]
+
+
+def times_around(store: Store, session: Unlogged, *, reach: int) -> list[tuple[int, int]]:
+    """Return (time, turn id) of the session's turns from ``reach`` ms before the earliest unlogged one, in order.
+
+    Turns without a time are left out; so are those that a fork copied, because they happened in another session.
+    """
+    first = store.value("SELECT min(ts) FROM turns WHERE session = ? AND id > ?", (session.id, session.logged_turn))
+    if first is None:
+        return []
+    rows = store.rows(
+        "SELECT ts, id FROM turns WHERE session = ? AND ts >= ? ORDER BY ts, id", (session.id, int(first) - reach)
+    )
+    return [(int(at), int(ident)) for at, ident in rows]
+
+
+def opening_of(store: Store, session: int, *, start: int | None, stop: int | None) -> str:
+    """Return the beginning of the first message in a period: by the human, else by anyone.
+
+    None for ``start`` and ``stop`` means turns without a time. Empty if there is no message.
+    """
+    when, values = ("t.ts IS NULL", ()) if start is None else ("t.ts BETWEEN ? AND ?", (start, stop))
+    text = store.value(
+        f"SELECT c.text FROM turns t JOIN chunks c ON c.turn = t.id AND c.start = 0 WHERE t.session = ? AND {when}"
+        " AND t.role IN ('user', 'assistant', 'subagent', 'summary', 'tool_call')"
+        " ORDER BY CASE WHEN t.subagent IS NOT NULL THEN 3 WHEN t.role = 'user' THEN 0 WHEN t.role = 'assistant' THEN 1"
+        " ELSE 2 END, t.ts, t.id LIMIT 1",
+        (session, *values),
+    )
+    return "" if text is None else str(text)
+
+
+def mark_logged(store: Store, sessions: Sequence[Unlogged]) -> None:
+    """Note that the log covers all turns up to each session's ``last_turn``. Inside the transaction that read it."""
+    store.execute_many(
+        "UPDATE sessions SET logged_turn = max(logged_turn, ?) WHERE id = ?",
+        [(session.last_turn, session.id) for session in sessions],
+    )

@@ -1,7 +1,8 @@
-"""Hits, messages, turns and memories as items of an answer."""
+"""Hits, messages, turns and memories as items of an answer: quoted, cut, and with the words that say their origin."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,19 +10,62 @@ from typing import Any
 from crystal.app.context import Machine
 from crystal.app.memory_queries import memory_of
 from crystal.errors import CrystalError
-from crystal.mcp.page import AnswerItem
-from crystal.mcp.said import Attribution, excerpt, kind_of, label
+from crystal.mcp.page import AnswerItem, Json
 from crystal.model.capture import MIRROR_IDS
 from crystal.model.recall import Hit, Remembered
 from crystal.sessions.reading import ShownTurn, find_target
-from crystal.sessions.timeline import Message
-from crystal.text.quoting import quote
-from crystal.timewords.parse import iso
+from crystal.store.sessions.recent import Message
+from crystal.text.quoting import quote, quote_line
+from crystal.timewords.parse import iso, local
 
 Make = Callable[[int], AnswerItem]
 SHORT_SESSION = 8
 SHORT_MEMORY = 10
 AROUND = 300
+MAX_LABEL = 120
+
+WEB_TOOL = re.compile(r"WebFetch|WebSearch|(?:^|_)(?:fetch|crawl|scrape|browse)|web_?search|browser", re.IGNORECASE)
+"""The tools whose results come from the network: those of the client, and what servers of tools usually call theirs."""
+KINDS = ("user", "assistant", "tool", "web", "subagent", "summary", "file", "memory")
+
+
+def label(text: str | None) -> str | None:
+    """Return a name (of a project, a branch, a machine ...) as one short line; None stays None."""
+    return None if text is None else quote_line(text, MAX_LABEL)
+
+
+def place_of(timestamp: int | None, project: str | None, device: str | None, here: str) -> str:
+    """Return when and where in a few words; the device only if it is another than ``here``."""
+    day = "time unknown" if timestamp is None else f"{local(timestamp):%Y-%m-%d}"
+    other = None if device == here else label(device)
+    return " ".join(part for part in (day, label(project), other) if part)
+
+
+def kind_of(role: str, tool: str | None = None, subagent: str | None = None) -> tuple[str, str]:
+    """Return whose words a text is: the kind, and in words."""
+    name = label(tool)
+    if role == "tool_result" and tool is not None and WEB_TOOL.search(tool):
+        return "web", f"web {name}"
+    inside = ", in a subagent" if subagent else ""
+    if role == "tool_result":
+        return "tool", f"tool {name or 'unknown'}{inside}"
+    if role == "tool_call":
+        return "tool", f"call of tool {name or 'unknown'}{inside}"
+    if role == "subagent" or subagent:
+        return "subagent", "subagent"
+    if role == "thinking":
+        return "assistant", "assistant, thinking"
+    known = {"source": "file"}.get(role, role)
+    return (known, known) if known in KINDS else ("tool", label(role) or "unknown")
+
+
+def excerpt(text: str, room: int, start: int = 0) -> tuple[str, int]:
+    """Return a text quoted, from ``start`` on and at most ``room`` characters of it, and how many are left after it."""
+    whole = quote(text)
+    part = whole[start : start + max(1, room)]
+    left = max(0, len(whole) - start - len(part))
+    before, after = "[…] " if start else "", f" […] ({left} more characters)" if left else ""
+    return f"{before}{part}{after}", left
 
 
 def hit_name(ident: int) -> str:
@@ -60,11 +104,23 @@ class ShortIds:
         return ident[:SHORT_MEMORY] if is_same else ident
 
 
+def quoted(head: str, place: str, text: str, data: Json, start: int = 0) -> Make:
+    """Return the function that makes an item of a text, from ``start`` on."""
+
+    def make(room: int) -> AnswerItem:
+        shown, left = excerpt(text, room, start)
+        return AnswerItem(head, place, shown, {**data, "text": shown, "characters_left": left})
+
+    return make
+
+
 def hit_item(hit: Hit, ids: ShortIds, *, around: bool = False) -> Make:
     """Return the function that renders a search hit; ``around``: with the messages just before and after it."""
     is_memory = hit.source == "memory"
-    kind, by = ("memory", _memory_words(hit.category, hit.key)) if is_memory else _kind_of_hit(hit)
-    origin = Attribution(kind, by, hit.timestamp, hit.project, hit.device)
+    kind, by = kind_of(hit.role, hit.tool, hit.subagent)
+    if is_memory:
+        kind, by = "memory", _memory_words(hit.category, hit.key)
+    place = place_of(hit.timestamp, hit.project, hit.device, ids.device)
     name = hit.uuid if is_memory and hit.uuid else hit_name(hit.id)
     copies = f" x{hit.copies}" if hit.copies > 1 else ""
     head = f"{ids.memory(name) if is_memory else name} {by}{copies}"
@@ -84,13 +140,9 @@ def hit_item(hit: Hit, ids: ShortIds, *, around: bool = False) -> Make:
         }  # fmt: skip
         shown = [f"[{where}] {said}" for where, said in beside.items()]
         whole = "\n".join([*shown[: "before" in beside], text, *shown["before" in beside :]])
-        return AnswerItem(head, origin.place(ids.device), whole, data)
+        return AnswerItem(head, place, whole, data)
 
     return make
-
-
-def _kind_of_hit(hit: Hit) -> tuple[str, str]:
-    return kind_of(hit.role, hit.tool, hit.subagent)
 
 
 def _memory_words(category: str | None, key: str | None) -> str:
@@ -100,37 +152,30 @@ def _memory_words(category: str | None, key: str | None) -> str:
 def message_item(message: Message, ids: ShortIds) -> Make:
     """Return the function that renders a message of a conversation."""
     kind, by = kind_of(message.role)
-    origin = Attribution(kind, by, message.timestamp, message.project, message.device)
+    place = place_of(message.timestamp, message.project, message.device, ids.device)
     name = hit_name(message.hit)
-
-    def make(room: int) -> AnswerItem:
-        text, left = excerpt(message.text, room)
-        data = {
-            "id": name, "text": text, "origin": kind, "by": by, "when": iso(message.timestamp),
-            "project": label(message.project), "device": label(message.device), "session_id": message.session_id,
-            "characters_left": left,
-        }  # fmt: skip
-        return AnswerItem(f"{name} {by}", origin.place(ids.device), text, data)
-
-    return make
+    data = {
+        "id": name, "origin": kind, "by": by, "when": iso(message.timestamp), "project": label(message.project),
+        "device": label(message.device), "session_id": message.session_id,
+    }  # fmt: skip
+    return quoted(f"{name} {by}", place, message.text, data)
 
 
-def turn_item(
-    turn: ShownTurn, origin: Attribution, number: int | None = None, start: int = 0, most: int | None = None
-) -> Make:
+def turn_item(turn: ShownTurn, number: int | None = None, start: int = 0, most: int | None = None) -> Make:
     """Return the function that renders a turn of a conversation; at most ``most`` characters of it are shown."""
     name = hit_name(turn.hit)
+    kind, by = kind_of(turn.role, turn.tool, turn.subagent)
+    mark = ", asked for" if turn.focus else ""
 
     def make(room: int) -> AnswerItem:
         text, left = excerpt(turn.text, min(room, most or room), start)
         data = {
-            "id": name, "number": number, "text": text, "origin": origin.kind, "by": origin.by,
+            "id": name, "number": number, "text": text, "origin": kind, "by": by,
             "when": iso(turn.timestamp), "focus": turn.focus, "characters_left": left,
             "characters_archived": max(0, turn.full_length - len(turn.text)),
         }  # fmt: skip
-        mark = ", asked for" if turn.focus else ""
         go_on = f"\n[start {len(quote(turn.text)) - left} goes on]" if left and turn.focus else ""
-        return AnswerItem(f"{name} {origin.by}{mark}", "", f"{text}{go_on}", data)
+        return AnswerItem(f"{name} {by}{mark}", "", f"{text}{go_on}", data)
 
     return make
 
@@ -138,14 +183,8 @@ def turn_item(
 def memory_item(memory: Remembered, ids: ShortIds, start: int = 0) -> Make:
     """Return the function that renders a memory."""
     by = f"{_memory_words(memory.category, memory.key)} via {label(memory.source)}"
-    place = Attribution("memory", by, memory.updated_at, memory.project, memory.device).place(ids.device)
-    head = f"{ids.memory(memory.id)} {by}"
-
-    def make(room: int) -> AnswerItem:
-        text, left = excerpt(memory.text, room, start)
-        return AnswerItem(head, place, text, {**memory_data(memory), "text": text, "characters_left": left})
-
-    return make
+    place = place_of(memory.updated_at, memory.project, memory.device, ids.device)
+    return quoted(f"{ids.memory(memory.id)} {by}", place, memory.text, memory_data(memory), start)
 
 
 def memory_data(memory: Remembered) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from crystal import __version__
 from crystal.app.context import open_reader
 from crystal.app.mirror import mirror_notes
 from crystal.app.status import gather
-from crystal.mcp.asker import ClientContext
+from crystal.mcp.items import label
+from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import NONCE, Json, ToolAnswer, noted
-from crystal.mcp.said import label
 from crystal.text.fence import fenced
 from crystal.text.quoting import quote_line
 from crystal.timewords.parse import iso
@@ -20,12 +20,12 @@ MAX_PROBLEMS = 10
 MESSAGE = 300
 
 
-def status(asker: ClientContext, _: Mapping[str, Any]) -> ToolAnswer:
+def status(client: ClientContext, _: Mapping[str, Any]) -> ToolAnswer:
     """Return what is kept, what waits, and what is wrong."""
     with open_reader() as machine:
         found = gather(machine)
         notes = mirror_notes(machine.mirror, machine.now())
-        home = asker.project(machine)
+        home = client.project(machine)
     capture, span = found["capture"], found["span"]
     reason = next((f"{one['message']} (fix: {one['fix']})" for one in capture["reasons"]), None)
     problems = [
@@ -45,7 +45,7 @@ def status(asker: ClientContext, _: Mapping[str, Any]) -> ToolAnswer:
         "role": "standalone" if found["relay"] is None else found["relay"]["role"],
         "device": label(found["places"]["device"]),
         "project": label(home[1]) if home else None,
-        "session_id": asker.session,
+        "session_id": client.session,
         "problems": problems,
         "notes": noted(notes),
     }  # fmt: skip

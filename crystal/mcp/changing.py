@@ -1,0 +1,165 @@
+"""``crystal_remember`` and ``crystal_forget``: what is kept on request, and what goes for good, in two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crystal.app.background import embed_soon
+from crystal.app.context import open_machine, open_reader
+from crystal.app.forget import carry_out, plan_forget
+from crystal.app.memories import remember as remember_text
+from crystal.errors import UsageError
+from crystal.forgetting.request import ForgetItem, ForgetPlan, ForgetRequest, Forgotten
+from crystal.mcp.items import Make, excerpt, hit_name, kind_of, label, memory_data, place_of
+from crystal.mcp.offer import ClientContext, refuse_folder
+from crystal.mcp.page import NONCE, AnswerItem, Json, ToolAnswer, answered, bounded, noted
+from crystal.mcp.searching import moment
+from crystal.memories.rules import is_as_given
+from crystal.text.fence import fenced
+from crystal.timewords.parse import iso
+
+SNIPPET = 200
+MAX_PREVIEWS = 50
+"""How many previews are remembered, by their token."""
+NAMING = ("id", "query", "session", "project", "before", "key")
+SHOWN_PLACES = 10
+
+
+def remember(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Keep something for good."""
+    text, project, cwd = arguments["text"], arguments.get("project"), None
+    refuse_folder(project)
+    if arguments.get("this_project"):
+        hint = "name the project, or leave both out"
+        if project is not None:
+            raise UsageError("project and this_project do not go together", hint=hint)
+        if client.folder is None:
+            raise UsageError("the folder of this project is not known", hint=hint)
+        project, cwd = ".", client.folder
+    with open_reader():
+        pass  # there is a memory: it is not made by the way
+    with open_machine() as machine:
+        kept = remember_text(
+            machine, text, category=arguments.get("category"), project=project, cwd=cwd,
+            key=arguments.get("key"), source=arguments.get("source") or "mcp", session=client.session,
+        )  # fmt: skip
+        embed_soon(machine)
+    is_whole = is_as_given(kept.text, text)
+    where = "everywhere" if kept.project is None else f"project {label(kept.project)}"
+    named = f", under the key {label(kept.key)}" if kept.key else ""
+    note = "" if is_whole else "\nnote: secrets and private parts were removed from the text"
+    words = f"remembered as {kept.id}: a {kept.category} for {where}{named}{note}"
+    return ToolAnswer(fenced(words, NONCE), {**memory_data(kept), "is_as_given": is_whole})
+
+
+def forget(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Show what would go; with the token of that preview, let it go."""
+    token = arguments.get("confirm")
+    refuse_folder(arguments.get("project"))
+    with open_reader() as reader:  # there is a memory: it is not made by the way
+        now = reader.now()
+    request = _request(arguments, now) if token is None or any(name in arguments for name in NAMING) else None
+    if token is not None:
+        return _carry_out(client, request, token)
+    assert request is not None
+    with open_machine() as machine:
+        plan = plan_forget(machine, request)
+    client.previews[plan.token] = plan
+    while len(client.previews) > MAX_PREVIEWS:
+        del client.previews[next(iter(client.previews))]
+    return _preview(plan, client.room)
+
+
+def _carry_out(client: ClientContext, given: ForgetRequest | None, token: str) -> ToolAnswer:
+    previewed: ForgetPlan | None = client.previews.get(token)
+    request = given if previewed is None else previewed.wish
+    if request is None:
+        hint = "preview it again, without confirm"
+        raise UsageError(f"confirm is {token[:40]!r}, which is no preview's token", hint=hint)
+    if given is not None and _named(given) != _named(request):
+        raise UsageError("confirm belongs to another preview than these arguments", hint="preview it again")
+    with open_machine() as machine:
+        plan = plan_forget(machine, request)
+        if plan.token != token and not _only_repeats(previewed, plan, client.session):
+            hint = "look at the new preview: call crystal_forget without confirm"
+            raise UsageError("the list has changed since the preview; nothing was forgotten", hint=hint)
+        done = carry_out(machine, plan)
+    client.previews.pop(token, None)
+    data = _data(plan, (), done)
+    lines = [f"forgotten: {done.lines} lines, {done.memories} memories, {done.notes} notes"]
+    lines += [f"still to do: {why}" for why in data["pending"]]
+    lines += [f"machines that forget it at their next sync: {', '.join(data['machines'])}"] if done.machines else []
+    return answered("\n".join(lines), (), "items", data, None)
+
+
+def _only_repeats(previewed: ForgetPlan | None, plan: ForgetPlan, session: str | None) -> bool:
+    """Return whether everything new since the preview is the caller's own conversation, which repeats what is deleted.
+
+    The prompt that asks for it and the call of the tool hold the words, and are captured meanwhile: they go with it.
+    """
+    if previewed is None or session is None:
+        return False
+    before, after = ({(item.kind, item.uuid): item for item in one.items} for one in (previewed, plan))
+    new = [after[name] for name in after.keys() - before.keys()]
+    return before.keys() <= after.keys() and all(item.session_id == session for item in new)
+
+
+def _named(request: ForgetRequest) -> tuple[Any, ...]:
+    """Return the parts of a request that identify it, without its time, which ``7d`` moves on."""
+    return request.targets, request.query, request.session, request.project, request.before is None, request.key
+
+
+def _request(arguments: Mapping[str, Any], now: int) -> ForgetRequest:
+    ident = arguments.get("id")
+    targets = (ident,) if isinstance(ident, str) else tuple(ident or ())
+    named: dict[str, Any] = {name: arguments.get(name) for name in ("query", "session", "project", "key")}
+    return ForgetRequest(targets=targets, before=moment(arguments, "before", now), **named)
+
+
+def _data(plan: ForgetPlan, notes: Sequence[str], done: Forgotten | None) -> Json:
+    return {
+        "is_done": done is not None and done.is_done,
+        "token": None if plan.is_empty or done is not None else plan.token,
+        "items_in_all": len(plan.items), "sessions": len(plan.sessions), "first_at": iso(plan.first_at),
+        "last_at": iso(plan.last_at), "devices": [label(device) for device in plan.devices[:SHOWN_PLACES]],
+        "notes": noted(notes), "tombstones": 0 if done is None else len(done.tombstones),
+        "pending": [] if done is None else noted(done.pending),
+        "machines": [] if done is None else [label(one) for one in done.machines[:SHOWN_PLACES]],
+    }  # fmt: skip
+
+
+def _preview(plan: ForgetPlan, room: int) -> ToolAnswer:
+    notes = []
+    if plan.still_held:
+        notes.append(f"{len(plan.still_held)} files of other programs still have it; crystal does not change them")
+    if plan.suggestions:
+        names = ", ".join(hit_name(hit.id) for hit in plan.suggestions[:SHOWN_PLACES])
+        notes.append(f"these hits are similar, and would stay: {names}")
+    data = _data(plan, notes, None)
+
+    def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
+        if plan.is_empty:
+            return answered("nothing would be forgotten", items, "items", data, None)
+        things = "1 thing" if len(plan.items) == 1 else f"{len(plan.items)} things"
+        count = things + (f" of {len(plan.sessions)} sessions" if plan.sessions else "")
+        head = f"{count} would be forgotten for good; nothing is changed yet"
+        left = len(plan.items) - len(items)
+        rest = f"{left} more things would be forgotten and are not shown here\n" if left else ""
+        more = f"{rest}to carry it out: crystal_forget with confirm={plan.token}"
+        return answered(head, items, "items", data, more)
+
+    return bounded([_doomed_item(item) for item in plan.items], compose, room)
+
+
+def _doomed_item(item: ForgetItem) -> Make:
+    by = "memory" if item.kind == "memory" else kind_of(item.role)[1]
+    place = place_of(item.timestamp, item.project, item.device, "")
+    head = f"{item.kind} {item.uuid} {by} {item.because}".replace("  ", " ")
+
+    def make(room: int) -> AnswerItem:
+        text, _ = excerpt(" ".join(item.text.split()), min(room, SNIPPET))
+        names = {"kind": item.kind, "id": item.uuid, "because": item.because}
+        return AnswerItem(head, place, text, {**names, "text": text, "when": iso(item.timestamp)})
+
+    return make

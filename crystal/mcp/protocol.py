@@ -1,0 +1,288 @@
+"""The protocol: JSON-RPC messages, greetings, errors, and requests in threads. It knows no tool by name.
+
+Two eras of the protocol are spoken on the same wire. Up to 2025-11-25 a client greets with ``initialize``; from
+2026-07-28 on each request carries its version, and ``server/discover`` tells what there is. The greetings are answered
+from this file alone; whatever follows is checked by the official types, which take their time to load.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from crystal.mcp.wire import MAX_BYTES, Wire
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+GREETED = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+"""The versions that begin with ``initialize``, the newest last."""
+MODERN = ("2026-07-28",)
+"""The versions that each request names."""
+
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
+SERVER_KEY = "io.modelcontextprotocol/serverInfo"
+
+CAPABILITIES = {"tools": {"listChanged": False}, "resources": {"listChanged": False, "subscribe": False}}
+WITHOUT_PARAMS = ("tools/list", "resources/list", "resources/templates/list")
+"""Methods that need no parameters."""
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+BUSY = -32000
+RESOURCE_NOT_FOUND = -32002
+UNSUPPORTED_VERSION = -32022
+
+MAX_AT_ONCE = 4
+MAX_WAITING = 200
+SECONDS_AFTER_THE_END = 10.0
+"""How long requests that came before the end of the input are still worked on."""
+
+Id = str | int
+Result = dict[str, Any]
+
+
+class McpError(Exception):
+    """A message is answered by an error of the protocol; ``ident`` is the id of its request, if that is known."""
+
+    def __init__(self, code: int, message: str, data: Any = None, *, ident: Id | None = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.data, self.ident = code, message, data, ident
+
+    def response(self, ident: Id | None) -> Result:
+        """Return the response to a request; without an id if the request is not known."""
+        error = {"code": self.code, "message": self.message, **({} if self.data is None else {"data": self.data})}
+        return {"jsonrpc": "2.0", "id": ident, "error": error}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A request, or a notification, which has no id and wants no answer."""
+
+    id: Id | None
+    method: str
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a server offers: its name, and a function for each method except the greetings, from params to result."""
+
+    name: str
+    version: str
+    instructions: str
+    methods: Mapping[str, Callable[[Mapping[str, Any]], Result]]
+
+
+@dataclass(slots=True, eq=False)
+class PendingCall:
+    """A request under way. ``cancelled`` is set when nobody waits for the answer any more."""
+
+    id: Id
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+def parse_line(line: bytes) -> Message | None:
+    """Parse a line; None for an empty one, an answer, and a notification with invalid parameters.
+
+    Raises:
+        McpError: It is not a message.
+    """
+    if not line.strip():
+        return None
+    try:
+        value = json.loads(line.decode("utf-8"), parse_constant=_refuse)
+    except RecursionError:
+        raise McpError(PARSE_ERROR, "this JSON is nested too deeply") from None
+    except ValueError:  # and UnicodeDecodeError, which is one
+        raise McpError(PARSE_ERROR, "this line is not JSON in UTF-8") from None
+    if not isinstance(value, dict):
+        raise McpError(INVALID_REQUEST, "a message is a JSON object")
+    return _message(value)
+
+
+def _message(value: dict[str, Any]) -> Message | None:
+    ident, method, params = value.get("id"), value.get("method"), value.get("params")
+    known = ident if isinstance(ident, str | int) and not isinstance(ident, bool) else None
+    if method is None and ("result" in value or "error" in value):
+        return None
+    if value.get("jsonrpc") != "2.0":
+        raise McpError(INVALID_REQUEST, 'a message has "jsonrpc": "2.0"', ident=known)
+    if not isinstance(method, str):
+        raise McpError(INVALID_REQUEST, "a message names its method", ident=known)
+    if "id" in value and known is None:
+        raise McpError(INVALID_REQUEST, "the id of a request is a string or a whole number")
+    if params is None or isinstance(params, dict):
+        return Message(known, method, params or {})
+    if known is None:
+        return None
+    raise McpError(INVALID_PARAMS, "params is an object", ident=known)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)
+
+
+class Server:
+    """One client, from its first line to the end of its input. A slow request keeps no other one waiting."""
+
+    def __init__(self, wire: Wire, offer: Offer) -> None:
+        self._wire, self._offer = wire, offer
+        self._version = GREETED[-1]
+        self._open: dict[Future[None], PendingCall] = {}
+
+    @functools.cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        from concurrent.futures import ThreadPoolExecutor  # the greeting needs none
+
+        return ThreadPoolExecutor(MAX_AT_ONCE, "call")
+
+    def run(self) -> None:
+        """Answer until the input ends, then finish the open requests."""
+        for line in self._wire.lines():
+            message = None
+            try:
+                if line is None:
+                    raise McpError(PARSE_ERROR, f"a line has more than {MAX_BYTES} bytes")
+                message = parse_line(line)
+                if message is not None:
+                    self._take(message)
+            except McpError as error:
+                self._wire.write(error.response(error.ident if message is None else message.id))
+        if self._open:
+            from concurrent.futures import wait
+
+            wait(list(self._open), SECONDS_AFTER_THE_END)
+
+    def _take(self, message: Message) -> None:
+        if message.id is None:
+            if message.method == "notifications/cancelled":
+                self._cancel(message.params.get("requestId"))
+            return
+        version = _version_of(message)
+        if message.method in ("initialize", "server/discover", "ping"):
+            self._wire.write(_response(message.id, self._greeting(message, version)))
+        elif message.method in self._offer.methods:
+            self._start(message, PendingCall(message.id), version or self._version)
+        else:
+            raise McpError(METHOD_NOT_FOUND, f"method {message.method[:100]!r} is not supported")
+
+    def _cancel(self, ident: object) -> None:
+        for call in list(self._open.values()):
+            if call.id == ident and type(call.id) is type(ident):
+                call.cancelled.set()
+
+    def _start(self, message: Message, call: PendingCall, version: str) -> None:
+        if len(self._open) >= MAX_WAITING:
+            raise McpError(BUSY, f"{MAX_WAITING} requests are waiting; try again in a moment")
+        future = self._threads.submit(self._work, message, call, version)
+        self._open[future] = call
+        future.add_done_callback(self._open.pop)
+
+    def _work(self, message: Message, call: PendingCall, version: str) -> None:
+        """Answer a request in a thread, whatever happens."""
+        if call.cancelled.is_set():
+            return
+        try:
+            _check(message, version)
+            result = self._stamped(message.method, version, self._offer.methods[message.method](message.params))
+            answer = _response(call.id, result)
+        except McpError as error:
+            answer = error.response(call.id)
+        except Exception as error:  # noqa: BLE001 - a bug in one answer must not end the others
+            sys.excepthook(type(error), error, error.__traceback__)
+            words = f"{type(error).__name__} in crystal; see standard error"
+            answer = McpError(INTERNAL_ERROR, words).response(call.id)
+        if not call.cancelled.is_set():
+            self._wire.write(answer)
+
+    def _greeting(self, request: Message, version: str | None) -> Result:
+        if request.method == "ping":
+            return {} if version is None else self._stamped("ping", version, {})
+        about = {"capabilities": CAPABILITIES, "instructions": self._offer.instructions}
+        if request.method == "server/discover":
+            if version is None:
+                raise McpError(METHOD_NOT_FOUND, f"server/discover belongs to {MODERN[-1]}: name it in params._meta")
+            return self._stamped("server/discover", version, {"supportedVersions": list(MODERN), **about})
+        asked = request.params.get("protocolVersion")
+        if not isinstance(asked, str):
+            raise McpError(INVALID_PARAMS, "protocolVersion is missing")
+        self._version = asked if asked in GREETED else GREETED[-1]
+        return {"protocolVersion": self._version, "serverInfo": self._info(), **about}
+
+    def _stamped(self, method: str, version: str, result: Result) -> Result:
+        """Return a result with the fields that the protocol version of 2026 requires on each."""
+        if version not in MODERN:
+            return result
+        cache = {} if method in ("ping", "tools/call") else {"ttlMs": 0, "cacheScope": "private"}
+        return {"resultType": "complete", **cache, **result, "_meta": {SERVER_KEY: self._info()}}
+
+    def _info(self) -> Result:
+        return {"name": self._offer.name, "title": self._offer.name, "version": self._offer.version}
+
+
+def _response(ident: Id, result: Result) -> Result:
+    return {"jsonrpc": "2.0", "id": ident, "result": result}
+
+
+def _version_of(request: Message) -> str | None:
+    """Return the version that a request names for itself; None if it leaves that to ``initialize``."""
+    meta = request.params.get("_meta")
+    if request.method == "initialize" or not isinstance(meta, dict) or VERSION_KEY not in meta:
+        return None
+    version = meta[VERSION_KEY]
+    if not isinstance(version, str) or not isinstance(meta.get(CAPABILITIES_KEY), dict):
+        raise McpError(INVALID_PARAMS, f"params._meta has a string {VERSION_KEY} and an object {CAPABILITIES_KEY}")
+    if version not in MODERN:
+        known = {"supported": list(MODERN), "requested": version}
+        raise McpError(UNSUPPORTED_VERSION, f"version {version[:40]!r} is not supported", known)
+    return version
+
+
+def _check(request: Message, version: str) -> None:
+    """Check the parameters of a request by the official types; they load when there are some."""
+    if not set(request.params) - {"_meta"} and request.method in WITHOUT_PARAMS:
+        return
+    from mcp_types import methods
+    from pydantic import ValidationError
+
+    try:
+        methods.validate_client_request(request.method, version, request.params)
+    except KeyError:
+        raise McpError(METHOD_NOT_FOUND, f"method {request.method!r} is not in version {version}") from None
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part) for part in wrong["loc"])
+        raise McpError(INVALID_PARAMS, f"{request.method}: {place}: {wrong['msg']}") from None
+
+
+def serve(offer: Offer) -> None:
+    """Serve the client at the other end of this process's standard input and output; ends the process.
+
+    Nothing is left to clean up: what a tool writes, it writes in one transaction.
+    """
+
+    def leave(number: int, _: object) -> None:
+        os._exit(128 + number)
+
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        if (number := getattr(signal, name, None)) is not None:
+            signal.signal(number, leave)
+    try:
+        wire = Wire.claim(gone=lambda: os._exit(0))
+    except OSError:  # nobody is there
+        os._exit(0)
+    Server(wire, offer).run()
+    sys.stderr.flush()
+    os._exit(0)
