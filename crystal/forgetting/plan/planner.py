@@ -204,7 +204,7 @@ class _Planner:
         for which, store in self.stores:
             for line in list(forgotten_rows.lines_named(store, left)):
                 left.discard(line[0])
-                yield ForgetItem("line", line[0], self.lines[line[0]], *line[1:], memory=which)
+                yield replace(ForgetItem("line", line[0], self.lines[line[0]], *line[1:]), memory=which)
 
     def _memory_items(self) -> Iterator[ForgetItem]:
         left = dict(self.memories)
