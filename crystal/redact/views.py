@@ -224,7 +224,7 @@ class Encoding(NamedTuple):
 
 
 def _substituted(
-    pattern: Lazy, decode: Callable[[re.Match[bytes]], bytes]
+    pattern: re.Pattern[bytes], decode: Callable[[re.Match[bytes]], bytes]
 ) -> Callable[[bytes, int, int], Iterator[tuple[int, int, int]]]:
     def edits(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
         return ((*found.span(), len(decode(found))) for found in pattern.finditer(source, begin, end))
