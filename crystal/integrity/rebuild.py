@@ -12,6 +12,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from crystal import transcript
@@ -19,7 +21,7 @@ from crystal.capture import files, tail
 from crystal.capture.engine import Capture
 from crystal.capture.privacy import BY_COPY
 from crystal.ingest import archive
-from crystal.integrity.verify import missing_turns, turns_in
+from crystal.integrity.verify import ledger_faults, missing_turns, turns_in
 from crystal.model.capture import RESTORED, Origin, Project, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger, ledger_rebuild, privacy, turns
@@ -97,12 +99,7 @@ class Rebuild:
     def _agrees(self, state: ledger.TranscriptState, path: Path) -> bool:
         """Return True if the ledger's rows are contiguous and place every readable frame."""
         rows = checks.ledger_rows(self.store, state.id)
-        at = 0
-        for row in (row for row in rows if row.generation == state.mark.generation):
-            if row.start != at:
-                return False
-            at = row.stop
-        if at != state.mark.offset:
+        if any(ledger_faults(state, rows)):
             return False
         placed = {(row.offset, row.length): row.clean_hash for row in rows if row.length}
         end = max((offset + length for offset, length in placed), default=0)
@@ -245,24 +242,17 @@ def _stretches(
     file: Iterator[bytes], end: int, archived: set[str], is_private: Callable[[str], bool]
 ) -> list[tuple[int, int, str]]:
     """Return the bytes up to the last archived line as (first, end, rule): archived already, or known to be private."""
-    stretches: list[tuple[int, int, str]] = []
-    at, rule = 0, RESTORED
-    count, until = 0, 0
+    lines: list[tuple[int, int, str]] = []
+    at, rule, count = 0, RESTORED, 0
     for line in file:
-        stop = at + len(line)
-        if stop > end:
+        start, at = at, at + len(line)
+        if at > end:
             break
         uuid = transcript.line_facts(line).uuid
         if uuid is not None:
             rule = BY_COPY if uuid not in archived and is_private(uuid) else RESTORED
-        if stretches and stretches[-1][2] == rule:
-            stretches[-1] = (stretches[-1][0], stop, rule)
-        else:
-            stretches.append((at, stop, rule))
-        at = stop
+        lines.append((start, at, rule))
         if uuid in archived:
-            count, until = len(stretches), stop
-    if not count:
-        return []
-    *before, (first, _, rule) = stretches[:count]
-    return [*before, (first, until, rule)]
+            count = len(lines)
+    runs = [list(run) for _, run in groupby(lines[:count], key=itemgetter(2))]
+    return [(run[0][0], run[-1][1], run[0][2]) for run in runs]

@@ -122,7 +122,7 @@ def verify(
     for listed in ledger.all_states(store):
         proof.transcripts += 1
         state, rows = _as_of_one_moment(store, listed)
-        proof.faults += _ledger_faults(state, rows)
+        proof.faults += ledger_faults(state, rows)
         proof.faults += _archive_faults(store, state, rows, ldm_home, progress)
         proof.faults += tail_faults(store, state, ldm_home)
         if state.origin.device == device:
@@ -154,7 +154,7 @@ def _unreadable(path: str, error: CrystalError, transcript: int | None = None) -
     return Fault("unreadable", path, error.message.removeprefix(f"{path}: "), transcript=transcript)
 
 
-def _ledger_faults(state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> Iterator[Fault]:
+def ledger_faults(state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> Iterator[Fault]:
     """Find gaps and overlaps: the rows of the present file must be contiguous from 0 to the watermark."""
     at = 0
     for row in rows:

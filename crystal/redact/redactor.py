@@ -10,7 +10,7 @@ from crystal.redact.addresses import header_spans
 from crystal.redact.lines import JsonString, strings_of
 from crystal.redact.named import is_secret_beside
 from crystal.redact.names import strength
-from crystal.redact.prefilter import families_in, holding_pieces, private_prefilter, secret_prefilter
+from crystal.redact.prefilter import families_in, private_prefilter, secret_prefilter
 from crystal.redact.private import private_spans
 from crystal.redact.recalled import FENCE_NAME, recalled_spans
 from crystal.redact.spans import DENSE, MARKER, NAMED, PRIVATE, RECALLED, Cut, Span, masked, merged
@@ -132,14 +132,12 @@ class Redactor:
         if pieces is None:
             return self._leaf_cuts(line, work)
         cuts: list[Cut] = []
-        plain: list[JsonString] = []
+        plain = masked(line)
         for piece in pieces:
             if self._secrets and _is_telling(piece):
                 cuts += self._piece_cuts(line, piece, piece.name, work)
-            elif piece.end - piece.start >= _MIN_BYTES:
-                plain.append(piece)
-        for piece in holding_pieces(masked(line), plain, self._may_hold):
-            cuts += self._piece_cuts(line, piece, b"", work)
+            elif piece.end - piece.start >= _MIN_BYTES and self._may_hold(plain[piece.start : piece.end]):
+                cuts += self._piece_cuts(line, piece, b"", work)
         return cuts
 
     def _piece_cuts(self, line: bytes, piece: JsonString, name: bytes, work: RedactionWork) -> list[Cut]:

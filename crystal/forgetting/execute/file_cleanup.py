@@ -13,7 +13,8 @@ from pathlib import Path
 
 from crystal import transcript
 from crystal.config.paths import MEMORY_RECORD, refused, write_private
-from crystal.errors import DamagedError, UnavailableError
+from crystal.errors import UnavailableError
+from crystal.forgetting.match.archive_lines import text_of_row
 from crystal.forgetting.match.redacted_line import shell_of
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING
@@ -196,12 +197,11 @@ def _raw_frame(row: KeptRow, ldm_home: Path) -> bytes:
 
 
 def _without(row: KeptRow, numbers: set[int], ldm_home: Path) -> bytes:
-    """Return a row's lines without the forgotten ones; empty if none is left or it cannot be read."""
-    try:
-        text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
-    except DamagedError:
-        return b""  # it is unknown whether it holds the text
-    lines = text.split(b"\n")[:-1]
+    """Return a row's lines without the forgotten ones; empty if none is left.
+
+    Empty as well if it cannot be read: it is unknown whether it holds the text.
+    """
+    lines = (text_of_row(row, ldm_home) or b"").split(b"\n")[:-1]
     kept = [shell_of(line) if number in numbers else line for number, line in enumerate(lines)]
     return b"".join(line + b"\n" for line in kept) if any(line.strip() for line in kept) else b""
 
@@ -211,9 +211,6 @@ def title_left(store: Store, session_id: str, ldm_home: Path) -> str | None:
     lines: list[tuple[int, bytes]] = []
     for row in forgotten_rows.kept_rows_of_session(store, session_id):
         if row.subagent is None:
-            try:
-                text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
-            except DamagedError:
-                continue
+            text = text_of_row(row, ldm_home) or b""
             lines += [(row.start, line) for line in text.split(b"\n")[:-1] if b"itle" in line or b'"summary"' in line]
     return transcript.titles(lines)

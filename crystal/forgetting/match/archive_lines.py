@@ -6,7 +6,6 @@ long tool results. So every frame is searched; a frame that cannot match is not 
 
 from __future__ import annotations
 
-import contextlib
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crystal import transcript
-from crystal.errors import DamagedError
 from crystal.forgetting.match.multi_pattern import MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.match.patterns import TextMatcher
 from crystal.forgetting.match.redacted_line import is_shell
@@ -77,14 +75,13 @@ class ArchiveSearch:
         """
         touched: set[str] = set()
         for row in rows:
-            with contextlib.suppress(DamagedError):
-                text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
-                hits = [] if self._texts is None else list(self._texts.find(text))
-                if not hits and not self._is_worth_it(row, text):
-                    continue
-                for found in self._matches(row, text, hits):
-                    touched.add(row.session_id)
-                    yield found
+            text = text_of_row(row, ldm_home) or b""
+            hits = [] if self._texts is None else list(self._texts.find(text))
+            if not hits and not self._is_worth_it(row, text):
+                continue
+            for found in self._matches(row, text, hits):
+                touched.add(row.session_id)
+                yield found
         yield from (found for found in self._notes if found.row.session_id in touched)
 
     def _is_worth_it(self, row: KeptRow, text: bytes) -> bool:
@@ -146,19 +143,20 @@ def _turns_by_offset(row: KeptRow, lines: Sequence[tuple[int, bytes]]) -> dict[i
     return found
 
 
+def text_of_row(row: KeptRow, ldm_home: Path) -> bytes | None:
+    """Return the archived lines of a row; None if they cannot be read."""
+    return archive.text_of(ldm_home / row.archive, archive.Frame(row.offset, row.length))
+
+
 def began_at(rows: Iterable[KeptRow], ldm_home: Path) -> int | None:
     """Return the time of the first of the client's own notes, or None.
 
     A fork copies lines with their times and ids, but no notes: lines older than its first note come from another
     session.
     """
-    times: list[int] = []
-    for row in rows:
-        with contextlib.suppress(DamagedError):
-            text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
-            facts = map(transcript.line_facts, text.split(b"\n"))
-            times += [one.timestamp_ms for one in facts if one.uuid is None and one.timestamp_ms is not None]
-    return min(times, default=None)
+    texts = (text_of_row(row, ldm_home) or b"" for row in rows)
+    facts = (transcript.line_facts(line) for text in texts for line in text.split(b"\n"))
+    return min((one.timestamp_ms for one in facts if one.uuid is None and one.timestamp_ms is not None), default=None)
 
 
 def _has_words(terms: Terms, line: bytes, fields: Mapping[str, Any], *, whole: bool) -> bool:

@@ -138,10 +138,9 @@ class _Search:
         self.findings: dict[tuple[str, str, Source], tuple[int, int]] = {}
         self.unread: list[Unread] = []
         self.files = self.size = 0
-        tokenize = tokenizer(context.store)
         texts = (*forgotten.texts, *forgotten.asked)
         self.stretches = {text: {one for one in stretches_of(text) if one.lower() not in own_words()} for text in texts}
-        words = {word for text in texts for word in (*words_of(text), *index_words(text, tokenize))}
+        words = set().union(*map(words_of, texts)) | index_words(texts, tokenizer(context.store))
         stretches = set().union(*self.stretches.values())
         self.words = rare_words(stores, words - stretches, forgotten.lines, forgotten.memories)
         bodies = {stretch for body in forgotten.bodies for stretch in body_stretches(body)}
