@@ -172,7 +172,7 @@ class ForgetContext:
         agent_folder: Returns an agent's folder by its id.
         device: This machine's name.
         roots: Claude Code's transcript folders: read, never changed.
-        open_mirror: Opens the copy of home's memory for writing; returns None if there is none.
+        open_mirror: Opens the copy of home's memory for writing, or returns None.
         capture_lock: Holds the capture lock and processes waiting notes; entered around deletions.
         outbox: Cleans the outbox; None if nothing is ever sent.
         on_tombstones: Called with new tombstones inside the transaction that adds them, to send them to other machines.

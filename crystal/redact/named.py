@@ -218,7 +218,7 @@ _TYPE_NAME = Lazy(rb"(?:[A-Z][a-z]{2,}){2}$")
 
 
 def _quoted(text: bytes, at: int) -> _Quoted | None:
-    """Cut out the value whose opening quote stands at ``at``; None without a quote, or without its end."""
+    """Cut out the value whose opening quote stands at ``at``; None if either quote is missing."""
     opening = _OPENING.match(text, at)
     if opening is None:
         return None

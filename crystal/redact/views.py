@@ -95,7 +95,7 @@ def unescaped(source: bytes) -> View | None:
 
 
 def percent_decoded(source: bytes) -> View | None:
-    """Undo the encoding of URLs and forms (``%3D`` for ``=``), or return None if there is none."""
+    """Undo the encoding of URLs and forms (``%3D`` for ``=``); None if the source has none of it."""
     return _view(source, PERCENT) if b"%" in source and _PERCENT.search(source) else None
 
 
@@ -105,7 +105,7 @@ def near_escapes(source: bytes) -> View | None:
 
 
 def unwrapped(source: bytes) -> View | None:
-    """Join lines that were cut at a fixed width, or return None if there are none."""
+    """Join lines that were cut at a fixed width, or return None."""
     return _view(source, WRAPPED) if b"\n" in source else None
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 from crystal.forgetting.match.archive_lines import ArchiveSearch, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.plan.select import find_duplicates
-from crystal.forgetting.request import ForgetContext, counted
+from crystal.forgetting.request import ForgetContext, Selection, counted
 from crystal.ingest.forgotten_filter import BY_FORGETTING
 from crystal.store import Store
 from crystal.store.capture.privacy import add_private_lines
@@ -43,18 +43,15 @@ SWEPT = "swept"
 
 
 @dataclass
-class DeletionSet:
+class DeletionSet(Selection):
     """Rows to delete here.
 
     Attributes:
-        lines, memories: Ids.
         sessions: Sessions that lose title and summary; those in ``whole`` are forgotten as a whole.
         scopes: Places and times of lines that only archives have.
         has_words: True if the text of the lines is to be found elsewhere, too.
     """
 
-    lines: set[str] = field(default_factory=set)
-    memories: set[str] = field(default_factory=set)
     sessions: set[str] = field(default_factory=set)
     scopes: list[ForgottenScope] = field(default_factory=list)
     whole: set[str] = field(default_factory=set)
@@ -143,16 +140,15 @@ def _gather(
     foreign = [one for one in todo if one.device != context.device]
     lines = {uuid for one in foreign if one.kind == "lines" for uuid in one.lines}
     memories = {uid for one in foreign for uid in one.memories}
-    new_lines: set[str] = set()
-    new_memories: set[str] = set()
+    new = Selection()
     for found, _ in find_duplicates(stores, lines, memories) if lines or memories else ():
-        new_lines |= found.lines - gone.lines
-        new_memories |= found.memories - gone.memories
+        new.lines |= found.lines - gone.lines
+        new.memories |= found.memories - gone.memories
     for store in stores:
-        new_lines |= forgotten_rows.summaries_after(store, gone.lines) - gone.lines
-    gone.lines |= new_lines
-    gone.memories |= new_memories
-    made = [("lines", new_lines), ("memory", new_memories)]
+        new.lines |= forgotten_rows.summaries_after(store, gone.lines) - gone.lines
+    gone.lines |= new.lines
+    gone.memories |= new.memories
+    made = [("lines", new.lines), ("memory", new.memories)]
     return gone, [_made(kind, names, (), context.device, now) for kind, names in made if names]  # type: ignore[arg-type]
 
 

@@ -164,9 +164,6 @@ class _Search:
             self._leave_out_retained()
             self.limit = 2 * len(self.findings) + MAX_TRACES
 
-    def _kind(self, source: Source) -> str:
-        return "word" if source in self.words else "text"
-
     def cannot_read(self, file: str, why: str) -> None:
         """Note what cannot be read."""
         self.unread.append(Unread(file, why))
@@ -245,7 +242,7 @@ class _Search:
             for start, end, source in self.patterns.find(self._pieces(file)):
                 is_chance = is_compressed or (len(borders) and not np.isin((start, end), borders).all())
                 if not (is_word(source) and is_chance):
-                    self.add(name, start, self._kind(source), source)
+                    self.add(name, start, "word" if source in self.words else "text", source)
 
     def _pieces(self, file: BinaryIO) -> Iterator[bytes]:
         while piece := file.read(PIECE):
@@ -263,7 +260,7 @@ class _Search:
         for offset, source in self.patterns.find_in_lines(text):
             is_elsewhere = not is_touched and (source in self.words or self.forgotten.is_scope)
             if not is_elsewhere and not self._stays(_line_at(text, offset), session):
-                yield offset, self._kind(source), source
+                yield offset, "word" if source in self.words else "text", source
 
     def _stays(self, line: bytes, session: str | None) -> bool:
         """Return True if a line may contain the text: it is in the memory, or outside of what was forgotten."""

@@ -200,7 +200,7 @@ def tombstones_after(store: Store, number: int, limit: int) -> list[tuple[int, T
 
 
 def newest_tombstone(store: Store) -> int:
-    """Return the number of the newest tombstone, 0 if there is none."""
+    """Return the number of the newest tombstone, or 0."""
     return int(store.value("SELECT max(id) FROM tombstones") or 0)
 
 

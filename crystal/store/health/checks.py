@@ -50,7 +50,7 @@ def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
 
 
 def database_faults(store: Store) -> list[str]:
-    """Return the errors that SQLite's own check reports; empty if there are none."""
+    """Return the errors that SQLite's own check reports."""
     faults = [str(text) for (text,) in store.rows("PRAGMA integrity_check(20)") if text != "ok"]
     orphans = store.rows("PRAGMA foreign_key_check")
     if orphans:
@@ -222,7 +222,7 @@ _ORPHANS = (
 
 
 def mend_orphans(store: Store) -> bool:
-    """Delete rows that refer to missing rows; the archive restores their text. False if there are none.
+    """Delete rows that refer to missing rows; the archive restores their text. Return False if it finds none.
 
     Rebuild the keyword index afterwards, see ``drop_turns``.
     """
