@@ -132,13 +132,24 @@ class Redactor:
         if pieces is None:
             return self._leaf_cuts(line, work)
         cuts: list[Cut] = []
-        plain = masked(line)
+        plain: list[JsonString] = []
         for piece in pieces:
             if self._secrets and _is_telling(piece):
                 cuts += self._piece_cuts(line, piece, piece.name, work)
-            elif piece.end - piece.start >= _MIN_BYTES and self._may_hold(plain[piece.start : piece.end]):
-                cuts += self._piece_cuts(line, piece, b"", work)
+            elif piece.end - piece.start >= _MIN_BYTES:
+                plain.append(piece)
+        for piece in self._holding(masked(line), plain):
+            cuts += self._piece_cuts(line, piece, b"", work)
         return cuts
+
+    def _holding(self, line: bytes, pieces: list[JsonString]) -> list[JsonString]:
+        """Return the strings of a line that may hold something, half by half: most of a line holds nothing."""
+        if not pieces or not self._may_hold(line[pieces[0].start : pieces[-1].end]):
+            return []
+        if len(pieces) == 1:
+            return pieces
+        half = len(pieces) // 2
+        return [*self._holding(line, pieces[:half]), *self._holding(line, pieces[half:])]
 
     def _piece_cuts(self, line: bytes, piece: JsonString, name: bytes, work: RedactionWork) -> list[Cut]:
         """Clean one string of a JSON line: ``line[piece.start:piece.end]`` is what stands between its quotes."""
