@@ -34,7 +34,7 @@ from crystal.install.clients.known import known_clients, read_record
 from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
 from crystal.store.connection import sqlite_vec_library, sqlite_version
-from crystal.store.health.checks import BriefLook, look_briefly, quick_fault
+from crystal.store.health.checks import quick_fault
 
 Verdict = Literal["ok", "note", "warning", "failure"]
 LITTLE_SPACE = 500 << 20
@@ -274,10 +274,10 @@ def _relay(machine: Machine, standing: dict[str, Any] | None) -> Iterator[Check]
 
 
 def _store(store: Store, *, deep: bool) -> Check:
-    look = BriefLook(quick_fault(store), is_whole=True) if deep else look_briefly(store, BRIEF_SECONDS)
-    if look.fault:
-        return Check("memory", "failure", f"{store.path}: {look.fault}", "crystal verify --repair")
-    if look.is_whole:
+    fault, is_whole = quick_fault(store, float("inf") if deep else BRIEF_SECONDS)
+    if fault:
+        return Check("memory", "failure", f"{store.path}: {fault}", "crystal verify --repair")
+    if is_whole:
         return Check("memory", "ok", f"{store.path} is sound")
     words = f"{store.path} opens; it is too large to check every page now"
     return Check("memory", "ok", f"{words} (all of it: crystal doctor --deep)")

@@ -85,7 +85,7 @@ def finish_left(machine: Machine) -> int:
 
 @contextlib.contextmanager
 def _mirror(machine: Machine) -> Iterator[Store | None]:
-    """Yield the copy of home's memory, open for writing; None if there is none."""
+    """Yield the copy of home's memory, open for writing, or None."""
     path = machine.places.data_dir / "mirror.db"
     if not path.exists():
         yield None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, overload
 
 from crystal.app.background import enrich
 from crystal.app.capture import run_capture
@@ -16,7 +16,6 @@ from crystal.app.mirror import open_mirror
 from crystal.app.projects import project_finder
 from crystal.app.rebuild import rebuild_database, why_rebuild
 from crystal.capture.engine import Capture, Tally
-from crystal.capture.tail import Cleaner
 from crystal.errors import CrystalError, NotConfiguredError, NotFoundError, StoreDamagedError
 from crystal.integrity.rebuild import Rebuild, RebuildResult
 from crystal.integrity.repair import repair
@@ -36,10 +35,6 @@ IN_DATABASE = ("database", "ledger", "turns", "keywords", "chunks", "vectors")
 """Faults of the database itself: what is left of them after mending goes when it is made again."""
 
 
-def _cleaner(machine: Machine) -> Cleaner:
-    return make_capture(machine).cleaner
-
-
 def bytes_to_prove(machine: Machine) -> int:
     """Return how many bytes ``prove`` will read, about."""
     return 2 * bytes_by_state(machine.store).get("captured", 0)
@@ -54,31 +49,18 @@ def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
         agents=machine.places.ldm_home / "agents",
         device=machine.config.device,
         folders=machine.transcript_folders,
-        cleaner=_cleaner(machine),
+        cleaner=make_capture(machine).cleaner,
         progress=progress,
     )
-    proof.faults += _memory_faults(machine)
+    # Where the record of memories and the database differ:
+    for one in find_faults(machine.store, machine.places.ldm_home / "agents", machine.memory_record()):
+        proof.faults.append(Fault("behind" if one.is_behind else "memories", str(one.path), one.message))
     folder = folder_of(machine.store.path)
     with machine.store.reading():
         is_used = not isinstance(open_index(machine.store, folder), Absent)
     if is_used:  # a damaged search index is rebuilt automatically
         proof.faults += [Fault("index", str(folder), problem) for problem in check(machine.store, folder)]
     return proof
-
-
-def _memory_faults(machine: Machine) -> list[Fault]:
-    """Return where the record of memories and the database differ."""
-    agents = machine.places.ldm_home / "agents"
-    found = find_faults(machine.store, agents, machine.memory_record())
-    return [Fault("behind" if one.is_behind else "memories", str(one.path), one.message) for one in found]
-
-
-def _repair_memories(machine: Machine) -> list[str]:
-    """Complete record and database from each other; return what was done, a line for each thing."""
-    own, agents = machine.memory_record(), machine.places.ldm_home / "agents"
-    done = reconcile(machine.store, own)
-    returned = restore_memories(machine.store, agents, own)
-    return replace(done, returned=done.returned + returned).in_words()
 
 
 def repair_all(machine: Machine, proof: Proof) -> list[str]:
@@ -96,7 +78,10 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
                 find_project=project_finder(machine.store),
             )
         )
-        done.extend(_repair_memories(machine))
+        own = machine.memory_record()
+        memories = reconcile(machine.store, own)  # record and database complete each other
+        returned = restore_memories(machine.store, machine.places.ldm_home / "agents", own)
+        done.extend(replace(memories, returned=memories.returned + returned).in_words())
         unknown = [fault for fault in proof.faults if fault.kind == "archive-unknown"]
         done.extend(take_files(capture, unknown, machine.places.ldm_home))
         tally = capture.sweep()  # before the ends of files: what a transcript still has is captured where it stands
@@ -115,22 +100,22 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
 
 def take_files(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> list[str]:
     """Import archive files that the ledger does not know; return what was done, in words."""
-    done = []
+    rebuild, done = Rebuild(capture, ldm_home, project_finder(capture.store)), []
     for path in (Path(fault.what) for fault in faults if fault.transcript is None):
         taken = RebuildResult()
-        Rebuild(capture, ldm_home, project_finder(capture.store)).take_archive(path, taken)
+        rebuild.take_archive(path, taken)
         done.append(f"{path.name}: {taken.turns} turns read from the archive")
     return done
 
 
 def take_tails(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> list[str]:
     """Import archive bytes after the ledger's last known position that no sweep brought; return what was done."""
-    done = []
+    rebuild, done = Rebuild(capture, ldm_home, project_finder(capture.store)), []
     wanted = {fault.transcript for fault in faults}
     for state in all_states(capture.store):
         if state.id in wanted and any(tail_faults(capture.store, state, ldm_home)):
             taken = RebuildResult()
-            Rebuild(capture, ldm_home, project_finder(capture.store)).take_tail(state, taken)
+            rebuild.take_tail(state, taken)
             done.append(f"{state.archive}: {taken.turns} turns read from the archive")
     return done
 
@@ -160,44 +145,29 @@ def mend_memory(progress: Callable[[int], None]) -> Mended:
     """
     config = this_config()
     if why_rebuild(config.places) is None:
-        mended = _mend_in_place()
-        if mended is not None:
-            return mended
+        with contextlib.suppress(StoreDamagedError):
+            mended = _mend_in_place()
+            if not any(fault.kind in IN_DATABASE for fault in mended.proof.faults):
+                return mended
     rebuilt = rebuild_database(config, progress)
-    mended = _mend_in_place(insist=True)
-
+    mended = _mend_in_place()
     with open_machine() as machine:
         back = what_is_there(machine.store)
     return replace(mended, back=tuple(back), missing=rebuilt.missing, kept=rebuilt.kept)
 
 
-@overload
-def _mend_in_place(*, insist: Literal[True]) -> Mended: ...
+def _mend_in_place() -> Mended:
+    """Prove, repair, and prove again.
 
-
-@overload
-def _mend_in_place() -> Mended | None: ...
-
-
-def _mend_in_place(*, insist: bool = False) -> Mended | None:
-    """Prove, repair, and prove again; None if that does not help and the database must be rebuilt.
-
-    With ``insist`` what is left is only reported.
+    Raises:
+        StoreDamagedError: The database cannot be read.
     """
-    try:
-        with open_kept_machine() as machine:
-            proof = prove(machine, lambda _: None)
-            if not proof.faults:
-                return Mended(proof)
-            done = repair_all(machine, proof)
-            proof = prove(machine, lambda _: None)
-    except StoreDamagedError:
-        if insist:
-            raise
-        return None
-    if insist or not any(fault.kind in IN_DATABASE for fault in proof.faults):
-        return Mended(proof, tuple(done))
-    return None
+    with open_kept_machine() as machine:
+        proof = prove(machine, lambda _: None)
+        if not proof.faults:
+            return Mended(proof)
+        done = repair_all(machine, proof)
+        return Mended(prove(machine, lambda _: None), tuple(done))
 
 
 def _refuse_mirrored(machine: Machine, session: str, cause: Exception) -> None:
@@ -234,7 +204,7 @@ def restore_session(machine: Machine, session: str, project: Path | None, *, dry
         ldm_home=machine.places.ldm_home,
         root=machine.places.transcript_roots[0],
         project=project,
-        cleaner=_cleaner(machine),
+        cleaner=make_capture(machine).cleaner,
         now=machine.now(),
         dry_run=dry_run,
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,7 +70,9 @@ def rebuild_database(config: Config, progress: Callable[[int], None]) -> Rebuilt
     """
     places = config.places
     make_private_dir(places.data_dir)
-    with _alone(places):
+    with contextlib.ExitStack() as locks:  # every lock under which the database is written
+        for name in (CAPTURE_LOCK, BACKFILL_LOCK, ENRICH_LOCK):
+            locks.enter_context(wait_lock(places.data_dir / name, seconds=LOCK_SECONDS))
         missing = [] if _is_made(places) else _make(config, progress)
         kept = _take_place(places)
     return Rebuilt(tuple(missing), kept)
@@ -84,19 +87,11 @@ def _is_made(places: Places) -> bool:
     return all(made.stat().st_mtime_ns >= path.stat().st_mtime_ns for path in old if path.exists())
 
 
-@contextlib.contextmanager
-def _alone(places: Places) -> Iterator[None]:
-    """Hold every lock under which the database is written."""
-    with contextlib.ExitStack() as locks:
-        for name in (CAPTURE_LOCK, BACKFILL_LOCK, ENRICH_LOCK):
-            locks.enter_context(wait_lock(places.data_dir / name, seconds=LOCK_SECONDS))
-        yield
-
-
 def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
     places = config.places
     scratch = places.data_dir / "recovered"
-    _remove(scratch)
+    if scratch.exists():
+        shutil.rmtree(scratch)
     make_private_dir(scratch)
     record = read_record(places.ldm_home / RECORD_FILE)
     with Store.open(scratch / "crystal.db") as store:
@@ -110,20 +105,16 @@ def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
         (scratch / f"crystal.db{suffix}").unlink(missing_ok=True)
     (scratch / "crystal.db").replace(places.data_dir / MADE)
     sync_folder(places.data_dir)
-    _remove(scratch)
+    shutil.rmtree(scratch, ignore_errors=True)
     return [*_what_is_missing(config, found, record is not None, left_out), *unreadable]
 
 
 def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: bool) -> tuple[int, list[str]]:
     """Import every archive; return the bytes left out until the user asks, and what cannot be read, in words."""
     reconcile_tombstones(machine.store, machine.places.ldm_home, machine.now())
-    capture, taken = make_capture(machine), RebuildResult()
-    rebuild = Rebuild(
-        capture,
-        machine.places.ldm_home,
-        project_finder(machine.store),
-        lambda agent: device_of_agent(machine.store, agent),
-    )
+    capture, taken, find_project = make_capture(machine), RebuildResult(), project_finder(machine.store)
+    device_of = functools.partial(device_of_agent, machine.store)
+    rebuild = Rebuild(capture, machine.places.ldm_home, find_project, device_of)
     for path in archives_of(machine.places):
         rebuild.take_archive(path, taken)
         progress(path.stat().st_size)
@@ -164,8 +155,3 @@ def _take_place(places: Places) -> Path | None:
     except OSError as error:
         raise refused(error, places.data_dir) from error
     return kept if os.path.lexists(kept) else None
-
-
-def _remove(folder: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(folder)

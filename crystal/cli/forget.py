@@ -23,17 +23,14 @@ if TYPE_CHECKING:
 EXIT_NOTHING = 1
 SHOWN = 20
 REASONS = {
-    "asked": "asked for",
     "same-text": "says the same",
     "quote": "quotes it",
     "remembered": "asked to remember it",
     "summary": "a summary of the conversation after it",
     "bookkeeping": "the client's own note that repeats it",
     "copy": "a copy",
-    "session": "of the session",
-    "project": "of the project",
-    "before": "older",
 }
+"""Why something goes that was not asked for."""
 
 
 def forget(
@@ -69,13 +66,14 @@ def forget(
     Exit code 0: forgotten here (or, with --dry-run, something would be). 1: nothing was found. 6: --prove found
     something that is left.
     """
-    from crystal.app.context import open_machine
+    from crystal.app.context import open_machine, open_reader
     from crystal.app.forget import carry_out, carry_out_and_prove, plan_forget
     from crystal.errors import UsageError
     from crystal.forgetting import ForgetRequest
     from crystal.timewords.parse import parse_when
 
-    _there()
+    with open_reader():  # refuses where there is no memory yet, instead of making one
+        pass
     with open_machine() as machine:
         until = None if before is None else parse_when(before, now=machine.now(), name="before")
         wish = ForgetRequest(tuple(targets or ()), query, session, _folder_or_name(project), until, key, keep_memories)
@@ -91,7 +89,8 @@ def forget(
                     "crystal asks before it forgets, but there is no terminal",
                     hint="look with --dry-run, then run it again with --yes",
                 )
-            _preview(plan, machine.now(), sys.stderr if as_json else sys.stdout)
+            stream = sys.stderr if as_json else sys.stdout
+            say(*_preview_lines(plan, machine.now(), look_of(stream).width), stream=stream)
             typer.confirm("forget all of it for good?", abort=True, err=True)
         proof = None
         with steps_shown() as progress:
@@ -120,14 +119,6 @@ def _folder_or_name(project: str | None) -> str | None:
     return str(absolute(project, this_home(), name="project"))
 
 
-def _there() -> None:
-    """Refuse where there is no memory yet, instead of making one."""
-    from crystal.app.context import open_reader
-
-    with open_reader():
-        pass
-
-
 def _show(
     machine: Machine,
     plan: ForgetPlan,
@@ -144,7 +135,7 @@ def _show(
         _say_nothing_found(plan)
         return
     if not is_seen:
-        _preview(plan, machine.now(), sys.stdout)
+        say(*_preview_lines(plan, machine.now(), look_of(sys.stdout).width))
     if done is None:
         say("nothing was forgotten: this is a preview")
         return
@@ -168,22 +159,13 @@ def _say_nothing_found(plan: ForgetPlan) -> None:
 # ---------------------------------------------------------------------------------------------------------- preview
 
 
-def _preview(plan: ForgetPlan, now: int, stream: Any) -> None:
-    say(*_preview_lines(plan, now, look_of(stream).width), stream=stream)
-
-
 def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
-    counts: Counter[str] = Counter(item.kind for item in plan.items)
-    words = [
-        count_words(counts[kind], name)
-        for kind, name in (("line", "message"), ("memory", "memory"), ("note", "note"))
-        if counts[kind]
-    ]
-    words = [word.replace("memorys", "memories") for word in words]
+    counts = Counter("message" if item.kind == "line" else item.kind for item in plan.items)
+    named = [count_words(counts[kind], kind) for kind in ("message", "memory", "note") if counts[kind]]
+    words = [word.replace("memorys", "memories") for word in named]
     yield f"will be forgotten: {', '.join(words) or 'nothing visible, only data derived from it'}{_when(plan, now)}"
-    asked = [item for item in plan.items if item.because in ("asked", "session", "project", "before")]
-    others = [item for item in plan.items if item not in asked]
-    yield from _listed(asked, now, width)
+    others = [item for item in plan.items if item.because in REASONS]
+    yield from _listed([item for item in plan.items if item.because not in REASONS], now, width)
     if others:
         yield "the same text elsewhere will go too:"
         yield from _listed(others, now, width)
@@ -212,7 +194,7 @@ def _listed(items: list[ForgetItem], now: int, width: int) -> Iterator[str]:
     for item in items[:SHOWN]:
         when = "" if item.timestamp is None else f"{clock(item.timestamp, now)}  "
         words = one_line(item.text) or f"in session {one_line(item.session_id or '')[:8]}"
-        reason = "" if item.because in ("asked", "session", "project", "before") else f" ({REASONS[item.because]})"
+        reason = f" ({REASONS[item.because]})" if item.because in REASONS else ""
         lines.append(clipped(f"  {when}{speaker(item.role)}{reason}: {words}", width))
     for line, alike in groupby(lines):
         count = len(list(alike))

@@ -15,7 +15,6 @@ from crystal.cli.render import count_words, look_of, say_item, size_words
 
 if TYPE_CHECKING:
     from crystal.app.integrity import Mended
-    from crystal.cli.render import Look
     from crystal.integrity.verify import Proof
 
 EXIT_BEHIND = 1
@@ -107,7 +106,14 @@ def _as_json(mended: Mended) -> dict[str, object]:
 
 def _print(mended: Mended, *, tried: bool) -> None:
     look, proof = look_of(sys.stdout), mended.proof
-    _print_repairs(mended, look)
+    if mended.back:
+        say_item("recovered: ", ", ".join(mended.back), look, style=look.good)
+    for line in mended.missing:
+        say_item("lost: ", line, look, style=look.warning)
+    if mended.kept is not None:
+        typer.echo(f"kept: {mended.kept}, the old file; delete it when nothing is missing")
+    for line in mended.done:
+        say_item("repaired: ", line, look, style=look.good)
     typer.echo(
         f"{count_words(proof.transcripts, 'transcript')}"
         + (f", {proof.files_gone} of them only in the archive" if proof.files_gone else "")
@@ -125,17 +131,6 @@ def _print(mended: Mended, *, tried: bool) -> None:
         return
     say_item(f"{proof.percent:.3f} % ", "proved", look, style=look.bad)
     typer.echo(f"crystal: hint: {_next_step(proof, tried=tried)}", err=True)
-
-
-def _print_repairs(mended: Mended, look: Look) -> None:
-    if mended.back:
-        say_item("recovered: ", ", ".join(mended.back), look, style=look.good)
-    for line in mended.missing:
-        say_item("lost: ", line, look, style=look.warning)
-    if mended.kept is not None:
-        typer.echo(f"kept: {mended.kept}, the old file; delete it when nothing is missing")
-    for line in mended.done:
-        say_item("repaired: ", line, look, style=look.good)
 
 
 def _next_step(proof: Proof, *, tried: bool) -> str:

@@ -6,7 +6,7 @@ anywhere; the next process continues it.
 """
 
 from crystal.forgetting.execute.execute import carry_out, finish
-from crystal.forgetting.plan.plan import complete, plan
+from crystal.forgetting.plan.planner import complete, plan
 from crystal.forgetting.request import ForgetContext, ForgetItem, ForgetPlan, ForgetRequest, Forgotten
 
 __all__ = [

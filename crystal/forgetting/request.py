@@ -88,14 +88,6 @@ class ForgetItem:
 
 
 @dataclass(frozen=True, slots=True)
-class ArchivedPlace:
-    """Lines of an archived stretch: ``row`` of the ledger, numbers of its lines."""
-
-    row: int
-    lines: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ForgetPlan:
     """What would be deleted, listed before anything is changed.
 
@@ -103,7 +95,7 @@ class ForgetPlan:
         wish: The request.
         items: Every line and memory, oldest first, each with its reason.
         kinds: The future tombstones as (kind, value, until_at), without a time.
-        places: Lines that only the archive has.
+        places: Lines that only the archive has: (row of the ledger, numbers of its lines).
         sessions: Claude Code's ids of the affected sessions.
         devices: The machines of origin.
         first_at, last_at: Time range, ms; None if unknown.
@@ -117,7 +109,7 @@ class ForgetPlan:
     wish: ForgetRequest
     items: tuple[ForgetItem, ...] = ()
     kinds: tuple[tuple[TombstoneKind, dict[str, Any], int | None], ...] = ()
-    places: tuple[ArchivedPlace, ...] = ()
+    places: tuple[tuple[int, tuple[int, ...]], ...] = ()
     sessions: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     first_at: int | None = None
@@ -180,7 +172,7 @@ class ForgetContext:
         agent_folder: Returns an agent's folder by its id.
         device: This machine's name.
         roots: Claude Code's transcript folders: read, never changed.
-        open_mirror: Opens the copy of home's memory for writing; returns None if there is none.
+        open_mirror: Opens the copy of home's memory for writing, or returns None.
         capture_lock: Holds the capture lock and processes waiting notes; entered around deletions.
         outbox: Cleans the outbox; None if nothing is ever sent.
         on_tombstones: Called with new tombstones inside the transaction that adds them, to send them to other machines.

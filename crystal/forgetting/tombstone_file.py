@@ -24,7 +24,8 @@ from crystal.store.forget.forgetting import (
 from crystal.sync.tombstones import read_tombstones
 from crystal.sync.wire import InvalidRecordError
 
-PAGE = 500
+ALL = -1
+"""No limit."""
 
 
 def reconcile_tombstones(store: Store, ldm_home: Path, now: int) -> int:
@@ -39,20 +40,13 @@ def reconcile_tombstones(store: Store, ldm_home: Path, now: int) -> int:
     told = {tombstone.uid: tombstone for tombstone in _read(path)}
     with store.transaction():
         new = add_tombstones(store, told.values(), now)
-    known = dict(_known(store))
+    known = {tombstone.uid: tombstone for _, tombstone in tombstones_after(store, 0, ALL)}
     if told.keys() != known.keys():
         make_private_dir(ldm_home)
         rows = [tombstone._asdict() for tombstone in known.values()]
         write_private(path, json.dumps({"schema": 1, "tombstones": rows}, indent=0).encode() + b"\n")
     note_names(store, path)
     return new
-
-
-def _known(store: Store) -> Iterator[tuple[str, Tombstone]]:
-    at = 0
-    while page := tombstones_after(store, at, PAGE):
-        yield from ((tombstone.uid, tombstone) for _, tombstone in page)
-        at = page[-1][0]
 
 
 def _read(path: Path) -> Iterator[Tombstone]:

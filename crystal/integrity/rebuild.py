@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from crystal import transcript
@@ -18,7 +21,7 @@ from crystal.capture import files, tail
 from crystal.capture.engine import Capture
 from crystal.capture.privacy import BY_COPY
 from crystal.ingest import archive
-from crystal.integrity.verify import missing_turns, turns_in
+from crystal.integrity.verify import ledger_faults, missing_turns, turns_in
 from crystal.model.capture import RESTORED, Origin, Project, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger, ledger_rebuild, privacy, turns
@@ -37,7 +40,7 @@ class RebuildResult:
     """Result: number of turns, and unreadable bytes of archive files, by file."""
 
     turns: int = 0
-    unreadable: dict[str, int] = field(default_factory=dict)
+    unreadable: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +75,12 @@ class Rebuild:
             self._block_again(path)
             state = ledger_rebuild.state_archived_in(store, name)
             if state is not None and self._agrees(state, path):
-                for row in checks.ledger_rows(store, state.id):
-                    if row.length:
-                        self._take_row(state, row, path, taken)
+                for row in (row for row in checks.ledger_rows(store, state.id) if row.length):
+                    text = archive.text_of(path, archive.Frame(row.offset, row.length))
+                    if text is None:
+                        taken.unreadable[str(path)] += row.length
+                    else:
+                        taken.turns += write_turns(store, state, row.id, row.start, text, self.find_project)
                 return
             state = self._begin(state, path, name)
             self._take_frames(state, path, 0, taken)
@@ -93,12 +99,7 @@ class Rebuild:
     def _agrees(self, state: ledger.TranscriptState, path: Path) -> bool:
         """Return True if the ledger's rows are contiguous and place every readable frame."""
         rows = checks.ledger_rows(self.store, state.id)
-        at = 0
-        for row in (row for row in rows if row.generation == state.mark.generation):
-            if row.start != at:
-                return False
-            at = row.stop
-        if at != state.mark.offset:
+        if any(ledger_faults(state, rows)):
             return False
         placed = {(row.offset, row.length): row.clean_hash for row in rows if row.length}
         end = max((offset + length for offset, length in placed), default=0)
@@ -106,7 +107,7 @@ class Rebuild:
             told = placed.pop((frame.offset, frame.length), None)
             if text is None:
                 return True  # for a damaged file only these rows tell what was in it
-            if told is None and frame.offset < end and _has_lines(text):
+            if told is None and frame.offset < end and text.strip():
                 return False
             if told is not None and hashlib.sha256(text).digest() != told:
                 return False
@@ -131,43 +132,23 @@ class Rebuild:
         as_file = Path(f"{session}.jsonl") if not subagent else Path(session, "subagents", f"{subagent}.jsonl")
         key, owner, subagent_id = transcript.transcript_key(as_file)
         if owner is None or not files.is_session_id(owner):
-            owner = _session_in(path) or owner or key
+            named = (facts.session_id for facts in _facts_in(path) if facts.session_id is not None)
+            owner = next(named, None) or owner or key
         device = self.device_of(agent) or self.capture.device
         return key, Origin(agent, device, owner, subagent_id)
-
-    def _take_row(self, state: ledger.TranscriptState, row: checks.LedgerRow, path: Path, taken: RebuildResult) -> None:
-        frame = archive.Frame(row.offset, row.length)
-        text = archive.text_of(path, frame)
-        if text is None:
-            _add(taken, path, row.length)
-        else:
-            taken.turns += write_turns(self.store, state, row, text, self.find_project)
 
     def _take_frames(self, state: ledger.TranscriptState, path: Path, start: int, taken: RebuildResult) -> None:
         """Write rows and turns of the frames from an offset on, after the rows of the ledger."""
         at = state.mark.offset
         for frame, text in archive.placed_frames(path, start):
             if text is None:
-                _add(taken, path, frame.length)
+                taken.unreadable[str(path)] += frame.length
                 continue
             sha = hashlib.sha256(text).digest()
             raw = self.capture.cleaner.hash(text)
             kept = ledger.CapturedRange(at, at + len(text), raw, frame.offset, frame.length, sha, len(text))
             ident = ledger.add_captured(self.store, state.id, state.mark.generation, kept, self.capture.clock())
-            row = checks.LedgerRow(
-                ident,
-                state.mark.generation,
-                at,
-                at + len(text),
-                "captured",
-                None,
-                raw,
-                frame.offset,
-                frame.length,
-                sha,
-                len(text),
-            )
-            taken.turns += write_turns(self.store, state, row, text, self.find_project)
+            taken.turns += write_turns(self.store, state, ident, at, text, self.find_project)
             at += len(text)
         mark = Watermark(state.mark.transcript, at, 0, 0, state.mark.generation, b"")
         ledger.set_restored(self.store, state, state.path, mark, self.capture.clock())
@@ -176,10 +157,11 @@ class Rebuild:
 
     def _compare_with_disk(self, state: ledger.TranscriptState, path: Path) -> None:
         """Set the watermark after the last archived line of the transcript on disk."""
-        found = self._on_disk().get(state.mark.transcript)
+        there = files.all_transcripts(self.capture.roots)
+        found = {transcript.transcript_key(one.path)[0]: one for one in there}.get(state.mark.transcript)
         if found is None:
             return
-        archived = {uuid for _, text in archive.placed_frames(path) if text for uuid in _uuids(text)}
+        archived = {facts.uuid for facts in _facts_in(path) if facts.uuid}
         with files.opened(found.path) as file:
             end = transcript.last_newline(file, found.size)
             stretches = _stretches(file, end, archived, lambda uuid: privacy.is_private_line(self.store, uuid))
@@ -192,20 +174,11 @@ class Rebuild:
             kind = "skipped" if rule == RESTORED else "private"
             ledger.add_row(self.store, state.id, generation, start, stop, kind, rule, now)
 
-    def _on_disk(self) -> dict[str, files.TranscriptFile]:
-        found = files.all_transcripts(self.capture.roots)
-        return {transcript.transcript_key(one.path)[0]: one for one in found}
-
     def _block_again(self, path: Path) -> None:
         """Block lines again whose remainder in the archive shows that they were forgotten."""
-        shells = [
-            fields
-            for _, text in archive.placed_frames(path)
-            if text and FORGOTTEN.encode() in text
-            for line in text.split(b"\n")
-            if (fields := transcript.parse_line(line) or {}).get(FORGOTTEN)
-        ]
-        facts = [transcript.facts_of(fields) for fields in shells]
+        frames = (text for _, text in archive.placed_frames(path) if text and FORGOTTEN.encode() in text)
+        parsed = (transcript.parse_line(line) or {} for text in frames for line in text.split(b"\n"))
+        facts = [transcript.facts_of(fields) for fields in parsed if fields.get(FORGOTTEN)]
         lines = sorted({one.uuid for one in facts if one.uuid and not is_line_forgotten(self.store, one.uuid)})
         if not lines:
             return
@@ -238,69 +211,48 @@ def leave_out_rest(capture: Capture) -> int:
 
 
 def write_turns(
-    store: Store, state: ledger.TranscriptState, row: checks.LedgerRow, clean: bytes, find_project: FindProject
+    store: Store, state: ledger.TranscriptState, row: int, start: int, clean: bytes, find_project: FindProject
 ) -> int:
-    """Write the turns of a row's archived lines that are missing in the store, or differ. Return their number.
+    """Write the turns of a ledger row's archived lines that are missing in the store, or differ. Return their number.
 
     Runs inside a transaction.
     """
-    missing = missing_turns(store, row, clean, state)
+    missing = missing_turns(store, row, start, clean, state)
     checks.drop_turns(store, [ident for _, ident in missing if ident is not None])
-    said = [(turn, row.id, chunking.split(turn.text)) for turn, _ in missing]
+    said = [(turn, row, chunking.split(turn.text)) for turn, _ in missing]
     known = {turn.uuid for turn, _ in missing}
     said += [  # a line that another session had first is recorded as a copy
-        (turn, row.id, [])
-        for turn in turns_in(clean, row.start, state)
+        (turn, row, [])
+        for turn in turns_in(clean, start, state)
         if turn.uuid not in known and checks.has_turn(store, turn.uuid, turn.part)
     ]
     projects = {turn.cwd: find_project(turn.cwd) for turn, *_ in said if turn.cwd}
-    lines = [(row.start, line) for line in clean.split(b"\n")[:-1]]
+    lines = [(start, line) for line in clean.split(b"\n")[:-1]]
     return turns.add_turns(store, state.origin, said, projects, transcript.titles(lines)).turns
 
 
-def _add(taken: RebuildResult, path: Path, size: int) -> None:
-    taken.unreadable[str(path)] = taken.unreadable.get(str(path), 0) + size
-
-
-def _has_lines(text: bytes) -> bool:
-    return bool(text.strip())
-
-
-def _uuids(text: bytes) -> Iterator[str]:
-    return (uuid for line in text.split(b"\n") if (uuid := transcript.line_facts(line).uuid))
-
-
-def _session_in(path: Path) -> str | None:
-    for _, text in archive.placed_frames(path):
-        for line in (text or b"").split(b"\n"):
-            session = transcript.line_facts(line).session_id
-            if session is not None:
-                return session
-    return None
+def _facts_in(path: Path) -> Iterator[transcript.LineFacts]:
+    """Yield what every line of an archive tells about itself."""
+    return (
+        transcript.line_facts(line) for _, text in archive.placed_frames(path) for line in (text or b"").split(b"\n")
+    )
 
 
 def _stretches(
     file: Iterator[bytes], end: int, archived: set[str], is_private: Callable[[str], bool]
 ) -> list[tuple[int, int, str]]:
     """Return the bytes up to the last archived line as (first, end, rule): archived already, or known to be private."""
-    stretches: list[tuple[int, int, str]] = []
-    at, rule = 0, RESTORED
-    count, until = 0, 0
+    lines: list[tuple[int, int, str]] = []
+    at, rule, count = 0, RESTORED, 0
     for line in file:
-        stop = at + len(line)
-        if stop > end:
+        start, at = at, at + len(line)
+        if at > end:
             break
         uuid = transcript.line_facts(line).uuid
         if uuid is not None:
             rule = BY_COPY if uuid not in archived and is_private(uuid) else RESTORED
-        if stretches and stretches[-1][2] == rule:
-            stretches[-1] = (stretches[-1][0], stop, rule)
-        else:
-            stretches.append((at, stop, rule))
-        at = stop
+        lines.append((start, at, rule))
         if uuid in archived:
-            count, until = len(stretches), stop
-    if not count:
-        return []
-    *before, (first, _, rule) = stretches[:count]
-    return [*before, (first, until, rule)]
+            count = len(lines)
+    runs = [list(run) for _, run in groupby(lines[:count], key=itemgetter(2))]
+    return [(run[0][0], run[-1][1], run[0][2]) for run in runs]

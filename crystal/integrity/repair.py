@@ -65,13 +65,18 @@ class _Repair:
         are_orphans_gone = checks.mend_orphans(self.store)
         if are_orphans_gone:
             yield "rows that referred to missing rows were deleted"
-        broken = _broken_turns(self.store) if any(fault.kind == "chunks" for fault in self.faults) else {}
+        broken = checks.broken_turns(self.store) if any(fault.kind == "chunks" for fault in self.faults) else {}
         written = 0
         for state in self.states.values():
             for row in checks.ledger_rows(self.store, state.id):
                 is_wanted = are_orphans_gone or row.id in wanted or row.id in broken
-                if is_wanted and row.state == "captured" and row.length:
-                    written += self._write_turns(state, row, broken.get(row.id, []))
+                if not is_wanted or row.state != "captured" or not row.length:
+                    continue
+                clean = archive.text_of(self.ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
+                if clean is not None:  # what cannot be read from the archive is left unchanged
+                    with self.store.transaction():
+                        checks.drop_turns(self.store, broken.get(row.id, []))
+                        written += write_turns(self.store, state, row.id, row.start, clean, self.find_project)
         if written:
             yield f"{written} turns written again from the archive"
 
@@ -117,25 +122,14 @@ class _Repair:
         else:
             forgotten_rows.place_lines(self.store, row.id, frame.offset, frame.length, sha, len(kept))
 
-    def _write_turns(self, state: ledger.TranscriptState, row: checks.LedgerRow, broken: list[int]) -> int:
-        """Write the turns of an archived row again that are missing, different or broken. Return their number.
-
-        A row that cannot be read from the archive is left unchanged.
-        """
-        clean = archive.text_of(self.ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
-        if clean is None:
-            return 0
-        with self.store.transaction():
-            checks.drop_turns(self.store, broken)
-            return write_turns(self.store, state, row, clean, self.find_project)
-
 
 def _repair_index(store: Store) -> Iterator[str]:
     """Repair what search derives from the text: the entries of memories, the keyword index and the vectors."""
     if remade := checks.mend_memories(store):
         yield f"{remade} memories were indexed for search again"
     if not checks.keyword_index_agrees(store):
-        checks.rebuild_keyword_index(store)
+        with store.transaction():
+            checks.rebuild_keywords(store)
         yield "the keyword index was made again"
     for vector_fault in checks.vector_faults(store):
         checks.mend_vectors(store, vector_fault)
@@ -154,9 +148,3 @@ def _without_forgotten(
     placed = list(zip(starts, lines))  # noqa: B905 - the last start is the end
     gone = forgotten_among(blocks, placed, state.origin, state.mark.transcript)
     return b"".join((b" " * len(line) if at in gone else line) + b"\n" for at, line in placed)
-
-
-def _broken_turns(store: Store) -> dict[int, list[int]]:
-    """Return the turns with damaged or missing text, by the ledger row that captured them."""
-    broken = {*checks.turns_of_chunks(store, checks.chunks_with_wrong_hash(store)), *checks.turns_without_chunks(store)}
-    return checks.rows_of_turns(store, sorted(broken))

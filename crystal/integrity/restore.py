@@ -109,7 +109,10 @@ def restore(
     if not states:
         raise NotFoundError(f"no session {session} is archived", hint="run: crystal sessions")
     states.sort(key=lambda state: state.origin.subagent is not None)
-    folder = root / folder_name(str(project)) if project else _folder_of(states[0], root, store, ldm_home)
+    folder = Path(states[0].path).parent
+    if project or folder.parent != root:  # not the folder of this client where the session's file was
+        cwd = str(project) if project else _cwd_of(archived_lines(store, states[0], ldm_home))
+        folder = root / ("-" if cwd is None else folder_name(cwd))
     done = []
     for state in states:
         target = folder / f"{session}.jsonl"
@@ -139,15 +142,6 @@ def folder_name(cwd: str) -> str:
     return re.sub(r"[^A-Za-z0-9]", "-", cwd)
 
 
-def _folder_of(state: ledger.TranscriptState, root: Path, store: Store, ldm_home: Path) -> Path:
-    """Return the former folder of the session's file if it belongs to this client; else the one named after its cwd."""
-    was = Path(state.path).parent
-    if was.parent == root:
-        return was
-    cwd = _cwd_of(archived_lines(store, state, ldm_home))
-    return root / ("-" if cwd is None else folder_name(cwd))
-
-
 def _cwd_of(lines: Iterable[bytes]) -> str | None:
     return next((cwd for line in lines if (cwd := transcript.line_facts(line).cwd) is not None), None)
 
@@ -163,11 +157,8 @@ def _relinked(lines: list[bytes]) -> list[bytes]:
         if fields is not None and uuid is not None:
             parent = fields.get("parentUuid")
             if isinstance(parent, str) and parent not in known and last is not None:
-                fields["parentUuid"] = last
-                text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-                joined.append(text.encode("utf-8", "surrogatepass"))
-                last = uuid
-                continue
+                text = json.dumps({**fields, "parentUuid": last}, ensure_ascii=False, separators=(",", ":"))
+                line = text.encode("utf-8", "surrogatepass")  # noqa: PLW2901 - the line as it is linked now
             last = uuid
         joined.append(line)
     return joined
@@ -179,14 +170,9 @@ def _note(store: Store, state: ledger.TranscriptState, target: Path, cleaner: ta
     if found is None:
         return
     with target.open("rb") as file:
-        mark = Watermark(
-            state.mark.transcript,
-            found.size,
-            found.dev,
-            found.inode,
-            state.mark.generation + 1,
-            tail.tail_hash(file, found.size, cleaner),
-        )
+        tail_hash = tail.tail_hash(file, found.size, cleaner)
+    place = (found.size, found.dev, found.inode)
+    mark = Watermark(state.mark.transcript, *place, state.mark.generation + 1, tail_hash)
     with store.transaction():
         ledger.set_restored(store, state, str(target), mark, now)
         ledger.add_row(store, state.id, mark.generation, 0, found.size, "skipped", RESTORED, now)

@@ -7,10 +7,11 @@ is verified from its archive alone.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 
 from crystal import transcript
 from crystal.capture import files, tail
@@ -121,7 +122,7 @@ def verify(
     for listed in ledger.all_states(store):
         proof.transcripts += 1
         state, rows = _as_of_one_moment(store, listed)
-        proof.faults += _ledger_faults(state, rows)
+        proof.faults += ledger_faults(state, rows)
         proof.faults += _archive_faults(store, state, rows, ldm_home, progress)
         proof.faults += tail_faults(store, state, ldm_home)
         if state.origin.device == device:
@@ -153,7 +154,7 @@ def _unreadable(path: str, error: CrystalError, transcript: int | None = None) -
     return Fault("unreadable", path, error.message.removeprefix(f"{path}: "), transcript=transcript)
 
 
-def _ledger_faults(state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> Iterator[Fault]:
+def ledger_faults(state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> Iterator[Fault]:
     """Find gaps and overlaps: the rows of the present file must be contiguous from 0 to the watermark."""
     at = 0
     for row in rows:
@@ -201,7 +202,7 @@ def _archive_faults(
                 *fault,
             )
             continue
-        missing = len(missing_turns(store, row, clean, state))
+        missing = len(missing_turns(store, row.id, row.start, clean, state))
         if missing:
             message = f"{missing} turns of bytes {row.start} to {row.stop} are not in the store as they were said"
             yield Fault("turns", state.path, message, *fault)
@@ -232,28 +233,27 @@ def turns_in(clean: bytes, start: int, state: ledger.TranscriptState) -> Iterato
 
     Offsets count clean bytes from ``start``: exact only if nothing was removed.
     """
-    lines = []
-    at = start
-    for line in clean.split(b"\n")[:-1]:
-        lines.append((at, line))
-        at += len(line) + 1
-    return transcript.parse_turns(lines, state.mark.transcript, subagent=state.origin.subagent is not None)
+    lines = clean.split(b"\n")[:-1]
+    starts = itertools.accumulate((len(line) + 1 for line in lines), initial=start)
+    return transcript.parse_turns(
+        zip(starts, lines, strict=False), state.mark.transcript, subagent=state.origin.subagent is not None
+    )
 
 
 def missing_turns(
-    store: Store, row: checks.LedgerRow, clean: bytes, state: ledger.TranscriptState
+    store: Store, row: int, start: int, clean: bytes, state: ledger.TranscriptState
 ) -> list[tuple[Turn, int | None]]:
-    """Return the turns of a row's archived lines that are missing in the store or differ, with the id if stored.
+    """Return the turns of a ledger row's archived lines that are missing in the store or differ, with the id if stored.
 
     The text is only compared for turns captured with this row: the client may have rewritten a line.
     """
-    stored = checks.turns_of_row(store, row.id)
+    stored = checks.turns_of_row(store, row)
     missing: list[tuple[Turn, int | None]] = []
-    for turn in turns_in(clean, row.start, state):
-        found = stored.get((turn.uuid, turn.part))
-        if found is not None and not _says(found.chunks, turn.text):
-            missing.append((turn, found.id))
-        elif found is None and not is_stored(store, turn) and not forgetting.is_line_forgotten(store, turn.uuid):
+    for turn in turns_in(clean, start, state):
+        ident, chunks = stored.get((turn.uuid, turn.part), (None, []))
+        if ident is not None and not _says(chunks, turn.text):
+            missing.append((turn, ident))
+        elif ident is None and not is_stored(store, turn) and not forgetting.is_line_forgotten(store, turn.uuid):
             missing.append((turn, None))
     return missing
 
@@ -298,7 +298,8 @@ def _check_file(
         for row in rows:
             if row.generation == mark.generation and row.state == "captured":
                 # The hash of a forgotten line is deleted too: it would confirm a guess.
-                if row.raw_hash and _hash_range(file, row.start, row.stop, cleaner) != row.raw_hash:
+                file.seek(row.start)
+                if row.raw_hash and cleaner.hash(file.read(row.stop - row.start)) != row.raw_hash:
                     message = f"bytes {row.start} to {row.stop} changed since they were captured"
                     proof.faults.append(Fault("edited", state.path, message, row.start, row.stop, state.id, row.id))
                 progress(row.stop - row.start)
@@ -307,16 +308,16 @@ def _check_file(
             proof.faults.append(Fault("behind", state.path, "not captured yet", mark.offset, end, state.id))
 
 
-def _hash_range(file: BinaryIO, start: int, stop: int, cleaner: tail.Cleaner) -> bytes:
-    file.seek(start)
-    return cleaner.hash(file.read(stop - start))
-
-
 def _unseen(store: Store, device: str, folders: Folders, proof: Proof) -> Iterator[Fault]:
     """Find transcripts on disk that are missing in the ledger, and unreadable folders."""
     refusals: list[Fault] = []
-    told = files.all_transcripts(folders.roots, lambda path, error: refusals.append(_refusal(path, error)), folders)
-    there = list(told)
+
+    def refuse(path: Path, error: Exception) -> None:
+        known = refused(error, path) if isinstance(error, OSError) else error
+        problem = known if isinstance(known, CrystalError) else UnavailableError(str(known))
+        refusals.append(_unreadable(str(path), problem))
+
+    there = list(files.all_transcripts(folders.roots, refuse, folders))
     yield from refusals
     states = ledger.all_states(store, device)
     paths = {state.path for state in states}
@@ -338,11 +339,6 @@ def _unseen(store: Store, device: str, folders: Folders, proof: Proof) -> Iterat
             yield Fault("behind", str(found.path), "never seen", 0, end)
 
 
-def _refusal(path: Path, error: Exception) -> Fault:
-    known = refused(error, path) if isinstance(error, OSError) else error
-    return _unreadable(str(path), known if isinstance(known, CrystalError) else UnavailableError(str(known)))
-
-
 def _unknown_archives(store: Store, ldm_home: Path, agents: Path) -> Iterator[Fault]:
     """Find archive files without a transcript."""
     there = sorted(agents.glob("*/memory/transcripts/**/*.jsonl.zst"))
@@ -359,9 +355,9 @@ def _index_faults(store: Store) -> Iterator[Fault]:
     wrong = checks.chunks_with_wrong_hash(store)
     if wrong:
         yield Fault("chunks", "chunks", f"texts that are not what was stored: {len(wrong)}")
-    bare = checks.turns_without_chunks(store)
+    bare = checks.count_turns_without_chunks(store)
     if bare:
-        yield Fault("chunks", "turns", f"turns without text: {len(bare)}")
+        yield Fault("chunks", "turns", f"turns without text: {bare}")
     lost = memories.memories_with_other_chunks(store)
     if lost:
         yield Fault("chunks", "memories", f"search does not find {len(lost)} memories as they are")

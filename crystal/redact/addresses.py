@@ -124,8 +124,7 @@ PGPASS_HINTS = (_PGPASS_HINT,)
 def pgpass_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the passwords in lines ``host:port:database:user:password``, as .pgpass has them."""
     for place in stretches(text, PGPASS_HINTS):
-        for found in compiled(_PGPASS).finditer(text, *place):
-            work.spend(FINDING)
+        for found in work.each(compiled(_PGPASS).finditer(text, *place)):
             if _is_pgpass(found):
                 yield Span(*found.span("v"), "password", ADDRESS)
 
@@ -149,26 +148,16 @@ def command_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
         part = text[start:end]
         work.spend(CALL + 2 * len(part))
         for literal, commands, ends, pattern in _COMMANDS:
-            if literal in part or (literal == b"-u" and b"--" in part):
-                work.spend(24 * len(part))
-                yield from _option_spans(text, (start, end), commands, ends, compiled(pattern), work)
-
-
-def _option_spans(
-    text: bytes,
-    place: tuple[int, int],
-    commands: tuple[bytes, ...],
-    ends: bytes,
-    pattern: re.Pattern[bytes],
-    work: RedactionWork,
-) -> Iterator[Span]:
-    for found in pattern.finditer(text, *place):
-        work.spend(2 * FINDING)
-        before = text[max(0, found.start() - _BEFORE_OPTION) : found.start()]
-        if commands and not _is_option_of(commands, ends, before):
-            continue
-        if not is_stand_in(found["v"]) and not _OWNER.fullmatch(found.group().split()[-1].strip(b"\"'")):
-            yield Span(*found.span("v"), "password", ADDRESS)
+            if literal not in part and not (literal == b"-u" and b"--" in part):
+                continue
+            work.spend(24 * len(part))
+            for found in work.each(compiled(pattern).finditer(text, start, end)):
+                work.spend(FINDING)
+                before = text[max(0, found.start() - _BEFORE_OPTION) : found.start()]
+                if commands and not _is_option_of(commands, ends, before):
+                    continue
+                if not is_stand_in(found["v"]) and not _OWNER.fullmatch(found.group().split()[-1].strip(b"\"'")):
+                    yield Span(*found.span("v"), "password", ADDRESS)
 
 
 def _is_option_of(commands: tuple[bytes, ...], ends: bytes, before: bytes) -> bool:
@@ -182,8 +171,7 @@ def _is_option_of(commands: tuple[bytes, ...], ends: bytes, before: bytes) -> bo
 def url_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the passwords in URLs, and tokens that stand where the user does. User and host stay."""
     work.spend(len(text) * 5)
-    for found in compiled(_URL).finditer(text):
-        work.spend(FINDING)
+    for found in work.each(compiled(_URL).finditer(text)):
         if not compiled(_SCHEME).search(text[max(0, found.start() - 32) : found.start()]):
             continue
         if found["alone"] is not None:
@@ -200,8 +188,7 @@ def _database_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     if not any(scheme in small for scheme in (b"postgres", b"mysql", b"mariadb", b"mongodb", b"redis", b"amqp")):
         return
     work.spend(len(text) * 5 + text.count(b"://") * CALL)
-    for found in compiled(_DATABASE).finditer(text):
-        work.spend(FINDING)
+    for found in work.each(compiled(_DATABASE).finditer(text)):
         if not compiled(_DATABASE_SCHEME).search(text[max(0, found.start() - 32) : found.start()]):
             continue
         if b"/" in found["pass"] and not re.match(rb"\d{1,5}/", found["pass"]) and not is_stand_in(found["pass"]):
@@ -224,8 +211,7 @@ def header_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
 
 def _in_header(text: bytes, found: re.Match[bytes], kind: str, work: RedactionWork) -> Iterator[Span]:
     if kind == "cookie":
-        for pair in compiled(_PAIR).finditer(text, *found.span("v")):
-            work.spend(FINDING)
+        for pair in work.each(compiled(_PAIR).finditer(text, *found.span("v"))):
             if looks_random(pair[1], 16):
                 yield Span(*pair.span(1), "cookie", HEADER)
     elif is_user_and_password(found["v"]) if kind == "basic-auth" else looks_random(found["v"], 8):

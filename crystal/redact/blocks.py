@@ -36,12 +36,10 @@ def block_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
         if end:
             yield Span(begin.start(), end, "private-key", BLOCK)
             at = end
-    for found in _PUTTY.finditer(text) if _PUTTY_HEAD in text else ():
-        work.spend(FINDING)
+    for found in work.each(_PUTTY.finditer(text) if _PUTTY_HEAD in text else ()):
         if text.rfind(_PUTTY_HEAD, max(0, found.start() - _PUTTY_BYTES), found.start()) >= 0:
             yield Span(*found.span(1), "private-key", BLOCK)
-    for found in _ENCODED.finditer(text) if b"LS0tLS1CRUdJTi" in text else ():
-        work.spend(FINDING)
+    for found in work.each(_ENCODED.finditer(text) if b"LS0tLS1CRUdJTi" in text else ()):
         if b"PRIVATE KEY" in _decoded_head(found.group()):
             yield Span(*found.span(), "private-key", BLOCK)
 

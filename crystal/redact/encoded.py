@@ -107,6 +107,5 @@ def _tokens(plain: bytes, work: RedactionWork) -> Iterator[tuple[str, int, int]]
     for literal, row in _TELLING:
         if literal in plain:
             pattern = compiled(row.pattern)
-            for found in pattern.finditer(plain):
-                work.spend(FINDING)
+            for found in work.each(pattern.finditer(plain)):
                 yield (row.kind, *found.span(1 if pattern.groups else 0))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import re2
 
@@ -20,17 +20,8 @@ Search = Callable[..., Any]
 """``search(text, start)``: the first match at or after ``start``, or None."""
 
 
-class Lazy:
-    """A pattern of ``re`` that is compiled when one of its methods is first asked for."""
-
+class _LazyPattern:
     __slots__ = ("_flags", "_pattern", "findall", "finditer", "fullmatch", "match", "search", "split", "sub")
-    match: Callable[..., re.Match[bytes] | None]
-    search: Callable[..., re.Match[bytes] | None]
-    fullmatch: Callable[..., re.Match[bytes] | None]
-    finditer: Callable[..., Iterator[re.Match[bytes]]]
-    findall: Callable[..., list[bytes]]
-    split: Callable[..., list[bytes]]
-    sub: Callable[..., bytes]
 
     def __init__(self, pattern: bytes, flags: int = 0) -> None:
         self._pattern, self._flags = pattern, flags
@@ -40,6 +31,10 @@ class Lazy:
         for method in ("findall", "finditer", "fullmatch", "match", "search", "split", "sub"):
             object.__setattr__(self, method, getattr(real, method))
         return object.__getattribute__(self, name)
+
+
+Lazy = cast("Callable[..., re.Pattern[bytes]]", _LazyPattern)
+"""A pattern of ``re`` that is compiled when one of its methods is first asked for."""
 
 
 @cache

@@ -1,14 +1,14 @@
-"""Finds tokens of known formats in plain text, and tells the first look what to look for."""
+"""Find keys and tokens of known formats, as their vendors publish them: the rows of ``formats.tsv``."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 from crystal.redact.engine import compiled, stretches
-from crystal.redact.format_table import APART_RAW, DIGITS, TABLE
 from crystal.redact.judge import looks_random
 from crystal.redact.spans import FORMAT, NEARBY, Span
 from crystal.redact.work import CALL, FINDING, RedactionWork
@@ -22,7 +22,28 @@ class Format(NamedTuple):
     pattern: bytes
 
 
-FORMATS = tuple(Format(kind, tuple(literals.split()) or (b"",), pattern) for kind, literals, pattern in TABLE)
+_APART_RAW = rb"(?:^|[^A-Za-z0-9+/]|\\[nrtbf/]|u[0-9a-fA-F]{4})"
+"""Nothing of a picture in base64 before it, in text whose escapes are not yet undone."""
+
+_DIGITS = rb"(?:[MNO][DTjz][AEIMQUYcgk][w-z0-5])"
+"""Three decimal digits in base64, as the user id with which a Discord token begins."""
+
+_NAMED_PATTERNS = {
+    b"<free>": rb"(?<![A-Za-z0-9])",  # no part of a longer word: for prefixes so short that they could end one
+    b"<apart>": rb"(?<![A-Za-z0-9+/])",  # the same for what pictures in base64 would often hold
+    b"<digits>": _DIGITS,
+}
+
+
+def _read_table(path: Path) -> Iterator[Format]:
+    rows = path.read_bytes()
+    for name, pattern in _NAMED_PATTERNS.items():
+        rows = rows.replace(b"\t" + name, b"\t" + pattern)
+    for kind, literals, pattern in (row.split(b"\t") for row in rows.splitlines() if not row.startswith(b"#")):
+        yield Format(kind.decode(), (b"",) if literals == b"-" else tuple(literals.split()), pattern)
+
+
+FORMATS = tuple(_read_table(Path(__file__).with_name("formats.tsv")))
 
 _AWS_SECRET = rb"(?<![A-Za-z0-9/+=_-])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=_-])"
 _TWILIO_ACCOUNT = rb"[AS][CK](?<![A-Za-z0-9]..)[0-9a-f]{32}(?![A-Za-z0-9])"
@@ -58,11 +79,11 @@ _OWN_HINTS = {
     b":AA": rb":AA[\w-]{16}",
     b"sk-": rb"sk-[\w-]{0,12}[A-Za-z0-9]{16}",
     b"T3BlbkFJ": rb"T3BlbkFJ",
-    b"EAAA": APART_RAW + rb"EAAA[\w-]{60}",
-    b"EAA": APART_RAW + rb"EAA[A-Za-z0-9]{80}",
-    b"cio": APART_RAW + rb"cio[A-Za-z0-9]{32}",
+    b"EAAA": _APART_RAW + rb"EAAA[\w-]{60}",
+    b"EAA": _APART_RAW + rb"EAA[A-Za-z0-9]{80}",
+    b"cio": _APART_RAW + rb"cio[A-Za-z0-9]{32}",
     b"sl.": rb"sl\.(?:u\.)?[\w-]{60}",
-    b"": DIGITS + rb"{4}",
+    b"": _DIGITS + rb"{4}",
     b"AAAAAAAAAAAAAAAAAAAA": rb"A{20}[A-Za-z0-9]+%",
 }
 """For patterns that begin with anything at all: RE2 would follow each of them through every word."""
@@ -73,7 +94,7 @@ FORMAT_LITERALS = tuple(literal for row in FORMATS for literal in row.literals i
 @cache
 def format_hints() -> tuple[bytes, ...]:
     """Return what a raw line must hold for a token of a known format to be in any of its strings."""
-    return tuple(_OWN_HINTS.get(literals) or _hint(pattern) for _, literals, pattern in TABLE)
+    return tuple(_OWN_HINTS.get(row.literals[0]) or _hint(row.pattern) for row in FORMATS)
 
 
 def format_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
@@ -85,20 +106,12 @@ def format_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
             if not any(literal in part for literal in literals):
                 continue
             work.spend(2 * (end - start) + CALL + part.count(literals[0]) * _RESCANNED.get(literals[0], 0))
-            yield from _tokens(text, start, end, kind, compiled(pattern), work)
+            for found in work.each(compiled(pattern).finditer(text, start, end)):
+                span = found.span(1 if found.re.groups else 0)
+                if not _in_base64(text, *span):
+                    yield Span(*span, kind, FORMAT)
     yield from _near(text, rb"A[KSBC][IC]A[A-Z0-9]{16}", _AWS_SECRET, "aws-secret-key", work)
     yield from _near(text, _TWILIO_ACCOUNT, _HEX32, "twilio-auth-token", work)
-
-
-def _tokens(
-    text: bytes, start: int, end: int, kind: str, pattern: re.Pattern[bytes], work: RedactionWork
-) -> Iterator[Span]:
-    group = 1 if pattern.groups else 0
-    for found in pattern.finditer(text, start, end):
-        work.spend(FINDING)
-        span = found.span(group)
-        if not _in_base64(text, *span):
-            yield Span(*span, kind, FORMAT)
 
 
 def _in_base64(text: bytes, start: int, end: int) -> bool:

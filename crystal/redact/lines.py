@@ -54,7 +54,7 @@ def strings_of(line: bytes) -> list[JsonString] | None:
 
 
 class _Names:
-    """Which name each string of a line stands under, told of the strings in order."""
+    """Find the name that each string of a line stands under; the strings are passed in order."""
 
     __slots__ = ("_before", "_key", "_listed", "_owner")
 

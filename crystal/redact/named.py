@@ -24,6 +24,9 @@ MAX_VALUE = 4096
 _JUDGED = 256
 """Bytes of a value that are read to judge it."""
 
+_MIN_STEM = 3
+"""Bytes of the shortest stem: the next one may begin in the value of this one, but not earlier."""
+
 _NAME = Lazy(rb"[A-Za-z0-9_.\-]{0,80}")
 _OPERATOR = Lazy(
     rb"""(?x)
@@ -66,10 +69,6 @@ def named_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
             if span is not None:
                 at = max(at, span.end)
                 yield span
-
-
-_MIN_STEM = 3
-"""Bytes of the shortest stem: the next one may begin in the value of this one, but not earlier."""
 
 
 def is_secret_beside(name: bytes, value: bytes) -> str | None:
@@ -127,10 +126,11 @@ def _assigned(text: bytes, stem: int, work: RedactionWork) -> Span | None:
         return None
     work.spend(FINDING + 2 * CALL)
     quoted = _quoted(text, found.operator.end())
-    if _is_other_use(found, quoted):
+    if _is_working_folder(found):
         return None
     place = _bare_secret(found, work) if quoted is None else _quoted_secret(found, quoted, work)
-    return None if place is None else Span(*place, _kind_of(found), NAMED)
+    kind = "password" if found.strong == "password" else _kind(found.name)
+    return None if place is None else Span(*place, kind, NAMED)
 
 
 def _assignment_at(text: bytes, stem: int) -> _Assignment | None:
@@ -150,27 +150,6 @@ _URL_STARTS = (b"//", b"\\/")
 """What follows is the user in a URL, whose password has a rule of its own."""
 
 
-def _kind_of(found: _Assignment) -> str:
-    return "password" if found.strong == "password" else _kind(found.name)
-
-
-def _is_other_use(found: _Assignment, quoted: _Quoted | None) -> bool:
-    """Return whether this is no assignment of a secret, whatever its value looks like."""
-    if _is_working_folder(found):
-        return True
-    if quoted is None:
-        return found.name == b"pass" or found.symbol not in _BARE_OPERATORS or b")" in found.operator["close"]
-    return _is_other_quote(found, quoted)
-
-
-def _is_other_quote(found: _Assignment, quoted: _Quoted) -> bool:
-    if found.symbol == b"," and (not found.operator["close"] or b"-" in found.name or b"." in found.name):
-        return True
-    if found.name == b"pass" and (quoted.quote == b"`" or _SPACE.search(quoted.value)):
-        return True
-    return _is_no_value(found.name, quoted, found.operator)
-
-
 def _is_working_folder(found: _Assignment) -> bool:
     if _WORKING_FOLDER.fullmatch(found.name) is None:
         return False
@@ -180,13 +159,25 @@ def _is_working_folder(found: _Assignment) -> bool:
 
 def _quoted_secret(found: _Assignment, quoted: _Quoted, work: RedactionWork) -> tuple[int, int] | None:
     """Return where the secret between quotes stands, or None if it is none."""
-    work.spend(50 * min(len(quoted.value), _JUDGED))
-    good = _good_quoted(found.strong, quoted.value, listed=found.symbol == b",")
-    return (quoted.start, quoted.start + len(quoted.value)) if good else None
+    value, is_listed = quoted.value, found.symbol == b","
+    if is_listed and (not found.operator["close"] or b"-" in found.name or b"." in found.name):
+        return None
+    if found.name == b"pass" and (quoted.quote == b"`" or _SPACE.search(value)):
+        return None
+    if _is_no_value(found, quoted):
+        return None
+    work.spend(50 * min(len(value), _JUDGED))
+    if found.strong != "password":
+        good = _fits(found.strong, value)
+    else:
+        good = b"\n" not in value and (not is_listed or _DIGIT.search(value) is not None) and is_quoted_password(value)
+    return (quoted.start, quoted.start + len(value)) if good else None
 
 
 def _bare_secret(found: _Assignment, work: RedactionWork) -> tuple[int, int] | None:
     """Return where the secret without quotes stands, or None if it is none."""
+    if found.name == b"pass" or found.symbol not in _BARE_OPERATORS or b")" in found.operator["close"]:
+        return None
     value, start, tight = _bare(found)
     work.spend(50 * len(value))
     if not _good_bare(found.strong, value, tight, shouted=_SHOUTED.fullmatch(found.name) is not None):
@@ -210,16 +201,16 @@ class _Quoted(NamedTuple):
     start: int
 
 
-def _is_no_value(name: bytes, quoted: _Quoted, operator: re.Match[bytes]) -> bool:
+def _is_no_value(found: _Assignment, quoted: _Quoted) -> bool:
     """Return whether what stands in quotes is the name once more, a docstring, a word to compare with, or a name."""
     value = quoted.value
-    if len(quoted.quote) == 3 and b")" in operator["close"]:
+    if len(quoted.quote) == 3 and b")" in found.operator["close"]:
         return True
-    if (operator["op"] or b"").startswith(b"=="):
+    if (found.symbol or b"").startswith(b"=="):
         return value.isalpha() and value.islower() and len(value) < 6
-    if operator["op"] == b"," and _TYPE_NAME.search(value):
+    if found.symbol == b"," and _TYPE_NAME.search(value):
         return True
-    return len(value) >= _MIN_REPEATED and name.translate(None, b"_-.").lower().endswith(value.lower())
+    return len(value) >= _MIN_REPEATED and found.name.translate(None, b"_-.").lower().endswith(value.lower())
 
 
 _MIN_REPEATED = 6
@@ -227,15 +218,16 @@ _TYPE_NAME = Lazy(rb"(?:[A-Z][a-z]{2,}){2}$")
 
 
 def _quoted(text: bytes, at: int) -> _Quoted | None:
-    """Cut out the value whose opening quote stands at ``at``; None without a quote, or without its end."""
+    """Cut out the value whose opening quote stands at ``at``; None if either quote is missing."""
     opening = _OPENING.match(text, at)
     if opening is None:
         return None
     quote, start = opening["q"], opening.end()
     end = text.find(quote, start, start + MAX_VALUE + 3)
     for _ in range(_MAX_ESCAPED_QUOTES):
-        if end < 0 or not _is_escaped(text, start, end):
-            break
+        before = text[max(start, end - 64) : end]
+        if end < 0 or (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:
+            break  # an even number of backslashes stands before it
         end = text.find(quote, end + 1, start + MAX_VALUE + 3)
     if end < 0 or text.find(b"\xff", start, end) >= 0:
         return None
@@ -245,23 +237,9 @@ def _quoted(text: bytes, at: int) -> _Quoted | None:
 _MAX_ESCAPED_QUOTES = 16
 
 
-def _is_escaped(text: bytes, start: int, end: int) -> bool:
-    """Return whether an odd number of backslashes stands before ``end``."""
-    before = text[max(start, end - 64) : end]
-    return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1
-
-
 def _rest_of(text: bytes, end: int) -> bytes:
     """Return what follows of a value that was only read to the length that it is judged by."""
     return _until_escape(_BARE_REST.match(text, end).group())  # type: ignore[union-attr]
-
-
-def _good_quoted(strong: str, value: bytes, *, listed: bool) -> bool:
-    if strong == "password":
-        if b"\n" in value or (listed and not _DIGIT.search(value)):
-            return False
-        return is_quoted_password(value)
-    return _fits(strong, value)
 
 
 _BARE_OPERATORS = frozenset((b"=", b":", b">", None))
@@ -291,27 +269,17 @@ def _bare(found: _Assignment) -> tuple[bytes, int, bool]:
     value, start = _until_escape(place["v"]), place.start("v")
     if found.symbol == b">":
         return value.partition(b"<")[0], start, True
-    if found.symbol == b":":
-        return _mapped_value(found, value, start)
-    if found.symbol == b"=" and not found.operator["space"] and not found.operator["close"]:
-        return _joined_value(found, value, start)
-    return _PART_END.split(value, 1)[0], start, False
-
-
-def _joined_value(found: _Assignment, value: bytes, start: int) -> tuple[bytes, int, bool]:
-    """Cut out a value that follows ``=`` at once, as in an .env file, a shell or a query string."""
-    if found.strong == "password" and _takes_rest(found, value):
+    if found.symbol == b":":  # in YAML and in headers it fills the rest of its line
+        cut = _MAPPED_END.sub(b"", value)
+        rest = found.text[start + len(value) : start + len(value) + 200].split(b"\n", 1)[0].strip()
+        return cut, start, cut == value and (not rest or rest.startswith(b"#")) and _heads_line(found)
+    is_joined = found.symbol == b"=" and not found.operator["space"] and not found.operator["close"]
+    if is_joined and found.strong == "password" and _takes_rest(found, value):
         value = _COMMAND_END.split(value, 1)[0]
         return value, start, value[-1:] not in _EXPRESSION_ENDS
     cut = _PART_END.split(value, 1)[0]
-    return cut, start, found.before in _TIGHT_BEFORE and value[len(cut) : len(cut) + 1] not in _EXPRESSION_ENDS
-
-
-def _mapped_value(found: _Assignment, value: bytes, start: int) -> tuple[bytes, int, bool]:
-    """Cut out a value after a colon: in YAML and in headers it fills the rest of its line."""
-    cut = _MAPPED_END.sub(b"", value)
-    rest = found.text[start + len(value) : start + len(value) + 200].split(b"\n", 1)[0].strip()
-    return cut, start, cut == value and (not rest or rest.startswith(b"#")) and _heads_line(found)
+    is_tight = found.before in _TIGHT_BEFORE and value[len(cut) : len(cut) + 1] not in _EXPRESSION_ENDS
+    return cut, start, is_joined and is_tight
 
 
 def _takes_rest(found: _Assignment, value: bytes) -> bool:

@@ -8,7 +8,7 @@ out before looking. A test holds every rule against it: what the rules find in a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 
 from crystal.redact import engine
@@ -25,7 +25,6 @@ from crystal.redact.addresses import (
 from crystal.redact.blocks import BLOCK_HINTS, block_spans
 from crystal.redact.encoded import encoded_hints, encoded_spans
 from crystal.redact.formats import FORMAT_LITERALS, format_hints, format_spans
-from crystal.redact.lines import JsonString
 from crystal.redact.mnemonics import MIN_PHRASE_BYTES, MNEMONIC_HINTS, holds_words, mnemonic_spans
 from crystal.redact.named import named_spans
 from crystal.redact.named_hints import NAMED_HINTS
@@ -65,11 +64,6 @@ _CUT_HINT = (
 """A token that goes on in the next line: it was cut at the width of a terminal or of a mail."""
 
 
-@cache
-def _first_hints() -> tuple[bytes, ...]:
-    return (_COLOUR_HINT, *secret_hints())
-
-
 def secret_hints() -> list[bytes]:
     """Return everything that the first look looks for."""
     return [*_PRIVATE_HINTS, _CUT_HINT, *(hint for hints, _ in _FAMILIES[:-1] for hint in hints())]
@@ -78,7 +72,7 @@ def secret_hints() -> list[bytes]:
 @lru_cache(maxsize=1)
 def secret_prefilter() -> Prefilter:
     """Return the prefilter for secrets, private spans and recalled text."""
-    return _through_percent(_prefilter(_first_hints(), _holds_phrase))
+    return _through_percent(_prefilter((_COLOUR_HINT, *secret_hints()), _holds_phrase))
 
 
 @lru_cache(maxsize=1)
@@ -114,42 +108,6 @@ def families_in(text: bytes) -> list[Rules]:
     """Return the families of rules that may find something in a plain text."""
     found = [_FAMILIES[number][1] for number in sorted(_family_matcher()(text) or ())]
     return [*found, mnemonic_spans] if _holds_phrase(text) else found
-
-
-def holding_pieces(line: bytes, pieces: Sequence[JsonString], may_hold: Prefilter) -> Iterator[JsonString]:
-    """Yield the strings of a JSON line that may hold a secret.
-
-    One search runs through the line from hint to hint: asking of each string would cost one search for each. A line
-    with another level of encoding is asked string by string.
-    """
-    if may_hold is not secret_prefilter() or _is_encoded(line):
-        yield from (piece for piece in pieces if may_hold(line[piece.start : piece.end]))
-        return
-    search_phrase = engine.scanner(MNEMONIC_HINTS)
-    with_hints = _pieces_with_hints(line, pieces, engine.scanner(_first_hints()))
-    yield from with_hints
-    if search_phrase(line, 0) is not None:
-        for piece in set(pieces).difference(with_hints):
-            if holds_words(line[piece.start : piece.end], search_phrase):
-                yield piece
-
-
-def _pieces_with_hints(line: bytes, pieces: Sequence[JsonString], search: engine.Search) -> list[JsonString]:
-    found: list[JsonString] = []
-    at = -1
-    for piece in pieces:
-        if at < piece.start - 1:
-            hint = search(line, piece.start - 1)
-            if hint is None:
-                break
-            at = hint.start()
-        if at <= piece.end:
-            found.append(piece)
-    return found
-
-
-def _is_encoded(line: bytes) -> bool:
-    return b"%" in line or b"\x1b" in line or b"u001b" in line or b"u001B" in line
 
 
 def _through_percent(seen: Prefilter) -> Prefilter:

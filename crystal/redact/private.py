@@ -42,33 +42,17 @@ def private_spans(text: bytes, work: RedactionWork) -> list[tuple[int, int]]:
         return []
     tags = list(_TAG.finditer(text))
     work.spend(CALL * len(tags))
-    return _join_tags(tags, len(text))
-
-
-def _join_tags(tags: list[re.Match[bytes]], size: int) -> list[tuple[int, int]]:
-    last_closing = max((_closing_place(tag) for tag in tags), default=-1)
+    last_closing = max((tag.start() for tag in tags if tag["close"] is not None), default=-1)
     spans: list[tuple[int, int]] = []
     opened: list[int] = []
     for tag in tags:
+        is_empty = tag["close"] is None and tag["open"].rstrip(b" \t\r\n\\").endswith(b"/")
         if tag["close"] is not None:
             if len(opened) == 1:
                 spans.append((opened[0], tag.end()))
             opened = opened[:-1]
-        elif _stands_alone(tag, last_closing):
+        elif is_empty and tag.start() > last_closing:
             spans += [] if opened else [tag.span()]
-        elif not (opened and _is_empty(tag)):
+        elif not (is_empty and opened):
             opened.append(tag.start())
-    return [*spans, *((begin, size) for begin in opened[:1])]
-
-
-def _closing_place(tag: re.Match[bytes]) -> int:
-    return -1 if tag["close"] is None else tag.start()
-
-
-def _stands_alone(tag: re.Match[bytes], last_closing: int) -> bool:
-    return tag.start() > last_closing and _is_empty(tag)
-
-
-def _is_empty(tag: re.Match[bytes]) -> bool:
-    """Return whether this is an empty element: ``<private/>``."""
-    return tag["open"].rstrip(b" \t\r\n\\").endswith(b"/")
+    return [*spans, *((begin, len(text)) for begin in opened[:1])]

@@ -35,9 +35,10 @@ def recalled_spans(text: bytes, work: RedactionWork) -> list[tuple[int, int]]:
     is_fence = False
     for tag in _TAG.finditer(text):
         work.spend(2 * CALL)
-        if _is_quoted(text, tag):
-            continue
-        if begin is not None and _closes(tag, begin):
+        quote = text[tag.end() : tag.end() + 1]
+        if quote in _QUOTES and tag.start() > 0 and text[tag.start() - 1 : tag.start()] == quote:
+            continue  # one that stands by itself between quotes is named in a sentence
+        if begin is not None and tag["close"] is not None and begin["nonce"] == tag["nonce"]:
             spans.append((begin.start(), tag.end()))
             begin, is_fence = None, False
         elif not is_fence:
@@ -48,18 +49,8 @@ def recalled_spans(text: bytes, work: RedactionWork) -> list[tuple[int, int]]:
     return spans
 
 
-def _closes(tag: re.Match[bytes], begin: re.Match[bytes]) -> bool:
-    return tag["close"] is not None and begin["nonce"] == tag["nonce"]
-
-
 def _begins_fence(text: bytes, tag: re.Match[bytes]) -> bool:
     if _HEADER_NEAR.match(text, tag.end()):
         return True
     before = text[tag.start() - 1 : tag.start()] if tag.start() else b""
     return before in _ALONE_BEFORE and _ALONE_AFTER.match(text, tag.end()) is not None
-
-
-def _is_quoted(text: bytes, tag: re.Match[bytes]) -> bool:
-    """Whether a tag stands by itself between two quotes, as one that is named in a sentence does."""
-    quote = text[tag.end() : tag.end() + 1]
-    return quote in _QUOTES and tag.start() > 0 and text[tag.start() - 1 : tag.start()] == quote

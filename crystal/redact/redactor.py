@@ -10,7 +10,7 @@ from crystal.redact.addresses import header_spans
 from crystal.redact.lines import JsonString, strings_of
 from crystal.redact.named import is_secret_beside
 from crystal.redact.names import strength
-from crystal.redact.prefilter import families_in, holding_pieces, private_prefilter, secret_prefilter
+from crystal.redact.prefilter import families_in, private_prefilter, secret_prefilter
 from crystal.redact.private import private_spans
 from crystal.redact.recalled import FENCE_NAME, recalled_spans
 from crystal.redact.spans import DENSE, MARKER, NAMED, PRIVATE, RECALLED, Cut, Span, masked, merged
@@ -51,8 +51,7 @@ class Redactor:
         self._secrets = secrets
         self._may_hold = secret_prefilter() if secrets else private_prefilter()
         remember = lru_cache(maxsize=_MAX_REMEMBERED)
-        self._clean_short_line = remember(lambda line: self._settle(line, self._line_cuts))
-        self._clean_short_text = remember(lambda text: self._settle(text, self._leaf_cuts))
+        self._settle_short = remember(self._settle)
         self._examine_short = remember(lambda leaf, name: self._examine(leaf, name, RedactionWork(len(leaf))))
 
     def clean_line(self, line: bytes) -> tuple[bytes, Mapping[str, int]]:
@@ -63,10 +62,8 @@ class Redactor:
             A line that fails in any way is replaced by ``FAILED_LINE`` and counted as ``unprocessable``.
         """
         try:
-            if len(line) <= _MAX_REMEMBERED_BYTES:
-                clean, counts = self._clean_short_line(line)
-            else:
-                clean, counts = self._settle(line, self._line_cuts)
+            settle = self._settle_short if len(line) <= _MAX_REMEMBERED_BYTES else self._settle
+            clean, counts = settle(line, self._line_cuts)
             return (clean if counts else line), counts
         except Exception:  # noqa: BLE001 - fail closed: whatever went wrong, nothing of the line may go on
             return FAILED_LINE, {"unprocessable": 1}
@@ -75,10 +72,8 @@ class Redactor:
         """Clean plain text in the same way; a text that fails in any way becomes ``[private]``."""
         try:
             raw = text.encode("utf-8", "surrogatepass")
-            if len(raw) <= _MAX_REMEMBERED_BYTES:
-                clean, counts = self._clean_short_text(raw)
-            else:
-                clean, counts = self._settle(raw, self._leaf_cuts)
+            settle = self._settle_short if len(raw) <= _MAX_REMEMBERED_BYTES else self._settle
+            clean, counts = settle(raw, self._leaf_cuts)
             return (clean.decode("utf-8", "surrogatepass") if counts else text), counts
         except Exception:  # noqa: BLE001 - as above
             return "[private]", {"unprocessable": 1}
@@ -123,41 +118,38 @@ class Redactor:
         parts: list[bytes] = []
         at = 0
         for cut in cuts:
-            parts += (source[at : cut.start], self._marker(cut))
+            marker = b"[private]" if cut.rank == PRIVATE else b"[recalled]"
+            if cut.rank > RECALLED:
+                digest = blake2b(cut.secret, key=self._key, digest_size=4, person=b"crystal-redact").hexdigest()
+                marker = f"[redacted:{cut.kind}:{digest}]".encode()
+            parts += (source[at : cut.start], marker)
             at = cut.end
         parts.append(source[at:])
         return b"".join(parts)
-
-    def _marker(self, cut: Cut) -> bytes:
-        if cut.rank == PRIVATE:
-            return b"[private]"
-        if cut.rank == RECALLED:
-            return b"[recalled]"
-        digest = blake2b(cut.secret, key=self._key, digest_size=4, person=b"crystal-redact").hexdigest()
-        return f"[redacted:{cut.kind}:{digest}]".encode()
 
     def _line_cuts(self, line: bytes, work: RedactionWork) -> list[Cut]:
         pieces = strings_of(line)
         if pieces is None:
             return self._leaf_cuts(line, work)
-        telling, plain = self._split_telling(pieces)
         cuts: list[Cut] = []
-        for piece in telling:
-            cuts += self._piece_cuts(line, piece, piece.name, work)
-        for piece in holding_pieces(masked(line), plain, self._may_hold):
-            cuts += self._piece_cuts(line, piece, b"", work)
-        return cuts
-
-    def _split_telling(self, pieces: list[JsonString]) -> tuple[list[JsonString], list[JsonString]]:
-        """Return the strings that stand under a telling name, and those of the others that can hold anything."""
-        telling: list[JsonString] = []
         plain: list[JsonString] = []
         for piece in pieces:
             if self._secrets and _is_telling(piece):
-                telling.append(piece)
+                cuts += self._piece_cuts(line, piece, piece.name, work)
             elif piece.end - piece.start >= _MIN_BYTES:
                 plain.append(piece)
-        return telling, plain
+        for piece in self._holding(masked(line), plain):
+            cuts += self._piece_cuts(line, piece, b"", work)
+        return cuts
+
+    def _holding(self, line: bytes, pieces: list[JsonString]) -> list[JsonString]:
+        """Return the strings of a line that may hold something, half by half: most of a line holds nothing."""
+        if not pieces or not self._may_hold(line[pieces[0].start : pieces[-1].end]):
+            return []
+        if len(pieces) == 1:
+            return pieces
+        half = len(pieces) // 2
+        return [*self._holding(line, pieces[:half]), *self._holding(line, pieces[half:])]
 
     def _piece_cuts(self, line: bytes, piece: JsonString, name: bytes, work: RedactionWork) -> list[Cut]:
         """Clean one string of a JSON line: ``line[piece.start:piece.end]`` is what stands between its quotes."""
@@ -180,8 +172,7 @@ class Redactor:
 
     def _examine(self, leaf: bytes, name: bytes, work: RedactionWork) -> list[Cut]:
         work.spend(_LEAF)
-        found = self._text_cuts(leaf, work)
-        return found + _named_leaf(name, leaf, work) if name else found
+        return self._text_cuts(leaf, work) + (_named_leaf(name, leaf, work) if name else [])
 
     def _text_cuts(self, text: bytes, work: RedactionWork, level: int = 0) -> list[Cut]:
         """Look at the text as it is, with lines joined, and as it reads with each of its levels of encoding undone."""
@@ -266,10 +257,9 @@ def _named_leaf(name: bytes, leaf: bytes, work: RedactionWork) -> list[Cut]:
 
 
 def _always_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
-    for start, end in private_spans(text, work):
-        yield Span(start, end, "private-span", PRIVATE)
-    for start, end in recalled_spans(text, work) if FENCE_NAME in text else ():
-        yield Span(start, end, "recalled", RECALLED)
+    yield from (Span(*place, "private-span", PRIVATE) for place in private_spans(text, work))
+    if FENCE_NAME in text:
+        yield from (Span(*place, "recalled", RECALLED) for place in recalled_spans(text, work))
 
 
 def _all_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:

@@ -1,4 +1,4 @@
-"""What a rule hands back: a stretch of text and what it is; and how overlapping stretches become one."""
+"""What a rule returns: a stretch of text and what it is; and how overlapping stretches become one."""
 
 from __future__ import annotations
 

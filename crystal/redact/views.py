@@ -95,7 +95,7 @@ def unescaped(source: bytes) -> View | None:
 
 
 def percent_decoded(source: bytes) -> View | None:
-    """Undo the encoding of URLs and forms (``%3D`` for ``=``), or return None if there is none."""
+    """Undo the encoding of URLs and forms (``%3D`` for ``=``); None if the source has none of it."""
     return _view(source, PERCENT) if b"%" in source and _PERCENT.search(source) else None
 
 
@@ -105,7 +105,7 @@ def near_escapes(source: bytes) -> View | None:
 
 
 def unwrapped(source: bytes) -> View | None:
-    """Join lines that were cut at a fixed width, or return None if there are none."""
+    """Join lines that were cut at a fixed width, or return None."""
     return _view(source, WRAPPED) if b"\n" in source else None
 
 
@@ -224,7 +224,7 @@ class Encoding(NamedTuple):
 
 
 def _substituted(
-    pattern: Lazy, decode: Callable[[re.Match[bytes]], bytes]
+    pattern: re.Pattern[bytes], decode: Callable[[re.Match[bytes]], bytes]
 ) -> Callable[[bytes, int, int], Iterator[tuple[int, int, int]]]:
     def edits(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
         return ((*found.span(), len(decode(found))) for found in pattern.finditer(source, begin, end))

@@ -6,6 +6,11 @@ to its size. When that is spent, ``TooDenseError`` is raised, and the caller rem
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+Found = TypeVar("Found")
+
 UNITS_PER_BYTE = 52
 """What each string may use, and once more what its whole line keeps in reserve. With twice as much, redaction would be
 slower than 5 MB/s. Of 65 MB of source code the file that needs most uses three quarters of both."""
@@ -51,3 +56,9 @@ class RedactionWork:
             raise TooDenseError
         overdrawn, self.left = -self.left, 0
         self._reserve.spend(overdrawn)
+
+    def each(self, findings: Iterable[Found]) -> Iterator[Found]:
+        """Yield findings, each charged."""
+        for found in findings:
+            self.spend(FINDING)
+            yield found

@@ -12,8 +12,7 @@ import pytest
 from crystal.errors import DamagedError
 from crystal.forgetting import ForgetRequest, carry_out, plan
 from crystal.forgetting.match.forgotten_text import ForgottenText, forgotten_text
-from crystal.forgetting.prove import files as places
-from crystal.forgetting.prove import prove
+from crystal.forgetting.prove import file_reader, prove
 from crystal.ingest import archive
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store
@@ -164,7 +163,7 @@ def test_words_that_lie_end_to_end_are_told_apart(tmp_path: Path) -> None:
         add_turn(clean.machine.store, text, uuid=text)
     bring_up_to_date(clean.machine.store, now=NOW)
     part = next((clean.home / "memory/index/crystal").glob("words-*"))
-    borders = set(places.word_borders(part).tolist())
+    borders = set(file_reader.word_borders(part).tolist())
     data = part.read_bytes()
     for text in (b"mikado", b"rolamba"):
         at = data.index(text, min(borders))
@@ -235,11 +234,11 @@ def test_a_skippable_frame_and_an_empty_file_hide_nothing(clean: Ground, needles
 
 
 def test_a_file_of_any_size_is_read_in_the_same_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "TEXT", 500)
+    monkeypatch.setattr(file_reader, "TEXT", 500)
     lines = [line(f"{number}" * 80) for number in range(400)]
     path = tmp_path / "packed"
     path.write_bytes(_frames(*lines))
-    pieces = list(places.lines_of(places.decompressed(path, path.read_bytes()[:16])))
+    pieces = list(file_reader.lines_of(file_reader.decompressed(path, path.read_bytes()[:16])))
     assert b"".join(pieces) == b"".join(lines)
     assert max(map(len, pieces)) < 500 + max(map(len, lines))
 

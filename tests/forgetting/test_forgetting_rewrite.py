@@ -10,8 +10,11 @@ import apsw
 import pytest
 
 from crystal.errors import UnavailableError
-from crystal.forgetting.execute.files import rewrite
+from crystal.forgetting.execute.execute import Finisher, rewrite
 from crystal.store import Store
+from crystal.store.search import space
+from tests.support.capture_machine import NOW
+from tests.support.forgetting_ground import ground
 from tests.support.forgetting_machine import reading
 
 
@@ -65,3 +68,21 @@ def test_without_disk_space_it_is_left_to_later(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(UnavailableError, match="no space"):
             rewrite(store)
         assert store.rows("SELECT id, text FROM said ORDER BY id") == kept
+
+
+def test_while_the_mirror_is_read_no_database_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ground(tmp_path / "own", sessions=1, turns=2)
+    rewritten: list[str] = []
+
+    def note(store: Store) -> bool:
+        rewritten.append(store.path.name)
+        return True
+
+    monkeypatch.setattr(space, "rewrite", note)
+    with Store.open(tmp_path / "mirror.db") as mirror:
+        with reading(mirror.path):
+            mirror.execute("CREATE TABLE said (text)")
+            assert Finisher(found.grounds, mirror, NOW).run(None) == ["mirror.db: another process is reading it"]
+        assert rewritten == []
+        assert Finisher(found.grounds, mirror, NOW).run(None) == []
+    assert rewritten == [found.machine.store.path.name, "mirror.db"]

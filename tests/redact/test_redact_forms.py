@@ -14,7 +14,7 @@ from mnemonic import Mnemonic
 
 from crystal.redact import Redactor
 from crystal.redact.encoded import MIN_LITERAL
-from crystal.redact.format_table import TABLE
+from crystal.redact.formats import FORMATS
 from tests.support import redact_samples as samples
 
 REDACTOR = Redactor(b"a key of this machine")
@@ -51,7 +51,9 @@ def found(text: str) -> dict[str, int]:
 
 
 def test_every_row_of_the_table_has_a_sample_that_goes_and_one_that_stays() -> None:
-    assert [(kind, literals) for kind, literals, _, _ in ROWS] == [(row[0], row[1].decode()) for row in TABLE]
+    assert [(kind, literals) for kind, literals, _, _ in ROWS] == [
+        (row.kind, b" ".join(row.literals).decode()) for row in FORMATS
+    ]
 
 
 @pytest.mark.parametrize(("kind", "positive", "negative"), [(row[0], row[2], row[3]) for row in ROWS])
@@ -62,7 +64,7 @@ def test_a_row_takes_its_sample_and_leaves_the_near_miss(kind: str, positive: st
 
 ENCODABLE = [
     (kind, positive, pattern)
-    for (kind, literals, positive, _), (_, _, pattern) in zip(ROWS, TABLE, strict=True)
+    for (kind, literals, positive, _), (_, _, pattern) in zip(ROWS, FORMATS, strict=True)
     if max(map(len, literals.split()), default=0) >= MIN_LITERAL
     and kind not in ("password-hash", "x-bearer-token", "newrelic-key")
 ]

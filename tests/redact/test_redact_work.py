@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.redact import Redactor
-from crystal.redact.format_table import TABLE
+from crystal.redact.formats import FORMATS
 from crystal.redact.work import MIN_UNITS, UNITS_PER_BYTE, RedactionWork, TooDenseError
 
 REDACTOR = Redactor(b"a key of this machine")
@@ -20,7 +20,7 @@ CALLS_PER_BYTE, MIN_CALLS = 1.5, 40_000
 """Calls of functions, in Python and in C, patterns included. Redaction cannot do work without them."""
 
 PREFIXES = [
-    *(literal.decode() for row in TABLE for literal in row[1].split()),
+    *(literal.decode() for row in FORMATS for literal in row.literals if literal),
     *("password=", "-ppassword=", "token: ", '"api_key": "', "secret='", "--token ", "password is ", "key=", "pass='"),
     *(
         "://",

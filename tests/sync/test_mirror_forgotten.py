@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crystal.capture.lock import try_lock
-from crystal.forgetting.execute.files import Finisher
+from crystal.forgetting.execute.execute import Finisher
 from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone, add_tombstones
 from crystal.store.search.space import delete_chunks

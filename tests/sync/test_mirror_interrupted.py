@@ -88,7 +88,7 @@ def test_a_mirror_that_is_damaged_is_not_put_in_place(world, monkeypatch):
     add_turn(world.store, "one")
     device.take(world.publish(), 1)
     with monkeypatch.context() as patch:
-        patch.setattr(checks, "quick_fault", lambda _: "a page is damaged")
+        patch.setattr(checks, "quick_fault", lambda _: ("a page is damaged", True))
         with pytest.raises(MirrorDamagedError, match="a page is damaged"):
             device.fetch(world.relay)
     assert not device.path.exists()

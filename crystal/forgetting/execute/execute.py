@@ -1,55 +1,59 @@
 """Carry out a plan, and finish interrupted work.
 
 The tombstones are written first: from then on they block what they name, and the next process knows what to do. Each
-later step can be killed anywhere and is repeated.
+later step can be killed anywhere and is repeated. Work on files is recorded in the store and removed from there when it
+is done. A failed step stays recorded, with the tombstones open, and the others continue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 
-from crystal.errors import CrystalError
-from crystal.forgetting.execute.files import Finisher
-from crystal.forgetting.execute.rows import ARCHIVE, delete_here
-from crystal.forgetting.plan.plan import complete
+from crystal.capture.lock import try_lock
+from crystal.errors import CrystalError, UnavailableError
+from crystal.forgetting.execute import file_cleanup, rows
+from crystal.forgetting.plan.planner import complete
 from crystal.forgetting.request import ForgetContext, ForgetPlan, Forgotten
 from crystal.forgetting.tombstone_file import reconcile_tombstones
-from crystal.store.forget import forgotten_work
-from crystal.store.forget.forgetting import Tombstone, add_tombstones, is_work_left, make_tombstone, open_tombstones
+from crystal.search.index import discard
+from crystal.store import Store
+from crystal.store.forget import forgetting, forgotten_rows, forgotten_work
+from crystal.store.forget.forgotten_work import ForgetWork
+from crystal.store.search import space
+from crystal.summarize.due import summarize_anew
+from crystal.sync.mirror.fetching import MirrorFiles, remove_file
 
-
-def tombstones_of(plan: ForgetPlan, device: str, now: int) -> list[Tombstone]:
-    """Return the tombstones of a plan at a given time. The same input gives the same tombstones."""
-    made = []
-    for kind, value, until in plan.kinds:
-        if kind in ("session", "project", "before"):
-            until = now if until is None else min(until, now)  # noqa: PLW2901 - the moment is now
-        made.append(make_tombstone(kind, value, until, now, device, until, now))
-    return made
+LOG_MS = 1_500
+"""Time to wait for other processes that read."""
 
 
 def carry_out(context: ForgetContext, plan: ForgetPlan, now: int) -> Forgotten:
     """Forget what a plan lists: block it first, then delete it. ``finish`` does what cannot be done now.
 
     Raises:
-        StoreBusyError, StoreFullError, Unavailable: Raised before the tombstones are written; nothing has changed.
+        StoreBusyError, StoreFullError, UnavailableError: Raised before the tombstones are written; nothing has changed.
     """
     plan = complete(context, plan)
-    tombstones = tombstones_of(plan, context.device, now)
+    tombstones = []
+    for kind, value, until in plan.kinds:
+        if kind in ("session", "project", "before"):
+            until = now if until is None else min(until, now)  # noqa: PLW2901 - the moment is now
+        tombstones.append(forgetting.make_tombstone(kind, value, until, now, context.device, until, now))
     with context.capture_lock():
         with context.store.transaction():
-            add_tombstones(context.store, tombstones, now)
-            for place in plan.places:
-                forgotten_work.add_work(context.store, ARCHIVE, str(place.row), list(place.lines), now)
+            forgetting.add_tombstones(context.store, tombstones, now)
+            for row, lines in plan.places:
+                forgotten_work.add_work(context.store, rows.ARCHIVE, str(row), list(lines), now)
             context.on_tombstones(context.store, tombstones)
         pending = _finish(context, now)
-    counts = {kind: sum(item.kind == kind for item in plan.items) for kind in ("line", "memory", "note")}
+    counts = Counter(item.kind for item in plan.items)
     return Forgotten(
         counts["line"],
         counts["memory"],
         counts["note"],
         tuple(tombstone.uid for tombstone in tombstones),
-        not is_work_left(context.store),
+        not forgetting.is_work_left(context.store),
         tuple(pending),
         tuple(context.machines(context.store)),
     )
@@ -59,14 +63,14 @@ def finish(context: ForgetContext, now: int) -> int:
     """Execute open tombstones. Return how many are still open. Idempotent, cheap if there are none.
 
     Raises:
-        StoreBusyError, StoreFullError, Unavailable: The rest is done by the next run.
+        StoreBusyError, StoreFullError, UnavailableError: The rest is done by the next run.
     """
     reconcile_tombstones(context.store, context.ldm_home, now)
-    if not is_work_left(context.store):
+    if not forgetting.is_work_left(context.store):
         return 0
     with context.capture_lock():
         _finish(context, now)
-    return len(open_tombstones(context.store))
+    return len(forgetting.open_tombstones(context.store))
 
 
 def _finish(context: ForgetContext, now: int) -> Sequence[str]:
@@ -74,7 +78,138 @@ def _finish(context: ForgetContext, now: int) -> Sequence[str]:
     try:
         reconcile_tombstones(context.store, context.ldm_home, now)
         with context.mirror() as (mirror, problem):
-            delete_here(context, mirror, now)
+            rows.delete_here(context, mirror, now)
             return Finisher(context, mirror, now).run(problem)
     except CrystalError as error:
         return [error.message]
+
+
+class Finisher:
+    """One run over the remaining work on files, after the rows are deleted."""
+
+    def __init__(self, context: ForgetContext, mirror: Store | None, now: int) -> None:
+        self._context, self._now = context, now
+        self._store = context.store
+        self._stores = [self._store, *([] if mirror is None else [mirror])]
+        self._pending: list[str] = []
+
+    def run(self, problem: str | None) -> Sequence[str]:
+        """Do what can be done. Return why something is left, in words, beginning with a problem that is known."""
+        self._pending += [] if problem is None else [problem]
+        context = self._context
+        self._archives()
+        for work in forgotten_work.works(self._store, rows.FILE):
+            self._try(file_cleanup.delete_file, context.ldm_home / work.target, done=[work])
+        self._try(self._leftovers)
+        self._try(self._half_made_mirror)
+        if context.outbox is not None:
+            self._try(context.outbox.clean)
+        for store in self._stores:
+            if words := forgotten_work.works(store, rows.WORDS):
+                self._try(space.merge_words, store, done=words, among=store)
+        context.progress("removing it from the search index", 0, 0)
+        for store in self._stores:
+            self._try(file_cleanup.purge_index, store, self._now)
+        for work in forgotten_work.works(self._store, rows.SESSION):
+            self._try(self._session, work, done=[work])
+        if not self._pending:
+            self._end()
+        return self._pending
+
+    def _try(
+        self,
+        step: Callable[..., object],
+        *values: object,
+        done: Sequence[ForgetWork] = (),
+        among: Store | None = None,
+    ) -> None:
+        """Take a step that finishes some work, recorded in a store; note why if it cannot be taken now."""
+        try:
+            step(*values)
+            forgotten_work.end_works(self._store if among is None else among, done)
+        except CrystalError as error:
+            if error.message not in self._pending:
+                self._pending.append(error.message)
+
+    # -- the steps ---------------------------------------------------------------------------------------------------
+
+    def _archives(self) -> None:
+        by_transcript: dict[int | None, list[ForgetWork]] = {}
+        for work in forgotten_work.works(self._store, rows.ARCHIVE):
+            transcript = forgotten_rows.transcript_of_row(self._store, int(work.target))
+            by_transcript.setdefault(transcript, []).append(work)
+        forgotten_work.end_works(self._store, by_transcript.pop(None, []))
+        for transcript, works in by_transcript.items():
+            self._try(self._archive, transcript, works)
+
+    def _archive(self, transcript: int, works: Sequence[ForgetWork]) -> None:
+        gone: dict[int, set[int]] = {}
+        for work in works:
+            gone.setdefault(int(work.target), set()).update(work.detail)
+        with self._store.transaction():
+            file_cleanup.rewrite_archive(self._store, transcript, gone, self._context.ldm_home, self._now)
+            forgotten_work.end_works(self._store, works)
+
+    def _leftovers(self) -> None:
+        newest = max((tombstone.made_at for _, tombstone in forgetting.open_tombstones(self._store)), default=0)
+        file_cleanup.delete_leftovers(self._context.ldm_home, self._context.data_dir, newest, self._now)
+
+    def _half_made_mirror(self) -> None:
+        """Delete a mirror that is being built; it is built from scratch."""
+        files = MirrorFiles(self._context.data_dir / "mirror.db")
+        if not files.building.exists():
+            return
+        with try_lock(files.lock) as alone:
+            if not alone:
+                raise UnavailableError("the mirror is being fetched")
+            remove_file(files.building)
+            discard(files.building)
+
+    def _session(self, work: ForgetWork) -> None:
+        """Make a session's lines in the daily log, its title and its summary again from what is left."""
+        agent, has_summary = work.detail
+        with self._store.transaction():  # the log is written under the same lock
+            file_cleanup.clean_daily(self._context.agent_folder(agent), work.target)
+            title = file_cleanup.title_left(self._store, work.target, self._context.ldm_home)
+            forgotten_work.log_again(self._store, work.target, title)
+        if has_summary:
+            summarize_anew(self._store, [work.target], agent_folder=self._context.agent_folder, now=self._now)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """Close the tombstones if no other file holds anything: rewrite the databases, and empty their logs.
+
+        The logs of all of them come first: no database is rewritten in vain while another one is being read.
+        """
+        self._context.progress("rewriting the database", 0, 0)
+        for step in (empty_log, rewrite):
+            for store in self._stores if not self._pending else ():
+                self._try(step, store)
+        if self._pending or forgotten_work.work_kinds(self._store) - {rows.SWEPT}:
+            return
+        swept = forgotten_work.works(self._store, rows.SWEPT)
+        with self._store.transaction():
+            forgotten_work.end_tombstones(self._store, [work.target for work in swept], self._now)
+            forgotten_work.end_works(self._store, swept)
+
+
+def empty_log(store: Store) -> None:
+    """Write the log of a database into it.
+
+    Raises:
+        UnavailableError: Another process reads it.
+    """
+    if not space.empty_log(store, LOG_MS):
+        raise UnavailableError(f"{store.path.name}: another process is reading it")
+
+
+def rewrite(store: Store) -> None:
+    """Rewrite a database: SQLite deletes securely, but leaves copies between the cells when it moves them.
+
+    Raises:
+        StoreBusyError, UnavailableError: Another process reads it, or the disk has no space for the copy.
+    """
+    if not space.rewrite(store):
+        raise UnavailableError(f"{store.path.name}: the disk has no space for a copy of it")
+    empty_log(store)

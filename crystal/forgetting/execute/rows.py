@@ -6,20 +6,27 @@ places, in the transaction that deletes the first rows.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
-from crystal.forgetting.match.archive_lines import ArchiveScope, LineMatcher, Searcher, began_at
+from crystal.forgetting.match.archive_lines import ArchiveSearch, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
-from crystal.forgetting.plan.duplicates import find_duplicates
-from crystal.forgetting.request import ForgetContext, counted
+from crystal.forgetting.plan.select import find_duplicates
+from crystal.forgetting.request import ForgetContext, Selection, counted
 from crystal.ingest.forgotten_filter import BY_FORGETTING
 from crystal.store import Store
 from crystal.store.capture.privacy import add_private_lines
 from crystal.store.forget import forgotten_rows, forgotten_work, traces
-from crystal.store.forget.forgetting import Tombstone, add_tombstones, make_tombstone, open_tombstones, taint_sessions
+from crystal.store.forget.forgetting import (
+    ForgottenScope,
+    Tombstone,
+    add_tombstones,
+    make_tombstone,
+    open_tombstones,
+    taint_sessions,
+)
 from crystal.store.memories.memories import delete_memories
 from crystal.store.search import space
 
@@ -36,20 +43,17 @@ SWEPT = "swept"
 
 
 @dataclass
-class DeletionSet:
+class DeletionSet(Selection):
     """Rows to delete here.
 
     Attributes:
-        lines, memories: Ids.
         sessions: Sessions that lose title and summary; those in ``whole`` are forgotten as a whole.
         scopes: Places and times of lines that only archives have.
         has_words: True if the text of the lines is to be found elsewhere, too.
     """
 
-    lines: set[str] = field(default_factory=set)
-    memories: set[str] = field(default_factory=set)
     sessions: set[str] = field(default_factory=set)
-    scopes: list[ArchiveScope] = field(default_factory=list)
+    scopes: list[ForgottenScope] = field(default_factory=list)
     whole: set[str] = field(default_factory=set)
     has_words: bool = False
 
@@ -65,7 +69,9 @@ def delete_here(context: ForgetContext, mirror: Store | None, now: int) -> None:
     gone, more = _gather(context, stores, todo, now, _hand_over(context, stores, todo))
     places = _search(context, stores, gone)
     gone.sessions.update(*(forgotten_rows.sessions_of(one, gone.lines) for one in stores))
-    more += _tell_sessions(context.device, gone.sessions, todo, now)
+    untold = gone.sessions - {session for one in todo for session in one.sessions}
+    if untold:  # other machines may have copies of them
+        more.append(_made("lines", (), untold, context.device, now))
     if mirror is not None:
         _delete_many(mirror, gone, now)
         with mirror.transaction():
@@ -82,12 +88,12 @@ def delete_here(context: ForgetContext, mirror: Store | None, now: int) -> None:
     with store.transaction():
         resets = _delete(store, gone)
         forgotten_rows.close_relayed(store, gone.whole, BY_FORGETTING)
-        for reset in resets:
-            if reset.summary_path is not None:
-                path = _below(context.agent_folder(reset.agent) / reset.summary_path, context.ldm_home)
-                forgotten_work.add_work(store, FILE, path, None, now)
-            detail = [reset.agent, reset.summary_path is not None]
-            forgotten_work.add_work(store, SESSION, reset.session_id, detail, now)
+        for session, agent, summary in resets:
+            if summary is not None:
+                path = context.agent_folder(agent) / summary
+                name = path.relative_to(context.ldm_home) if path.is_relative_to(context.ldm_home) else path
+                forgotten_work.add_work(store, FILE, name.as_posix(), None, now)
+            forgotten_work.add_work(store, SESSION, session, [agent, summary is not None], now)
         for tombstone in (*todo, *more):
             forgotten_work.add_work(store, SWEPT, tombstone.uid, None, now)
 
@@ -104,9 +110,8 @@ def _hand_over(context: ForgetContext, stores: Sequence[Store], todo: Sequence[T
         if began is None:
             continue
         for store in stores:
-            lent = forgotten_rows.uuids_lent(store, sessions, began) & forgotten_rows.uuids_of_sessions(
-                store, [session], began
-            )
+            said = forgotten_rows.lines_where(store, sessions=[session], before=began)
+            lent = said & forgotten_rows.uuids_lent(store, sessions, began)
             if lent and store is context.store:
                 with store.transaction():
                     forgotten_work.hand_over(store, lent, sessions)
@@ -127,48 +132,30 @@ def _gather(
         gone.memories |= set(tombstone.memories)
         gone.sessions |= set(tombstone.sessions)
         gone.has_words |= tombstone.kind in ("lines", "memory") and bool(tombstone.lines or tombstone.memories)
-        if tombstone.until_at is not None:
-            _add_scope(gone, stores, tombstone, tombstone.until_at, set(kept) - set(tombstone.lines))
+        gone.scopes += tombstone.scopes
+        gone.whole |= set(tombstone.sessions) if tombstone.kind == "session" and tombstone.scopes else set()
+        spared = set(kept) - set(tombstone.lines) if tombstone.kind == "session" else set()
+        for scope, store in itertools.product(tombstone.scopes, stores):
+            gone.lines |= _lines_in(store, scope) - spared
     foreign = [one for one in todo if one.device != context.device]
     lines = {uuid for one in foreign if one.kind == "lines" for uuid in one.lines}
     memories = {uid for one in foreign for uid in one.memories}
-    new_lines: set[str] = set()
-    new_memories: set[str] = set()
+    new = Selection()
     for found, _ in find_duplicates(stores, lines, memories) if lines or memories else ():
-        new_lines |= found.lines - gone.lines
-        new_memories |= found.memories - gone.memories
+        new.lines |= found.lines - gone.lines
+        new.memories |= found.memories - gone.memories
     for store in stores:
-        new_lines |= forgotten_rows.summaries_after(store, gone.lines) - gone.lines
-    gone.lines |= new_lines
-    gone.memories |= new_memories
-    made = [("lines", new_lines), ("memory", new_memories)]
+        new.lines |= forgotten_rows.summaries_after(store, gone.lines) - gone.lines
+    gone.lines |= new.lines
+    gone.memories |= new.memories
+    made = [("lines", new.lines), ("memory", new.memories)]
     return gone, [_made(kind, names, (), context.device, now) for kind, names in made if names]  # type: ignore[arg-type]
 
 
-def _add_scope(
-    gone: DeletionSet, stores: Sequence[Store], tombstone: Tombstone, until: int, kept: Collection[str]
-) -> None:
-    for store in stores:
-        if tombstone.kind == "session":
-            gone.lines |= forgotten_rows.uuids_of_sessions(store, tombstone.sessions, until) - set(kept)
-        elif tombstone.kind == "project":
-            projects = forgotten_rows.folders_within(store, tombstone.folders)
-            gone.lines |= forgotten_rows.uuids_of_projects(store, projects, until)
-        elif tombstone.kind == "before":
-            gone.lines |= forgotten_rows.uuids_before(store, until)
-    if tombstone.kind == "session":
-        gone.scopes += [ArchiveScope(session, None, until) for session in tombstone.sessions]
-        gone.whole |= set(tombstone.sessions)
-    elif tombstone.kind == "project":
-        gone.scopes += [ArchiveScope(None, folder, until) for folder in tombstone.folders]
-    elif tombstone.kind == "before":
-        gone.scopes.append(ArchiveScope(None, None, until))
-
-
-def _tell_sessions(device: str, touched: Collection[str], todo: Sequence[Tombstone], now: int) -> list[Tombstone]:
-    """Return a tombstone for affected sessions that only this machine knows: other machines may have copies."""
-    untold = set(touched) - {session for one in todo for session in one.sessions}
-    return [_made("lines", (), untold, device, now)] if untold else []
+def _lines_in(store: Store, scope: ForgottenScope) -> set[str]:
+    sessions = None if scope.session is None else [scope.session]
+    projects = None if scope.folder is None else forgotten_rows.folders_within(store, [scope.folder])
+    return forgotten_rows.lines_where(store, sessions=sessions, projects=projects, before=scope.until)
 
 
 def _made(
@@ -192,8 +179,8 @@ def _search(context: ForgetContext, stores: Sequence[Store], gone: DeletionSet) 
     places: dict[int, set[int]] = {}
     rows = forgotten_rows.kept_rows(context.store)
     told = counted(rows, "looking through the archives", len(rows), context.progress)
-    searcher = Searcher(LineMatcher(frozenset(gone.lines), tuple(gone.scopes), texts, touched, None, stays))
-    for found in searcher.search(told, context.ldm_home):
+    search = ArchiveSearch(frozenset(gone.lines), texts, touched, None, stays, tuple(gone.scopes))
+    for found in search.run(told, context.ldm_home):
         places.setdefault(found.row.id, set()).add(found.number)
         gone.sessions.add(found.row.session_id)
         if found.because == "copy" or (found.because == "session" and any(map(stays, found.turns))):
@@ -216,13 +203,8 @@ def _delete_many(store: Store, gone: DeletionSet, now: int) -> None:
             forgotten_work.add_work(store, WORDS, "", None, now)
 
 
-def _delete(store: Store, gone: DeletionSet) -> list[forgotten_work.Reset]:
+def _delete(store: Store, gone: DeletionSet) -> list[tuple[str, str, str | None]]:
     """Delete the rows; return the sessions that lost title and summary. Inside a transaction."""
-    forgotten_work.delete_copies(store, gone.whole)
-    forgotten_work.delete_lines(store, gone.lines)
+    forgotten_work.delete_lines(store, gone.lines, gone.whole)
     delete_memories(store, sorted(gone.memories))
     return forgotten_work.reset_sessions(store, gone.sessions)
-
-
-def _below(path: Path, folder: Path) -> str:
-    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()

@@ -6,24 +6,21 @@ long tool results. So every frame is searched; a frame that cannot match is not 
 
 from __future__ import annotations
 
-import contextlib
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from crystal import transcript
-from crystal.errors import DamagedError
 from crystal.forgetting.match.multi_pattern import MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.match.patterns import TextMatcher
 from crystal.forgetting.match.redacted_line import is_shell
 from crystal.forgetting.match.terms import Terms, may_hold, readable
 from crystal.forgetting.request import Because
 from crystal.ingest import archive
+from crystal.store.forget.forgetting import ForgottenScope
 from crystal.store.forget.forgotten_rows import KeptRow
-from crystal.store.search.scope import is_within
 
 _ENVELOPE = frozenset(
     "cwd gitBranch sessionId session_id uuid parentUuid logicalParentUuid timestamp version userType slug requestId"
@@ -31,27 +28,7 @@ _ENVELOPE = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveScope:
-    """Everything said in a session or folder (None: any) before a given time."""
-
-    session: str | None
-    folder: str | None
-    until: int
-
-    def may_hold(self, session_id: str) -> bool:
-        """Return True if a line of this session could be in scope."""
-        return self.session in (None, session_id)
-
-    def holds(self, session_id: str, at: int | None, cwd: str | None) -> bool:
-        """Return True if a line is in scope. A line without a time is in scope with its session."""
-        if not self.may_hold(session_id) or (at is None and self.session is None) or (at or 0) >= self.until:
-            return False
-        return self.folder is None or (cwd is not None and is_within(cwd, self.folder))
-
-
-@dataclass(frozen=True, slots=True)
-class ArchivedMatch:
+class ArchivedMatch(NamedTuple):
     """Archived line to delete: its place, its own id, those of its turns, and the reason."""
 
     row: KeptRow
@@ -61,123 +38,114 @@ class ArchivedMatch:
     turns: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LineMatcher:
-    """Criteria that decide about a line.
+class ArchiveSearch:
+    """Search through archives.
 
-    Attributes:
+    Args:
         lines: Forgotten ids of lines and turns.
-        scopes: Forgotten sessions, folders and times.
         texts: Finds forgotten text; None to skip the text search.
         sessions: Sessions from which something is forgotten: a note of theirs goes for a word or stretch in common.
         terms: The words of a query, or None.
         stays: Returns True if the text with this id stays in the memory.
+        scopes: Forgotten sessions, folders and times.
     """
 
-    lines: Collection[str] = frozenset()
-    scopes: tuple[ArchiveScope, ...] = ()
-    texts: TextMatcher | None = None
-    sessions: Collection[str] = frozenset()
-    terms: Terms | None = None
-    stays: Callable[[str], bool] = lambda _: False
-
-
-class ArchivedLine(NamedTuple):
-    """A line of a frame, with the ids of its turns, and when and where it was written as far as known."""
-
-    line: bytes
-    fields: Mapping[str, Any]
-    uuid: str | None
-    turns: tuple[str, ...]
-    at: int | None
-    cwd: str | None
-    is_hit: bool
-
-
-class Searcher:
-    """Search through archives."""
-
-    def __init__(self, matcher: LineMatcher) -> None:
-        self._matcher = matcher
-        self._lines = frozenset(matcher.lines)
-        ids = [uuid.encode("utf-8", "surrogatepass") for uuid in self._lines]
+    def __init__(
+        self,
+        lines: frozenset[str],
+        texts: TextMatcher | None,
+        sessions: Collection[str],
+        terms: Terms | None,
+        stays: Callable[[str], bool],
+        scopes: Sequence[ForgottenScope] = (),
+    ) -> None:
+        self._lines, self._texts, self._sessions = lines, texts, sessions
+        self._terms, self._stays, self._scopes = terms, stays, scopes
+        ids = [uuid.encode("utf-8", "surrogatepass") for uuid in lines]
         # An id that is too short to search for, or is in no line, requires reading every line.
         self._every = any(len(uuid) < MIN_LENGTH or uuid.startswith(b"line-") for uuid in ids)
         self._ids = MultiPatternMatcher([] if self._every else sorted(ids))
-        self._unplaced: list[ArchivedMatch] = []
+        self._notes: list[ArchivedMatch] = []
 
-    def search(self, rows: Iterable[KeptRow], ldm_home: Path) -> Iterator[ArchivedMatch]:
-        """Yield the matching lines of all rows. An unreadable frame has none.
+    def run(self, rows: Iterable[KeptRow], ldm_home: Path) -> Iterator[ArchivedMatch]:
+        """Yield the matching lines of all rows. An unreadable frame has none; one that cannot match is not parsed.
 
         The client's notes repeat earlier text in another place or time: if a scope covers part of a session, all its
         notes are deleted.
         """
         touched: set[str] = set()
         for row in rows:
-            with contextlib.suppress(DamagedError):
-                text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
-                for found in self._look(row, text):
-                    touched.add(row.session_id)
-                    yield found
-        yield from (found for found in self._unplaced if found.row.session_id in touched)
-
-    def _look(self, row: KeptRow, text: bytes) -> Iterator[ArchivedMatch]:
-        """Yield the matching lines of one frame; one that cannot match is not parsed."""
-        hits = [] if self._matcher.texts is None else list(self._matcher.texts.find(text))
-        if not hits and not self._is_worth_it(row, text):
-            return
-        for number, line in enumerate(self._parsed(row, text.split(b"\n")[:-1], hits)):
-            if is_shell(line.line):
+            text = text_of_row(row, ldm_home) or b""
+            hits = [] if self._texts is None else list(self._texts.find(text))
+            if not hits and not self._is_worth_it(row, text):
                 continue
-            because = self._because(row, line)
-            if because is not None:
-                yield ArchivedMatch(row, number, because, line.uuid, line.turns)
-            elif self._matcher.scopes and line.uuid is None and line.fields.get("type") not in ("user", "assistant"):
-                self._unplaced.append(ArchivedMatch(row, number, "bookkeeping"))
+            for found in self._matches(row, text, hits):
+                touched.add(row.session_id)
+                yield found
+        yield from (found for found in self._notes if found.row.session_id in touched)
 
     def _is_worth_it(self, row: KeptRow, text: bytes) -> bool:
-        matcher = self._matcher
         return (
-            (self._every and bool(self._lines))
-            or any(scope.may_hold(row.session_id) for scope in matcher.scopes)
-            or (matcher.terms is not None and may_hold(matcher.terms, text))
+            self._every
+            or any(scope.session in (None, row.session_id) for scope in self._scopes)
+            or (self._terms is not None and may_hold(self._terms, text))
             or self._ids.is_in(text)
         )
 
-    def _parsed(self, row: KeptRow, lines: list[bytes], hits: Sequence[int]) -> Iterator[ArchivedLine]:
-        """Yield the lines of a frame. A note was written when and where the line before it was."""
+    def _matches(self, row: KeptRow, text: bytes, hits: Sequence[int]) -> Iterator[ArchivedMatch]:
+        """Yield the matching lines of one frame. A note was written when and where the line before it was."""
+        lines = text.split(b"\n")[:-1]
         starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
         hit = {bisect_right(starts, place) - 1 for place in hits}
         parsed = [transcript.parse_line(line) or {} for line in lines]
         facts = [transcript.facts_of(fields) for fields in parsed]
         at = next((one.timestamp_ms for one in facts if one.timestamp_ms is not None), None)
         cwd = next((one.cwd for one in facts if one.cwd is not None), None)
-        turns: dict[int, dict[str, None]] = {}
         placed = [(row.start + start, line) for start, line in zip(starts, lines, strict=False)]
-        for turn in transcript.parse_turns(placed, row.key, subagent=row.subagent is not None):
-            turns.setdefault(turn.offset, {})[turn.uuid] = None
+        turns = _turns_by_offset(row, placed)
         for number, ((place, line), fields, own) in enumerate(zip(placed, parsed, facts, strict=True)):
             at, cwd = own.timestamp_ms or at, own.cwd or cwd
+            if is_shell(line):
+                continue
             ids = tuple(turns.get(place, ()))
             when = (own.timestamp_ms, own.cwd) if ids else (at, cwd)  # the memory has turns with their own
-            yield ArchivedLine(line, fields, own.uuid, ids, *when, number in hit)
+            if own.uuid in self._lines or not self._lines.isdisjoint(ids):
+                because: Because | None = "copy"
+            elif any(scope.holds(row.session_id, *when) for scope in self._scopes):
+                because = "session"
+            else:
+                because = self._repeats(row.session_id, line, fields, ids, is_hit=number in hit)
+            if because is not None:
+                yield ArchivedMatch(row, number, because, own.uuid, ids)
+            elif self._scopes and own.uuid is None and fields.get("type") not in ("user", "assistant"):
+                self._notes.append(ArchivedMatch(row, number, "bookkeeping"))
 
-    def _because(self, row: KeptRow, line: ArchivedLine) -> Because | None:
-        matcher = self._matcher
-        if line.uuid in self._lines or any(turn in self._lines for turn in line.turns):
-            return "copy"
-        if any(scope.holds(row.session_id, line.at, line.cwd) for scope in matcher.scopes):
-            return "session"
-        stays = any(matcher.stays(turn) for turn in line.turns)
-        if matcher.terms is not None and _has_words(matcher.terms, line.line, line.fields, whole=not stays):
+    def _repeats(
+        self, session: str, line: bytes, fields: Mapping[str, Any], turns: tuple[str, ...], *, is_hit: bool
+    ) -> Because | None:
+        """Return why a line goes because of its text, or None."""
+        stays = any(map(self._stays, turns))
+        if self._terms is not None and _has_words(self._terms, line, fields, whole=not stays):
             return "asked"
-        if not line.is_hit or matcher.texts is None:
+        if not is_hit or self._texts is None:
             return None
-        if not stays and row.session_id in matcher.sessions:
+        if not stays and session in self._sessions:
             return "bookkeeping"
-        if not matcher.texts.is_quoted(line.line):  # a single line is often repeated by chance
+        if not self._texts.is_quoted(line):  # a single line is often repeated by chance
             return None
         return "quote" if stays else "bookkeeping"
+
+
+def _turns_by_offset(row: KeptRow, lines: Sequence[tuple[int, bytes]]) -> dict[int, dict[str, None]]:
+    found: dict[int, dict[str, None]] = {}
+    for turn in transcript.parse_turns(lines, row.key, subagent=row.subagent is not None):
+        found.setdefault(turn.offset, {})[turn.uuid] = None
+    return found
+
+
+def text_of_row(row: KeptRow, ldm_home: Path) -> bytes | None:
+    """Return the archived lines of a row; None if they cannot be read."""
+    return archive.text_of(ldm_home / row.archive, archive.Frame(row.offset, row.length))
 
 
 def began_at(rows: Iterable[KeptRow], ldm_home: Path) -> int | None:
@@ -186,13 +154,9 @@ def began_at(rows: Iterable[KeptRow], ldm_home: Path) -> int | None:
     A fork copies lines with their times and ids, but no notes: lines older than its first note come from another
     session.
     """
-    times: list[int] = []
-    for row in rows:
-        with contextlib.suppress(DamagedError):
-            text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
-            facts = map(transcript.line_facts, text.split(b"\n"))
-            times += [one.timestamp_ms for one in facts if one.uuid is None and one.timestamp_ms is not None]
-    return min(times, default=None)
+    texts = (text_of_row(row, ldm_home) or b"" for row in rows)
+    facts = (transcript.line_facts(line) for text in texts for line in text.split(b"\n"))
+    return min((one.timestamp_ms for one in facts if one.uuid is None and one.timestamp_ms is not None), default=None)
 
 
 def _has_words(terms: Terms, line: bytes, fields: Mapping[str, Any], *, whole: bool) -> bool:

@@ -59,5 +59,11 @@ def text_matcher(stores: Sequence[Store], lines: Collection[str], memories: Coll
     """Return what finds repetitions of lines and memories that are about to be forgotten."""
     texts = forgotten_rows.texts_of(stores, lines, memories)
     words = {word for text in texts for word in words_of(text)}
-    rare = {word for word in words if not any(traces.is_said(store, word, lines, memories) for store in stores)}
-    return TextMatcher(texts, rare)
+    return TextMatcher(texts, rare_words(stores, words, lines, memories))
+
+
+def rare_words(
+    stores: Sequence[Store], words: Collection[str], lines: Collection[str], memories: Collection[str]
+) -> set[str]:
+    """Return the words that nothing but these lines and memories says."""
+    return {word for word in words if not any(traces.is_said(store, word, lines, memories) for store in stores)}

@@ -133,10 +133,10 @@ def is_word(source: Source) -> bool:
     return isinstance(source, str) and _WORD.fullmatch(source) is not None
 
 
-def index_words(text: str, tokenize: Tokenize) -> set[str]:
-    """Return the same words as terms of an index."""
-    words = document_words(tokenize, text, None)
-    own = own_words() | _own_terms(tokenize)
+def index_words(texts: Iterable[str], tokenize: Tokenize) -> set[str]:
+    """Return the same words of some texts as terms of an index."""
+    words = document_words(tokenize, "\n".join(texts), None)
+    own = own_words().union(tokenize(" ".join(sorted(own_words()))))
     return {word for word in (*words.text, *words.parts) if _names(word) and word not in own}
 
 
@@ -152,15 +152,6 @@ def own_words() -> frozenset[str]:
     for path in sorted(path for suffix in ("py", "sql", "tsv") for path in PACKAGE.rglob(f"*.{suffix}")):
         found |= {word.lower() for word in _PLAIN.findall(path.read_text("utf-8", "replace"))}
     return frozenset(found)
-
-
-_own_terms_found: list[frozenset[str]] = []
-
-
-def _own_terms(tokenize: Tokenize) -> frozenset[str]:
-    if not _own_terms_found:  # all tokenizers are equal
-        _own_terms_found.append(frozenset(tokenize(" ".join(sorted(own_words())))))
-    return _own_terms_found[0]
 
 
 # ---------------------------------------------------------------------------------------------------------- forms

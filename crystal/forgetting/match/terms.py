@@ -11,6 +11,7 @@ from itertools import accumulate, islice
 
 from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.request import Selection
+from crystal.redact.views import unescaped
 from crystal.store.forget.forgotten_rows import ForgottenSource
 
 SAME = 12
@@ -23,9 +24,6 @@ BATCH = 500
 """Texts that are searched in one pass."""
 
 _QUOTED = re.compile('"([^"]+)"')
-_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
-_PLAIN = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_PAIRS = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
@@ -85,29 +83,14 @@ def goes_on(one: str, other: str) -> bool:
 
 def readable(line: bytes) -> str:
     """Return the readable texts of a JSON line, folded; also of JSON nested in a text."""
-    text = line.decode("utf-8", "replace")
     levels = []
     for _ in range(3):
-        plain = unescaped(text)
-        levels.append(plain)
-        if plain == text or "\\" not in plain:
+        view = unescaped(line)
+        line = line if view is None else view.text
+        levels.append(line.decode("utf-8", "replace"))
+        if view is None or b"\\" not in line:
             break
-        text = plain
     return folded("\n".join(levels))
-
-
-def unescaped(text: str) -> str:
-    """Return a text without the escapes of JSON."""
-    if "\\" not in text:
-        return text
-    plain = _ESCAPE.sub(_replaced, text)
-    if _PAIRS.search(plain):
-        plain = _PAIRS.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), plain)
-    return plain
-
-
-def _replaced(match: re.Match[str]) -> str:
-    return chr(int(match[1], 16)) if match[1] else _PLAIN.get(match[2], match[2])
 
 
 def may_hold(terms: Terms, data: bytes) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +52,7 @@ _UNUSUAL = re.compile(
 
 
 class Candidates:
-    """Queries one state of the index. Use it inside the ``store.reading()`` that ``opened`` holds."""
+    """Queries one state of the index, inside one ``store.reading()``."""
 
     def __init__(self, index: Index, tokenize: Tokenize) -> None:
         self._index, self._tokenize = index, tokenize
@@ -134,23 +134,18 @@ def _endings_pattern() -> re.Pattern[str]:
     return re.compile(f"(?:{first})?(?:{between})*(?:{last})?|{inner}")
 
 
-@contextlib.contextmanager
-def opened(store: Store) -> Iterator[Candidates | None]:
-    """Open the index of a store; None if it cannot be used."""
-    with store.reading():
-        index = open_index(store, folder_of(store.path))
-        yield None if isinstance(index, Absent) else Candidates(index, tokenizer(store))
-
-
 def turns_with_terms(store: Store, terms: Terms) -> set[int] | None:
     """Return the turns that may have all words and phrases of a query; None for all turns."""
-    with opened(store) as candidates, contextlib.suppress(IndexDamagedError):
-        return None if candidates is None else candidates.with_terms(terms)
-    return None
+    return _ask(store, lambda candidates: candidates.with_terms(terms))
 
 
 def turns_repeating(store: Store, texts: Sequence[str]) -> set[int] | None:
     """Return the turns that may equal, or contain, one of some texts; None for all turns."""
-    with opened(store) as candidates, contextlib.suppress(IndexDamagedError):
-        return None if candidates is None else candidates.repeating(texts)
+    return _ask(store, lambda candidates: candidates.repeating(texts))
+
+
+def _ask(store: Store, question: Callable[[Candidates], set[int] | None]) -> set[int] | None:
+    with store.reading(), contextlib.suppress(IndexDamagedError):
+        index = open_index(store, folder_of(store.path))
+        return None if isinstance(index, Absent) else question(Candidates(index, tokenizer(store)))
     return None

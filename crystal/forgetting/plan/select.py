@@ -1,16 +1,17 @@
-"""Select the lines and memories that a request names, in one memory. Read-only."""
+"""Select the lines and memories that a request names, in one memory, and find their duplicates. Read-only."""
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 from crystal.errors import NotFoundError, UsageError
-from crystal.forgetting.match.terms import Terms, folded
-from crystal.forgetting.plan.candidates import turns_with_terms
-from crystal.forgetting.request import ForgetRequest, Selection
-from crystal.model.capture import MIRROR_IDS, Memory, parse_hit_name
+from crystal.forgetting.match.terms import Terms, folded, repetitions
+from crystal.forgetting.plan.candidates import turns_repeating, turns_with_terms
+from crystal.forgetting.request import Because, ForgetRequest, Selection
+from crystal.model.capture import MIRROR_IDS, Memory, is_unicode, parse_hit_name
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
 from crystal.store.memories.memories import memories_by_key, memories_like, memory_of, memory_of_chunk
@@ -36,44 +37,33 @@ def select(
     """
     parts: list[Selection] = []
     if wish.targets:
-        parts.append(_targets(store, wish.targets, which))
+        named = Selection()
+        for one in (find_target(store, target, which) for target in wish.targets):
+            named.lines |= one.lines if one else set()
+            named.memories |= one.memories if one else set()
+        parts.append(named)
     if wish.key is not None:
         parts.append(Selection(memories={one.id for one in memories_by_key(store, wish.key)}))
-    if wish.session is not None:
-        lines = forgotten_rows.uuids_of_sessions(store, sessions, None) | set(own)
-        parts.append(Selection(lines, forgotten_rows.memories_where(store, sessions=sessions)))
-    if wish.project is not None:
-        projects = forgotten_rows.folders_within(store, folders)
-        lines = forgotten_rows.uuids_of_projects(store, projects, None)
-        parts.append(Selection(lines, forgotten_rows.memories_where(store, projects=projects)))
-    if wish.before is not None:
-        lines = forgotten_rows.uuids_before(store, wish.before)
-        parts.append(Selection(lines, forgotten_rows.memories_where(store, before=wish.before)))
+    scopes: list[tuple[object, dict[str, Any]]] = [
+        (wish.session, {"sessions": sessions}),
+        (wish.project, {"projects": forgotten_rows.folders_within(store, folders)}),
+        (wish.before, {"before": wish.before}),
+    ]
+    for value, where in scopes:
+        if value is not None:
+            lines = forgotten_rows.lines_where(store, **where) | (set(own) if "sessions" in where else set())
+            parts.append(Selection(lines, forgotten_rows.memories_where(store, **where)))
     if wish.query is not None:
-        parts.append(_with_words(store, Terms.of(wish.query)))
+        terms, found = Terms.of(wish.query), Selection()
+        for said in forgotten_rows.each_text(store, turns_with_terms(store, terms)):
+            if terms.are_in(folded(said.text if said.key is None else f"{said.key}: {said.text}")):
+                found.add(said)
+        parts.append(found)
     both = functools.reduce(operator.and_, parts)
     return Selection(both.lines) if wish.keep_memories else both
 
 
-def _with_words(store: Store, terms: Terms) -> Selection:
-    found = Selection()
-    for said in forgotten_rows.each_text(store, turns_with_terms(store, terms)):
-        if terms.are_in(folded(said.text if said.key is None else f"{said.key}: {said.text}")):
-            found.add(said)
-    return found
-
-
 # ---------------------------------------------------------------------------------------------------------- targets
-
-
-def _targets(store: Store, targets: Collection[str], which: Memory) -> Selection:
-    found = Selection()
-    for target in targets:
-        one = find_target(store, target, which)
-        if one is not None:
-            found.lines |= one.lines
-            found.memories |= one.memories
-    return found
 
 
 def find_target(store: Store, target: str, which: Memory) -> Selection | None:
@@ -85,14 +75,10 @@ def find_target(store: Store, target: str, which: Memory) -> Selection | None:
     wanted = target.strip()
     if wanted.startswith("mem-"):
         return _memory(store, wanted)
-    number = _number(wanted, which)
-    if number is not None:
-        return _chunk(store, number)
-    try:
-        wanted.encode()
-    except UnicodeEncodeError:
-        return None
-    return Selection({wanted}) if traces.has_line(store, wanted) else None
+    number = parse_hit_name(wanted)
+    if number is not None and (number > MIRROR_IDS) == (which == "mirror"):
+        return _chunk(store, number - MIRROR_IDS if which == "mirror" else number)
+    return Selection({wanted}) if is_unicode(wanted) and traces.has_line(store, wanted) else None
 
 
 def _memory(store: Store, wanted: str) -> Selection | None:
@@ -104,14 +90,6 @@ def _memory(store: Store, wanted: str) -> Selection | None:
         names = ", ".join(one.id for one in like)
         raise UsageError(f"{wanted} is the beginning of several memories: {names}", hint="give more of the id")
     return Selection(memories={like[0].id}) if like else None
-
-
-def _number(wanted: str, which: Memory) -> int | None:
-    """Return the row of a hit in one memory, by the name shown in search results."""
-    number = parse_hit_name(wanted)
-    if number is None or (number > MIRROR_IDS) != (which == "mirror"):
-        return None
-    return number - MIRROR_IDS if which == "mirror" else number
 
 
 def _chunk(store: Store, number: int) -> Selection | None:
@@ -161,3 +139,41 @@ def folders_meant(stores: Collection[Store], wanted: str) -> tuple[str, ...]:
     if not found:
         raise NotFoundError(f"there is no project {wanted!r}", hint="run: crystal projects")
     return tuple(sorted(found))
+
+
+# ------------------------------------------------------------------------------------------------------- duplicates
+
+
+def find_duplicates(
+    stores: Sequence[Store], lines: Collection[str], memories: Collection[str]
+) -> Iterator[tuple[Selection, Because]]:
+    """Return equal texts, quotations, requests to remember one of the memories, and the client's summaries."""
+    texts = forgotten_rows.texts_of(stores, lines, memories)
+    gone = set(lines)
+    for store in stores:
+        same, quoting = repetitions(texts, forgotten_rows.each_text(store, turns_repeating(store, texts)))
+        asking = Selection(_words_of_asking(store, memories))
+        yield from ((same, "same-text"), (quoting, "quote"), (asking, "remembered"))
+        gone |= same.lines | quoting.lines | asking.lines
+    for store in stores:
+        yield Selection(forgotten_rows.summaries_after(store, gone)), "summary"
+
+
+ASKING = ("remember", "/remember", "please remember", "please, remember", "记住", "記住", "请记住", "請記住")
+"""Beginnings of prompts that ask to remember something; see docs/how-to/start-with-context.md."""
+
+
+def _words_of_asking(store: Store, memories: Collection[str]) -> set[str]:
+    """Return the lines that asked for a memory, also of one too short to be searched for everywhere."""
+    found: set[str] = set()
+    for uid in memories:
+        memory = memory_of(store, uid)
+        if memory is None or memory.session_id is None:
+            continue
+        text = folded(memory.text)
+        for uuid, role, tool, said in forgotten_rows.turns_of_session(store, memory.session_id):
+            is_call = tool is not None and ("remember" in tool or "save_memory" in tool)
+            asks = folded(said).startswith(ASKING) if role == "user" else is_call
+            if asks and text and text in folded(said):
+                found.add(uuid)
+    return found

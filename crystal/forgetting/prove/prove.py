@@ -8,16 +8,18 @@ something cannot be read, it is reported and nothing is proved.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
 from itertools import groupby, islice
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from crystal import transcript
 from crystal.errors import CrystalError, DamagedError
-from crystal.forgetting.match.forgotten_text import ForgottenText
+from crystal.forgetting.match.forgotten_text import ForgottenText, rare_words
 from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, PIECE, MultiPatternMatcher
 from crystal.forgetting.match.patterns import (
     PatternSet,
@@ -31,8 +33,7 @@ from crystal.forgetting.match.patterns import (
 )
 from crystal.forgetting.match.redacted_line import is_shell
 from crystal.forgetting.match.terms import folded
-from crystal.forgetting.prove import files as places
-from crystal.forgetting.prove.open_database import Readable, opened
+from crystal.forgetting.prove import file_reader
 from crystal.forgetting.request import ForgetContext, counted
 from crystal.search.index.files import MAGIC
 from crystal.store import Store
@@ -49,8 +50,7 @@ class NotProvedError(DamagedError):
     """Forgotten text is still in a file, or a file could not be read completely."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(NamedTuple):
     """Location of leftover data. Holds no text of it.
 
     ``kind`` is text, word, line (an archived line, known by its id), row (of a table), index (a word of the keyword
@@ -64,8 +64,7 @@ class Trace:
     times: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Unread:
+class Unread(NamedTuple):
     """Item that could not be read, and the reason."""
 
     file: str
@@ -100,8 +99,10 @@ class ForgetProof:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the keys that ``--json`` prints."""
-        fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-        return {"proved": self.proved, "findings": fields.pop("traces"), **fields}
+        shown = {one.name: getattr(self, one.name) for one in fields(self)}
+        shown["findings"] = [trace._asdict() for trace in shown.pop("traces")]
+        shown["unread"] = [one._asdict() for one in self.unread]
+        return {"proved": self.proved, **shown, "transcripts": list(self.transcripts)}
 
 
 def prove(context: ForgetContext, forgotten: ForgottenText) -> ForgetProof:
@@ -116,9 +117,9 @@ def prove(context: ForgetContext, forgotten: ForgottenText) -> ForgetProof:
         for store in search.stores:
             search.look_into_store(store)
         folders = (context.ldm_home, context.data_dir)
-        others = places.models_as_installed(context.ldm_home / "models") | set(context.roots)
-        for one in places.files_of(folders, others, search.cannot_read):
-            search.look_into_file(one)
+        others = file_reader.models_as_installed(context.ldm_home / "models") | set(context.roots)
+        for path in file_reader.files_of(folders, others, search.cannot_read):
+            search.look_into_file(path)
         search.look_into_outbox()
         search.look_into_transcripts()
         return search.result()
@@ -137,12 +138,11 @@ class _Search:
         self.findings: dict[tuple[str, str, Source], tuple[int, int]] = {}
         self.unread: list[Unread] = []
         self.files = self.size = 0
-        tokenize = tokenizer(context.store)
         texts = (*forgotten.texts, *forgotten.asked)
         self.stretches = {text: {one for one in stretches_of(text) if one.lower() not in own_words()} for text in texts}
-        words = {word for text in texts for word in (*words_of(text), *index_words(text, tokenize))}
+        words = set().union(*map(words_of, texts)) | index_words(texts, tokenizer(context.store))
         stretches = set().union(*self.stretches.values())
-        self.words = {word for word in words - stretches if not any(self._is_said(store, word) for store in stores)}
+        self.words = rare_words(stores, words - stretches, forgotten.lines, forgotten.memories)
         bodies = {stretch for body in forgotten.bodies for stretch in body_stretches(body)}
         self.patterns = PatternSet(stretches, self.words, bodies)
         ids = (uuid.encode("utf-8", "surrogatepass") for uuid in forgotten.lines)
@@ -154,9 +154,6 @@ class _Search:
             context.ldm_home / row.archive: row.session_id for row in forgotten_rows.kept_rows(context.store)
         }
 
-    def _is_said(self, store: Store, word: str) -> bool:
-        return traces.is_said(store, word, self.forgotten.lines, self.forgotten.memories)
-
     def add(self, file: str, offset: int, kind: str, source: Source = "") -> None:
         """Note a match; without a source it is known by an id."""
         if source in self.retained:
@@ -166,9 +163,6 @@ class _Search:
         if len(self.findings) > self.limit:
             self._leave_out_retained()
             self.limit = 2 * len(self.findings) + MAX_TRACES
-
-    def _kind(self, source: Source) -> str:
-        return "word" if source in self.words else "text"
 
     def cannot_read(self, file: str, why: str) -> None:
         """Note what cannot be read."""
@@ -184,7 +178,9 @@ class _Search:
             if isinstance(source, str):
                 texts.setdefault(folded(source).encode("utf-8", "replace"), set()).add(source)
         bodies: dict[bytes, set[Source]] = {source: {source} for source in sources if isinstance(source, bytes)}
-        self.retained |= _held(texts, self._retained_texts()) | _held(bodies, self._retained_bodies())
+        gone = (self.forgotten.lines, self.forgotten.memories)
+        kept = (body for store in self.stores for body in traces.retained_bodies(store, *gone))
+        self.retained |= _held(texts, self._retained_texts()) | _held(bodies, kept)
         self.findings = {key: found for key, found in self.findings.items() if key[2] not in self.retained}
 
     def _retained_texts(self) -> Iterator[bytes]:
@@ -194,15 +190,11 @@ class _Search:
             for text in counted(texts, "reading what stays", traces.count_turns(store), self.context.progress):
                 yield folded(text).encode("utf-8", "replace")
 
-    def _retained_bodies(self) -> Iterator[bytes]:
-        for store in self.stores:
-            yield from traces.retained_bodies(store, self.forgotten.lines, self.forgotten.memories)
-
     # -- databases ---------------------------------------------------------------------------------------------------
 
     def look_into_store(self, store: Store) -> None:
         """Check an open database for rows, values and words."""
-        name = places.name_of(store.path, self.context.ldm_home)
+        name = file_reader.name_of(store.path, self.context.ldm_home)
         try:
             if traces.rows_left(store, self.forgotten.lines, self.forgotten.memories):
                 self.add(name, 0, "row")
@@ -218,45 +210,43 @@ class _Search:
 
     # -- files -------------------------------------------------------------------------------------------------------
 
-    def look_into_file(self, found: places.FileToSearch) -> None:
+    def look_into_file(self, path: Path) -> None:
         """Check a file to its last byte, its decompressed content, and its name."""
-        for offset, _, source in self.patterns.find([found.name.encode("utf-8", "surrogateescape")]):
-            self.add(found.name, offset, "name", source)
+        name = file_reader.name_of(path, self.context.ldm_home)
+        for offset, _, source in self.patterns.find([name.encode("utf-8", "surrogateescape")]):
+            self.add(name, offset, "name", source)
         try:
-            with opened(found.path) as file:
-                head = file.read(len(MAGIC) * 2) or b""
-            is_compressed = places.is_compressed(head)
-            self._look_at_bytes(found, is_compressed=is_compressed)
+            with file_reader.opened(path) as file:
+                head = file.read(len(MAGIC) * 2)
+            self._look_at_bytes(path, name, is_compressed=head.startswith(file_reader.COMPRESSED))
             self.files += 1
-            if is_compressed:
-                self._look_at_lines(found, head)
+            at = 0
+            if head.startswith(file_reader.COMPRESSED):
+                for text in file_reader.lines_of(file_reader.decompressed(path, head)):
+                    for offset, kind, source in self._in_lines(text, self.sessions.get(path)):
+                        self.add(name, at + offset, kind, source)
+                    at += len(text)
         except FileNotFoundError:
             return
         except OSError as error:
-            self.cannot_read(found.name, error.strerror or str(error))
-        except places.UnreadableFileError as error:
-            self.cannot_read(found.name, str(error))
+            self.cannot_read(name, error.strerror or str(error))
+        except file_reader.UnreadableFileError as error:
+            self.cannot_read(name, str(error))
 
-    def _look_at_bytes(self, found: places.FileToSearch, *, is_compressed: bool) -> None:
+    def _look_at_bytes(self, path: Path, name: str, *, is_compressed: bool) -> None:
         """Check a file as it is. What is compressed holds short words by chance."""
-        borders = places.word_borders(found.path)
-        with opened(found.path) as file:
-            for start, end, source in self.patterns.find(_pieces(file, self._count)):
+        borders = file_reader.word_borders(path)
+        with file_reader.opened(path) as file:
+            for start, end, source in self.patterns.find(self._pieces(file)):
                 is_chance = is_compressed or (len(borders) and not np.isin((start, end), borders).all())
                 if not (is_word(source) and is_chance):
-                    self.add(found.name, start, self._kind(source), source)
+                    self.add(name, start, "word" if source in self.words else "text", source)
 
-    def _count(self, size: int) -> None:
-        self.size += size
-        self.context.progress("looking at every byte", self.size, 0)
-
-    def _look_at_lines(self, found: places.FileToSearch, head: bytes) -> None:
-        """Check the decompressed lines of an archive."""
-        at = 0
-        for text in places.lines_of(places.decompressed(found.path, head)):
-            for offset, kind, source in self._in_lines(text, self.sessions.get(found.path)):
-                self.add(found.name, at + offset, kind, source)
-            at += len(text)
+    def _pieces(self, file: BinaryIO) -> Iterator[bytes]:
+        while piece := file.read(PIECE):
+            self.size += len(piece)
+            self.context.progress("looking at every byte", self.size, 0)
+            yield piece
 
     def _in_lines(self, text: bytes, session: str | None = None) -> Iterator[tuple[int, str, Source]]:
         """Yield the place, the kind and the source of matches that may not be there, in lines of a known session."""
@@ -268,7 +258,7 @@ class _Search:
         for offset, source in self.patterns.find_in_lines(text):
             is_elsewhere = not is_touched and (source in self.words or self.forgotten.is_scope)
             if not is_elsewhere and not self._stays(_line_at(text, offset), session):
-                yield offset, self._kind(source), source
+                yield offset, "word" if source in self.words else "text", source
 
     def _stays(self, line: bytes, session: str | None) -> bool:
         """Return True if a line may contain the text: it is in the memory, or outside of what was forgotten."""
@@ -301,7 +291,7 @@ class _Search:
         paths = (path for root in self.context.roots for path in sorted(root.rglob("*.jsonl")))
         for path in islice(paths, MAX_TRANSCRIPTS):
             with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
-                for offset, _, source in self.patterns.find(_pieces(file)):
+                for offset, _, source in self.patterns.find(iter(partial(file.read, PIECE), b"")):
                     if source not in self.words:
                         self.add(str(path), offset, TRANSCRIPT, source)
 
@@ -339,13 +329,6 @@ def _held(wanted: Mapping[bytes, set[Source]], datas: Iterator[bytes]) -> set[So
 def _line_at(text: bytes, offset: int) -> bytes:
     end = text.find(b"\n", offset)
     return text[text.rfind(b"\n", 0, offset) + 1 : end if end >= 0 else len(text)]
-
-
-def _pieces(file: Readable, tell: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
-    """Yield a file in pieces, and report the length of each."""
-    while piece := file.read(PIECE):
-        tell(len(piece))
-        yield piece
 
 
 def _joined(values: Iterable[bytes]) -> Iterator[bytes]:

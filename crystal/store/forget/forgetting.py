@@ -23,6 +23,20 @@ TombstoneKind = Literal["lines", "session", "project", "before", "memory"]
 KINDS: tuple[TombstoneKind, ...] = ("lines", "session", "project", "before", "memory")
 
 
+class ForgottenScope(NamedTuple):
+    """Everything said in a session, or below a folder (None: any), before a moment (ms)."""
+
+    session: str | None
+    folder: str | None
+    until: int
+
+    def holds(self, session_id: str, at: int | None, cwd: str | None) -> bool:
+        """Return True if a line is in scope. A line without a time is in scope with its session."""
+        if self.session not in (None, session_id) or (at is None and self.session is None) or (at or 0) >= self.until:
+            return False
+        return self.folder is None or (cwd is not None and is_within(cwd, self.folder))
+
+
 class Tombstone(NamedTuple):
     """A record of what was forgotten, by name.
 
@@ -68,6 +82,18 @@ class Tombstone(NamedTuple):
     def folders(self) -> tuple[str, ...]:
         """Return folders of a project."""
         return self.names("folders")
+
+    @property
+    def scopes(self) -> list[ForgottenScope]:
+        """Return the places and times it names."""
+        if self.until_at is None:
+            return []
+        places: dict[str, list[tuple[str | None, str | None]]] = {
+            "session": [(session, None) for session in self.sessions],
+            "project": [(None, folder) for folder in self.folders],
+            "before": [(None, None)],
+        }
+        return [ForgottenScope(*place, self.until_at) for place in places.get(self.kind, [])]
 
 
 def make_tombstone(
@@ -139,21 +165,14 @@ def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> i
         _block(store, tombstone, now)
         new += 1
     if new:
-        _give_back_fragments(store)
+        # Parts of incomplete messages are stored in plain text, and nothing tells what they contain: request them
+        # again. Any predecessor is accepted once: the tag of the blob before is not known any more.
+        store.execute(
+            "UPDATE relay_in SET last_seq = f.seq - 1, last_tag = x'', resend = f.seq"
+            " FROM (SELECT stream, min(seq) AS seq FROM relay_fragments GROUP BY stream) f WHERE relay_in.id = f.stream"
+        )
+        store.execute("DELETE FROM relay_fragments")
     return new
-
-
-def _give_back_fragments(store: Store) -> None:
-    """Delete all parts of incomplete messages, and request them again.
-
-    They are stored in plain text, and nothing tells what they contain. Inside a transaction.
-    """
-    rows = store.rows("SELECT stream, min(seq) FROM relay_fragments GROUP BY stream")
-    # Any predecessor is accepted once: the tag of the blob before is not known any more.
-    store.execute_many(
-        "UPDATE relay_in SET last_seq = ?2 - 1, last_tag = x'', resend = ?2 WHERE id = ?1", [tuple(row) for row in rows]
-    )
-    store.execute("DELETE FROM relay_fragments")
 
 
 def _block(store: Store, tombstone: Tombstone, now: int) -> None:
@@ -161,18 +180,9 @@ def _block(store: Store, tombstone: Tombstone, now: int) -> None:
         "INSERT INTO private_lines (uuid) VALUES (?) ON CONFLICT DO NOTHING", [(uuid,) for uuid in tombstone.lines]
     )
     taint_sessions(store, tombstone.sessions)
-    if tombstone.until_at is None:
-        return
-    places: list[tuple[str | None, str | None]] = []
-    if tombstone.kind == "session":
-        places = [(session, None) for session in tombstone.sessions]
-    elif tombstone.kind == "project":
-        places = [(None, folder) for folder in tombstone.folders]
-    elif tombstone.kind == "before":
-        places = [(None, None)]
     store.execute_many(
         "INSERT INTO private_marks (session_id, reason, from_at, last_at, until_at, folder) VALUES (?, ?, 0, ?, ?, ?)",
-        [(session, FORGOTTEN, now, tombstone.until_at, folder) for session, folder in places],
+        [(scope.session, FORGOTTEN, now, scope.until, scope.folder) for scope in tombstone.scopes],
     )
 
 
@@ -190,7 +200,7 @@ def tombstones_after(store: Store, number: int, limit: int) -> list[tuple[int, T
 
 
 def newest_tombstone(store: Store) -> int:
-    """Return the number of the newest tombstone, 0 if there is none."""
+    """Return the number of the newest tombstone, or 0."""
     return int(store.value("SELECT max(id) FROM tombstones") or 0)
 
 
@@ -222,24 +232,16 @@ def is_session_forgotten(store: Store, session_id: str) -> bool:
 
 
 class Blocks(NamedTuple):
-    """What was forgotten, for checking single lines. Read once for a stretch of them.
-
-    ``marks`` are (session or None, folder or None, until ms).
-    """
+    """What was forgotten, for checking single lines. Read once for a stretch of them."""
 
     store: Store
-    marks: tuple[tuple[str | None, str | None, int], ...]
+    marks: tuple[ForgottenScope, ...]
 
     def holds(self, uuid: str | None, session_id: str, at: int | None, cwd: str | None) -> bool:
         """Return True if a line or a turn was forgotten: by its id, or by where and when it was said."""
         if uuid is not None and is_private_line(self.store, uuid):
             return True
-        return at is not None and any(
-            at < until
-            and session in (None, session_id)
-            and (folder is None or (cwd is not None and is_within(cwd, folder)))
-            for session, folder, until in self.marks
-        )
+        return at is not None and any(mark.holds(session_id, at, cwd) for mark in self.marks)
 
 
 def read_blocks(store: Store) -> Blocks | None:
@@ -250,7 +252,7 @@ def read_blocks(store: Store) -> Blocks | None:
         "SELECT DISTINCT session_id, folder, until_at FROM private_marks WHERE reason = ? AND until_at IS NOT NULL",
         (FORGOTTEN,),
     )
-    return Blocks(store, tuple((session, folder, int(until)) for session, folder, until in rows))
+    return Blocks(store, tuple(ForgottenScope(*row) for row in rows))
 
 
 def is_line_forgotten(store: Store, uuid: str) -> bool:

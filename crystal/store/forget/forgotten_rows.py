@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from crystal.model.capture import Memory
 from crystal.store.connection import Store, translated
 from crystal.store.search.scope import is_within
 
@@ -18,19 +17,6 @@ PAGE = 500
 
 LARGE_CHUNKS = 20_000
 LARGE_ARCHIVE_BYTES = 32 << 20
-
-
-class Line(NamedTuple):
-    """A line of a transcript for display in a list, with the beginning of its first part."""
-
-    uuid: str
-    role: str
-    text: str
-    session_id: str
-    project: str | None
-    device: str | None
-    timestamp: int | None
-    memory: Memory = "local"
 
 
 class ForgottenSource(NamedTuple):
@@ -102,22 +88,21 @@ def is_large(store: Store) -> bool:
     return chunks > LARGE_CHUNKS or archived > LARGE_ARCHIVE_BYTES
 
 
-def lines_named(store: Store, uuids: Collection[str], memory: Memory = "local") -> Iterator[Line]:
-    """Yield the lines of these ids that are in the store."""
+def lines_named(store: Store, uuids: Collection[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield (uuid, role, beginning of the text, session, project, device, ms) of these lines if they are stored."""
     for page in pages(uuids):
-        for uuid, role, text, session, project, device, ts, _ in store.rows(
+        for row in store.rows(
             "SELECT t.uuid, t.role, coalesce((SELECT substr(c.text, 1, 300) FROM chunks c"
             " WHERE c.turn = t.id AND c.start = 0), ''), s.session_id, p.name, s.device, t.ts, min(t.part)"
             " FROM turns t JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
             f" WHERE t.uuid IN {_SOME} GROUP BY t.uuid",
             (page,),
         ):
-            yield Line(uuid, role, text, session, project, device, ts, memory)
+            yield row[:-1]
 
 
 _SOME = "(SELECT value FROM json_each(?))"
 _FIRST = "(SELECT value FROM json_each(?1))"
-_BEFORE = "(?2 IS NULL OR ts IS NULL OR ts < ?2)"
 
 
 def _names(store: Store, sql: str, *values: object) -> set[str]:
@@ -131,10 +116,24 @@ def as_json(names: object) -> str:
     return json.dumps(sorted(names))  # type: ignore[call-overload]
 
 
-def uuids_of_sessions(store: Store, session_ids: Collection[str], until: int | None) -> set[str]:
-    """Return the lines said in these sessions (not those that they repeat from others), before a moment."""
-    named = f"session IN (SELECT id FROM sessions WHERE session_id IN {_FIRST})"
-    return _names(store, f"SELECT uuid FROM turns WHERE {named} AND {_BEFORE}", session_ids, until)
+def lines_where(
+    store: Store,
+    *,
+    sessions: Collection[str] | None = None,
+    projects: Sequence[int] | None = None,
+    before: int | None = None,
+) -> set[str]:
+    """Return the lines said in these sessions (not those that they repeat from others) or projects before a moment.
+
+    Lines without a time are left out if only a moment is given.
+    """
+    sql, timed = "SELECT DISTINCT uuid FROM turns WHERE", "(?2 IS NULL OR ts IS NULL OR ts < ?2)"
+    if sessions is not None:
+        named = f"session IN (SELECT id FROM sessions WHERE session_id IN {_FIRST})"
+        return _names(store, f"{sql} {named} AND {timed}", sessions, before)
+    if projects is not None:
+        return _names(store, f"{sql} project IN {_FIRST} AND {timed}", projects, before)
+    return _names(store, f"{sql} ts < ?", before)
 
 
 def uuids_repeated(store: Store, session_ids: Collection[str], since: int) -> set[str]:
@@ -169,20 +168,10 @@ def folders_within(store: Store, folders: Collection[str]) -> list[int]:
     return [ident for ident, cwd in rows if any(is_within(cwd, folder) for folder in folders)]
 
 
-def uuids_of_projects(store: Store, projects: Sequence[int], until: int | None) -> set[str]:
-    """Return the lines that were said in these projects before a moment."""
-    return _names(store, f"SELECT uuid FROM turns WHERE project IN {_FIRST} AND {_BEFORE}", projects, until)
-
-
 def counts_before(store: Store, until: int) -> tuple[int, int, int | None]:
     """Return how many lines were said before a moment, in how many sessions, and the time of the first."""
     row = store.row("SELECT count(DISTINCT uuid), count(DISTINCT session), min(ts) FROM turns WHERE ts < ?", (until,))
     return (0, 0, None) if row is None else (int(row[0]), int(row[1]), row[2])
-
-
-def uuids_before(store: Store, until: int) -> set[str]:
-    """Return the lines that were said before a moment."""
-    return _names(store, "SELECT DISTINCT uuid FROM turns WHERE ts < ?", until)
 
 
 def memories_where(

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from crystal.store.connection import Store
 from crystal.store.forget.forgotten_rows import as_json, pages
@@ -33,8 +32,16 @@ def chunks_of(store: Store, uuids: Collection[str]) -> list[int]:
 _TURNS = "(SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?)))"
 
 
-def delete_lines(store: Store, uuids: Collection[str]) -> None:
-    """Delete the turns of lines with their chunks, words and vectors, inside a transaction."""
+def delete_lines(store: Store, uuids: Collection[str], whole: Collection[str]) -> None:
+    """Delete the turns of lines with their chunks, words and vectors, and all copies in ``whole`` sessions.
+
+    Runs inside a transaction.
+    """
+    store.execute(
+        "DELETE FROM turn_copies WHERE session IN (SELECT id FROM sessions WHERE session_id IN"
+        " (SELECT value FROM json_each(?)))",
+        (as_json(whole),),
+    )
     space.delete_chunks(store, chunks_of(store, uuids))
     for page in pages(uuids):
         store.execute(f"DELETE FROM turn_copies WHERE turn IN {_TURNS}", (page,))
@@ -55,28 +62,13 @@ def hand_over(store: Store, uuids: Collection[str], session_ids: Collection[str]
         store.execute("INSERT INTO turn_copies (session, turn) VALUES (?, ?) ON CONFLICT DO NOTHING", (old, turn))
 
 
-def delete_copies(store: Store, session_ids: Collection[str]) -> None:
-    """Delete the records of what fully forgotten sessions repeat from others. Inside a transaction."""
-    store.execute(
-        "DELETE FROM turn_copies WHERE session IN (SELECT id FROM sessions WHERE session_id IN"
-        " (SELECT value FROM json_each(?)))",
-        (as_json(session_ids),),
-    )
+def reset_sessions(store: Store, session_ids: Collection[str]) -> list[tuple[str, str, str | None]]:
+    """Delete what was derived from sessions: title, summary, log line. Sessions without a turn go. In a transaction.
 
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """A session whose title and summary were deleted; ``summary_path`` is below its agent's folder."""
-
-    session_id: str
-    agent: str
-    summary_path: str | None
-    is_gone: bool
-
-
-def reset_sessions(store: Store, session_ids: Collection[str]) -> list[Reset]:
-    """Delete what was derived from sessions: title, summary, log line. Sessions without a turn go. In a transaction."""
-    done: list[Reset] = []
+    Returns:
+        (session, agent, path of the summary below the agent's folder) of each that was stored.
+    """
+    done: list[tuple[str, str, str | None]] = []
     for session_id in sorted(session_ids):
         row = store.row("SELECT id, agent, summary_path FROM sessions WHERE session_id = ?", (session_id,))
         if row is None:
@@ -95,29 +87,26 @@ def reset_sessions(store: Store, session_ids: Collection[str]) -> list[Reset]:
                 f" last_at = (SELECT max(ts) FROM {turns}) WHERE id = ?1",
                 (ident, newest or 0),
             )
-        done.append(Reset(session_id, agent, path, newest is None))
+        done.append((session_id, agent, path))
     return done
 
 
-def log_again(store: Store, session_id: str) -> None:
-    """Mark a session's lines in the daily log to be written again. Inside the transaction that removed them."""
-    store.execute("UPDATE sessions SET logged_turn = 0 WHERE session_id = ?", (session_id,))
+def log_again(store: Store, session_id: str, title: str | None) -> None:
+    """Mark a session's lines in the daily log to be written again, and set a title if it has none.
 
-
-def give_title(store: Store, session_id: str, title: str) -> None:
-    """Set the title that is left in a session's transcript, if the session has none now."""
-    store.execute("UPDATE sessions SET title = ? WHERE session_id = ? AND title IS NULL", (title, session_id))
+    Runs inside the transaction that removed the lines.
+    """
+    sql = "UPDATE sessions SET logged_turn = 0, title = coalesce(title, ?) WHERE session_id = ?"
+    store.execute(sql, (title, session_id))
 
 
 # ------------------------------------------------------------------------------------------------------------- work
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetWork:
+class ForgetWork(NamedTuple):
     """Something that still holds forgotten content; its rows are gone. See the table ``forget_work``."""
 
     id: int
-    kind: str
     target: str
     detail: Any
 
@@ -134,13 +123,13 @@ def add_work(store: Store, kind: str, target: str, detail: object, now: int) -> 
 
 def works(store: Store, kind: str) -> list[ForgetWork]:
     """Return the work of one kind, in the order in which it was noted."""
-    rows = store.rows("SELECT id, kind, target, detail FROM forget_work WHERE kind = ? ORDER BY id", (kind,))
-    return [ForgetWork(ident, name, target, json.loads(detail)) for ident, name, target, detail in rows]
+    rows = store.rows("SELECT id, target, detail FROM forget_work WHERE kind = ? ORDER BY id", (kind,))
+    return [ForgetWork(ident, target, json.loads(detail)) for ident, target, detail in rows]
 
 
-def work_kinds(store: Store) -> dict[str, int]:
-    """Return how much work of each kind is left."""
-    return {str(kind): int(count) for kind, count in store.rows("SELECT kind, count(*) FROM forget_work GROUP BY kind")}
+def work_kinds(store: Store) -> set[str]:
+    """Return the kinds of work that is left."""
+    return {str(kind) for (kind,) in store.rows("SELECT DISTINCT kind FROM forget_work")}
 
 
 def end_works(store: Store, done: Sequence[ForgetWork]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 
@@ -21,8 +22,7 @@ PROGRESS_STEPS = 1_000
 """Steps of SQLite between two checks of the time."""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerRow:
+class LedgerRow(NamedTuple):
     """One row of the byte ledger. ``offset`` and ``length`` locate its frame in the archive, 0 when not captured."""
 
     id: int
@@ -40,19 +40,17 @@ class LedgerRow:
 
 def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
     """Return all rows of one transcript, by generation and position."""
-    return [
-        LedgerRow(*row)
-        for row in store.rows(
-            "SELECT id, generation, start, stop, state, rule, raw_hash, coalesce(archive_offset, 0),"
-            " coalesce(archive_length, 0), clean_hash, coalesce(clean_length, 0) FROM segments"
-            " WHERE transcript = ? ORDER BY generation, start",
-            (transcript,),
-        )
-    ]
+    rows = store.rows(
+        "SELECT id, generation, start, stop, state, rule, raw_hash, coalesce(archive_offset, 0),"
+        " coalesce(archive_length, 0), clean_hash, coalesce(clean_length, 0) FROM segments"
+        " WHERE transcript = ? ORDER BY generation, start",
+        (transcript,),
+    )
+    return [LedgerRow(*row) for row in rows]
 
 
 def database_faults(store: Store) -> list[str]:
-    """Return the errors that SQLite's own check reports; empty if there are none."""
+    """Return the errors that SQLite's own check reports."""
     faults = [str(text) for (text,) in store.rows("PRAGMA integrity_check(20)") if text != "ok"]
     orphans = store.rows("PRAGMA foreign_key_check")
     if orphans:
@@ -60,19 +58,27 @@ def database_faults(store: Store) -> list[str]:
     return faults
 
 
-def quick_fault(store: Store, seconds: float = float("inf")) -> str | None:
-    """Return the first fault found in a quick check of every page; None if there is none.
+def quick_fault(store: Store, seconds: float = float("inf")) -> tuple[str | None, bool]:
+    """Look for faults in pages, then in texts, for ``seconds`` each.
 
-    After SQLite's own check texts are decoded for ``seconds``, small tables first.
+    If the file is too large for that, texts get a third of the time: they are then a sample.
+
+    Returns:
+        The first fault or None, and whether the time sufficed for every page.
     """
-    return _page_fault(store) or _undecodable(store, time.monotonic() + seconds)
-
-
-def _page_fault(store: Store) -> str | None:
+    deadline = time.monotonic() + seconds
+    store.db.set_progress_handler(lambda: time.monotonic() > deadline, PROGRESS_STEPS)
+    fault, is_whole = None, True
     try:
-        return next((str(text) for (text,) in store.rows("PRAGMA quick_check(1)") if text != "ok"), None)
+        fault = next((str(text) for (text,) in store.rows("PRAGMA quick_check(1)") if text != "ok"), None)
     except apsw.SQLError as error:
-        return _one_line(error)
+        fault = _one_line(error)
+    except apsw.InterruptError:
+        is_whole = False
+    finally:
+        store.db.set_progress_handler(None)
+    seconds = seconds if is_whole else seconds / 3
+    return fault or _undecodable(store, time.monotonic() + seconds), is_whole
 
 
 def _one_line(error: apsw.SQLError) -> str:
@@ -128,31 +134,6 @@ def _implausible(store: Store) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class BriefLook:
-    """The result of a check with a time limit; ``is_whole`` if the time sufficed for every page."""
-
-    fault: str | None
-    is_whole: bool
-
-
-def look_briefly(store: Store, seconds: float) -> BriefLook:
-    """Look for faults as ``quick_fault`` does: in pages, then in texts, for ``seconds`` each.
-
-    If the file is too large for that, texts get a third of the time: they are then a sample.
-    """
-    deadline = time.monotonic() + seconds
-    store.db.set_progress_handler(lambda: time.monotonic() > deadline, PROGRESS_STEPS)
-    try:
-        found, is_whole = _page_fault(store), True
-    except apsw.InterruptError:
-        found, is_whole = None, False
-    finally:
-        store.db.set_progress_handler(None)
-    seconds = seconds if is_whole else seconds / 3
-    return BriefLook(found or _undecodable(store, time.monotonic() + seconds), is_whole)
-
-
 def keyword_index_agrees(store: Store) -> bool:
     """Return True if the keyword index holds exactly the chunks' text. Takes the write lock."""
     with translated(store.path):
@@ -163,14 +144,8 @@ def keyword_index_agrees(store: Store) -> bool:
     return True
 
 
-def rebuild_keyword_index(store: Store) -> None:
-    """Rebuild the keyword index from the chunks."""
-    with store.transaction():
-        rebuild_keywords(store)
-
-
 def rebuild_keywords(store: Store) -> None:
-    """Rebuild the keyword index, inside a transaction."""
+    """Rebuild the keyword index from the chunks, inside a transaction."""
     store.execute("INSERT INTO chunks_fts(chunks_fts) VALUES ('rebuild')")
 
 
@@ -184,33 +159,23 @@ def chunks_with_wrong_hash(store: Store) -> list[int]:
         ]
 
 
-def turns_without_chunks(store: Store) -> list[int]:
-    """Return turns of which no chunk is left."""
-    return [
-        int(ident)
-        for (ident,) in store.rows(
-            "SELECT id FROM turns t WHERE NOT EXISTS (SELECT 1 FROM chunks c WHERE c.turn = t.id)"
-        )
-    ]
+_BARE = "NOT EXISTS (SELECT 1 FROM chunks c WHERE c.turn = t.id)"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTurn:
-    """A turn's row id and its chunks."""
-
-    id: int
-    chunks: tuple[Chunk, ...]
+def count_turns_without_chunks(store: Store) -> int:
+    """Return the number of turns of which no chunk is left."""
+    return int(store.value(f"SELECT count(*) FROM turns t WHERE {_BARE}"))
 
 
-def turns_of_row(store: Store, row: int) -> dict[tuple[str, int], StoredTurn]:
-    """Return the turns that were captured with a ledger row, by uuid and part."""
+def turns_of_row(store: Store, row: int) -> dict[tuple[str, int], tuple[int, list[Chunk]]]:
+    """Return the turns that were captured with a ledger row, by uuid and part: their row ids and chunks."""
     found: dict[tuple[str, int], tuple[int, list[Chunk]]] = {}
     for ident, uuid, part, start, text in store.rows(
         "SELECT t.id, t.uuid, t.part, c.start, c.text FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.segment = ?",
         (row,),
     ):
         found.setdefault((uuid, part), (ident, []))[1].append(Chunk(start, text))
-    return {name: StoredTurn(ident, tuple(chunks)) for name, (ident, chunks) in found.items()}
+    return found
 
 
 def has_turn(store: Store, uuid: str, part: int) -> bool:
@@ -257,7 +222,7 @@ _ORPHANS = (
 
 
 def mend_orphans(store: Store) -> bool:
-    """Delete rows that refer to missing rows; the archive restores their text. False if there are none.
+    """Delete rows that refer to missing rows; the archive restores their text. Return False if it finds none.
 
     Rebuild the keyword index afterwards, see ``drop_turns``.
     """
@@ -287,24 +252,17 @@ def mend_memories(store: Store) -> int:
     return len(wrong)
 
 
-def turns_of_chunks(store: Store, chunks: list[int]) -> list[int]:
-    """Return the turns that chunks belong to."""
-    found = {store.value("SELECT turn FROM chunks WHERE id = ?", (chunk,)) for chunk in chunks}
-    return sorted(int(turn) for turn in found if turn is not None)
-
-
-def rows_of_turns(store: Store, turns: list[int]) -> dict[int, list[int]]:
-    """Return the turns by the ledger row that they were captured in."""
+def broken_turns(store: Store) -> dict[int, list[int]]:
+    """Return the turns with damaged or missing text, by the ledger row that captured them."""
+    wrong = "id IN (SELECT turn FROM chunks WHERE id IN (SELECT value FROM json_each(?)))"
+    sql = f"SELECT segment, id FROM turns t WHERE segment IS NOT NULL AND ({wrong} OR {_BARE}) ORDER BY id"
     found: dict[int, list[int]] = {}
-    for turn in turns:
-        row = store.value("SELECT segment FROM turns WHERE id = ?", (turn,))
-        if row is not None:
-            found.setdefault(int(row), []).append(turn)
+    for row, turn in store.rows(sql, (json.dumps(chunks_with_wrong_hash(store)),)):
+        found.setdefault(row, []).append(turn)
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class VectorFaults:
+class VectorFaults(NamedTuple):
     """Faults of one embedding generation: vectors whose chunk is missing, and chunks whose vector is."""
 
     generation: int

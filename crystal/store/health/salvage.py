@@ -6,6 +6,7 @@ read in the order of its key from both ends, so that one unreadable page costs o
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import struct
 from collections.abc import Iterator
@@ -19,29 +20,12 @@ from crystal.store import migrate
 from crystal.store.capture.privacy import is_key
 from crystal.store.connection import Store
 
-_STREAMS = (
-    "relay_out",
-    "outbox",
-    "relay_in",
-    "relay_claims",
-    "relay_fragments",
-    "relay_skips",
-    "relay_files",
-)
+_STREAMS = tuple("relay_out outbox relay_in relay_claims relay_fragments relay_skips relay_files".split())
 """Tables that must be consistent with each other: all are salvaged, or none."""
 
-_DERIVED = (
-    *("turns", "turn_copies", "chunks", "embedding_generations", "problems", "hook_runs", "refusals"),
-    *(
-        "index_state",
-        "index_parts",
-        "index_log",
-        "mirror_home",
-        "mirror_keys",
-        "mirror_objects",
-        "mirror_rows",
-    ),
-    *("mirror_trash", "mirror_applied"),
+_DERIVED = frozenset(
+    "turns turn_copies chunks embedding_generations problems hook_runs refusals index_state index_parts"
+    " index_log mirror_home mirror_keys mirror_objects mirror_rows mirror_trash mirror_applied".split()
 )
 """Tables that are rebuilt, or start empty."""
 
@@ -99,7 +83,10 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
             store.execute(f"DELETE FROM {table}")
     if not found.is_whole("capture_state"):  # else transcripts that were skipped would count as new
         store.execute("DELETE FROM capture_roots")
-    _copy_notes(db, store)
+    columns = store.rows("PRAGMA table_info(meta)")
+    for row in itertools.chain(*(_rows_to_damage(db, "meta", columns, f"key {order}") for order in ("ASC", "DESC"))):
+        if row is not None and row[0] not in _DERIVED_NOTES:
+            store.execute("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING", row)
     store.db.execute(dict(migrate.steps())[_FORGET_WORK])  # rows of an older schema were copied as they were
     if not is_key(store.value("SELECT value FROM meta WHERE key = 'hash_key'")):
         # No hash of the ledger can be compared: every transcript would count as replaced.
@@ -117,7 +104,7 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
 def _tables(store: Store) -> list[str]:
     """Return the tables whose content no archive has."""
     found = store.rows("SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' ORDER BY name")
-    return [name for (name,) in found if name not in ("meta", *_DERIVED) and not name.startswith("sqlite_")]
+    return [name for (name,) in found if name not in {"meta", *_DERIVED} and not name.startswith("sqlite_")]
 
 
 def finish_sessions(store: Store) -> None:
@@ -180,7 +167,11 @@ def _mend_header(path: Path) -> None:
 
 def _copy_table(db: apsw.Connection, store: Store, table: str, found: Salvage) -> None:
     ours = store.rows(f"PRAGMA table_info({table})")
-    columns = [row for row in ours if row[1] in _columns_of(db, table)]
+    try:
+        theirs = {str(row[1]) for row in db.execute(f"PRAGMA table_info({table})")}
+    except (apsw.Error, UnicodeDecodeError):
+        theirs = set()
+    columns = [row for row in ours if row[1] in theirs]
     if not columns:
         found.partly.append(table)
         return
@@ -208,13 +199,6 @@ def _copy_table(db: apsw.Connection, store: Store, table: str, found: Salvage) -
     found.partly.append(table)
 
 
-def _columns_of(db: apsw.Connection, table: str) -> set[str]:
-    try:
-        return {str(row[1]) for row in db.execute(f"PRAGMA table_info({table})")}
-    except (apsw.Error, UnicodeDecodeError):
-        return set()
-
-
 def _rows_to_damage(
     db: apsw.Connection, table: str, columns: list[tuple[Any, ...]], order: str
 ) -> Iterator[list[Any] | None]:
@@ -237,14 +221,6 @@ def _decoded(row: tuple[Any, ...], columns: list[tuple[Any, ...]]) -> list[Any] 
                 if name != "path":  # a path may be bytes that are not text
                     return None
     return values
-
-
-def _copy_notes(db: apsw.Connection, store: Store) -> None:
-    columns = store.rows("PRAGMA table_info(meta)")
-    for order in ("key ASC", "key DESC"):
-        for row in _rows_to_damage(db, "meta", columns, order):
-            if row is not None and row[0] not in _DERIVED_NOTES:
-                store.execute("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING", row)
 
 
 _COUNTED = {

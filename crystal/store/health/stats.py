@@ -48,5 +48,5 @@ def has_home(store: Store) -> bool:
 
 
 def newest_memory(store: Store) -> int:
-    """Return the row id of the memory that was added last, 0 if there is none."""
+    """Return the row id of the memory that was added last, or 0."""
     return int(store.value("SELECT max(id) FROM memories") or 0)

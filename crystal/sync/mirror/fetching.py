@@ -248,7 +248,7 @@ class Run:
         Raises:
             MirrorDamagedError: The file is damaged. It is built from scratch.
         """
-        fault = checks.quick_fault(store)
+        fault, _ = checks.quick_fault(store)
         if fault is None:
             return
         self.wanted.starts_over = True

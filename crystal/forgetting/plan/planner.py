@@ -9,28 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from crystal.errors import NotFoundError, UsageError
-from crystal.forgetting.match.archive_lines import ArchivedMatch, LineMatcher, Searcher, began_at
+from crystal.forgetting.match.archive_lines import ArchivedMatch, ArchiveSearch, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.match.terms import Terms
-from crystal.forgetting.plan.duplicates import find_duplicates
-from crystal.forgetting.plan.select import find_target, folders_meant, select, sessions_meant
-from crystal.forgetting.request import (
-    ArchivedPlace,
-    Because,
-    ForgetContext,
-    ForgetItem,
-    ForgetPlan,
-    ForgetRequest,
-    Selection,
-    counted,
-)
+from crystal.forgetting.plan.select import find_duplicates, find_target, folders_meant, select, sessions_meant
+from crystal.forgetting.request import Because, ForgetContext, ForgetItem, ForgetPlan, ForgetRequest, Selection, counted
 from crystal.model.capture import Memory, is_unicode
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
@@ -90,7 +80,10 @@ class _Planner:
 
     def plan(self) -> ForgetPlan:
         """Run all steps."""
-        self._check_targets()
+        for target in self.wish.targets:
+            if all(find_target(store, target, which) is None for which, store in self.stores):
+                hint = "name a memory (mem-...), a hit (h17) or a line by its uuid; a session with --session ID"
+                raise NotFoundError(f"there is no memory, hit or line {target!r}", hint=hint)
         asked = self._scope_name()
         rows = [row for name in self.sessions for row in forgotten_rows.kept_rows_of_session(self.context.store, name)]
         began = began_at(rows, self.context.ldm_home)
@@ -111,7 +104,11 @@ class _Planner:
         plan = replace(self._listed(), is_brief=is_brief)
         if plan.is_empty and self.wish.query is not None:
             return replace(plan, suggestions=tuple(self.context.suggest(self.wish.query)))
-        return replace(plan, needles=tuple(self._needles()))
+        # One word or phrase alone may not occur anywhere any more.
+        terms = self._only_terms()
+        if terms is not None and self.wish.query is not None and len(terms.words) + len(terms.phrases) == 1:
+            plan = replace(plan, needles=(self.wish.query.strip().strip('"').strip(),))
+        return plan
 
     def complete(self, plan: ForgetPlan) -> ForgetPlan:
         """Search the archives for what another plan lists, and add what only they have."""
@@ -127,12 +124,6 @@ class _Planner:
             return "asked"
         return "session" if self.wish.session else "project" if self.wish.project else "before"
 
-    def _check_targets(self) -> None:
-        for target in self.wish.targets:
-            if all(find_target(store, target, which) is None for which, store in self.stores):
-                hint = "name a memory (mem-...), a hit (h17) or a line by its uuid; a session with --session ID"
-                raise NotFoundError(f"there is no memory, hit or line {target!r}", hint=hint)
-
     def _add(self, found: Selection, because: Because) -> None:
         for uuid in found.lines:
             self.lines.setdefault(uuid, because)
@@ -146,16 +137,16 @@ class _Planner:
 
         ``is_brief``: search only the archives of affected sessions, not for copies elsewhere.
         """
-        terms = Terms.of(self.wish.query) if self._is_query_alone() and self.wish.query is not None else None
+        terms = self._only_terms()
         if self.is_scope or (plan.is_empty and terms is None):
             return
         rows = forgotten_rows.kept_rows(self.context.store)
         if is_brief:
             rows = [row for row in rows if row.session_id in plan.sessions]
         texts = None if plan.is_empty or is_brief else text_matcher(self.every, self.lines, self.memories)
-        matcher = LineMatcher(frozenset(self.lines), (), texts, set(plan.sessions), terms, self._stays)
+        search = ArchiveSearch(frozenset(self.lines), texts, set(plan.sessions), terms, self._stays)
         told = counted(rows, "looking through the archives", len(rows), self.context.progress)
-        for found in Searcher(matcher).search(told, self.context.ldm_home):
+        for found in search.run(told, self.context.ldm_home):
             if found.because == "copy":
                 if found.uuid is not None:
                     self.lines.setdefault(found.uuid, "copy")
@@ -166,8 +157,10 @@ class _Planner:
             if not found.turns:
                 self.notes.append(found)
 
-    def _is_query_alone(self) -> bool:
-        return self.wish == ForgetRequest(query=self.wish.query)
+    def _only_terms(self) -> Terms | None:
+        """Return the words of the query if nothing else is requested, or None."""
+        is_alone = self.wish.query is not None and self.wish == ForgetRequest(query=self.wish.query)
+        return Terms.of(str(self.wish.query)) if is_alone else None
 
     def _stays(self, uuid: str) -> bool:
         return uuid not in self.lines and any(traces.has_line(store, uuid) for store in self.every)
@@ -175,9 +168,15 @@ class _Planner:
     # -- the list ----------------------------------------------------------------------------------------------------
 
     def _listed(self) -> ForgetPlan:
-        items = [*self._line_items(), *self._memory_items(), *map(_note_item, self.notes)]
+        items = [*self._line_items(), *self._memory_items()]
+        places: dict[int, set[int]] = {}
+        for found in self.notes:
+            session, device = found.row.session_id, found.row.device
+            items.append(ForgetItem("note", found.uuid or "", found.because, "note", "", session, None, device))
+            if found.uuid is None:
+                places.setdefault(found.row.id, set()).add(found.number)
         items.sort(key=lambda item: (item.timestamp is None, item.timestamp or 0, item.kind, item.uuid))
-        places = tuple(_places(found for found in self.notes if found.uuid is None))
+        listed = tuple((row, tuple(sorted(numbers))) for row, numbers in sorted(places.items()))
         touched = {found.row.session_id for found in self.notes} | set(self.sessions)
         touched = touched.union(*(forgotten_rows.sessions_of(store, self.lines) for store in self.every))
         sessions = tuple(sorted(touched))
@@ -185,25 +184,27 @@ class _Planner:
         if self.is_scope and not items and not self.sessions:
             kinds = ()  # it was never here
         times = [item.timestamp for item in items if item.timestamp is not None]
+        held = forgotten_rows.files_of_sessions(self.context.store, sessions, self.context.device)
+        text = json.dumps([kinds, listed], sort_keys=True)  # exactly what would be deleted, without the time "now"
         return ForgetPlan(
             wish=self.wish,
             items=tuple(items),
             kinds=kinds,
-            places=places,
+            places=listed,
             sessions=sessions,
             devices=tuple(sorted({item.device for item in items if item.device})),
             first_at=min(times, default=None),
             last_at=max(times, default=None),
-            still_held=tuple(self._still_held(sessions)),
-            token=_token(kinds, places),
+            still_held=tuple(dict.fromkeys(path for path in map(Path, map(os.fsdecode, held)) if path.is_file())),
+            token=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12],
         )
 
     def _line_items(self) -> Iterator[ForgetItem]:
         left = set(self.lines)
         for which, store in self.stores:
-            for line in list(forgotten_rows.lines_named(store, left, which)):
-                left.discard(line.uuid)
-                yield ForgetItem("line", line.uuid, self.lines[line.uuid], *line[1:])
+            for line in list(forgotten_rows.lines_named(store, left)):
+                left.discard(line[0])
+                yield replace(ForgetItem("line", line[0], self.lines[line[0]], *line[1:]), memory=which)
 
     def _memory_items(self) -> Iterator[ForgetItem]:
         left = dict(self.memories)
@@ -225,44 +226,9 @@ class _Planner:
             yield scope, {"lines": lines, **where}, self.wish.before
             lines = []
         # Where nothing has an id, naming the sessions blocks their notes from now on.
-        if lines or self._touched_besides(sessions) or (self.notes and not (self.lines or self.memories)):
+        # A scope names the sessions that it affects besides its own: forks have copies.
+        besides = self.is_scope and bool(self.sessions) and not set(sessions) <= {self.sessions[0]}
+        if lines or besides or (self.notes and not (self.lines or self.memories)):
             yield "lines", {"lines": lines, "sessions": list(sessions)}, None
         if self.memories:
             yield "memory", {"memories": sorted(self.memories), "sessions": list(sessions)}, None
-
-    def _touched_besides(self, sessions: Sequence[str]) -> bool:
-        """Return True if a scope affects sessions that it does not name: forks have copies."""
-        return self.is_scope and bool(self.sessions) and not set(sessions) <= {self.sessions[0]}
-
-    def _still_held(self, sessions: Sequence[str]) -> Iterator[Path]:
-        """Return Claude Code's own files of the sessions: crystal does not change them."""
-        paths = forgotten_rows.files_of_sessions(self.context.store, sessions, self.context.device)
-        for path in dict.fromkeys(Path(os.fsdecode(path)) for path in paths):
-            if path.is_file():
-                yield path
-
-    def _needles(self) -> Iterator[str]:
-        """Return the words of the query if there is one: they may not occur anywhere any more."""
-        if self.wish.query is None or not self._is_query_alone():
-            return
-        terms = Terms.of(self.wish.query)
-        if len(terms.words) + len(terms.phrases) == 1:
-            yield self.wish.query.strip().strip('"').strip()
-
-
-def _note_item(found: ArchivedMatch) -> ForgetItem:
-    row = found.row
-    return ForgetItem("note", found.uuid or "", found.because, "note", "", row.session_id, None, row.device)
-
-
-def _places(notes: Iterator[ArchivedMatch]) -> list[ArchivedPlace]:
-    rows: dict[int, set[int]] = {}
-    for found in notes:
-        rows.setdefault(found.row.id, set()).add(found.number)
-    return [ArchivedPlace(row, tuple(sorted(numbers))) for row, numbers in sorted(rows.items())]
-
-
-def _token(kinds: Sequence[tuple[str, Mapping[str, Any], int | None]], places: Collection[ArchivedPlace]) -> str:
-    """Return a short digest of exactly what would be deleted, without the time "now" of a scope."""
-    text = json.dumps([kinds, [[place.row, place.lines] for place in places]], sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]

@@ -1,4 +1,9 @@
-"""List every file of crystal on this machine, and read compressed content and the words of index files."""
+"""List and read every file of crystal on this machine: databases, compressed content, the words of index files.
+
+Closing any handle on a database that this process has open releases all POSIX locks of the process on it, including
+SQLite's: then another process may change the file while it is open here (https://www.sqlite.org/howtocorrupt.html,
+section 2.2). So handles on these files stay open until the process ends, one for each file.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +14,8 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +32,8 @@ else:
 ZSTD_MAGIC = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + low, 0x2A, 0x4D, 0x18]) for low in range(16)))
 """Beginnings of a frame, and of frames that are to be skipped."""
 GZIP_MAGIC = b"\x1f\x8b"
+COMPRESSED = (*ZSTD_MAGIC, GZIP_MAGIC)
+"""Beginnings of files that are compressed in a supported way."""
 TEXT = 1 << 22
 MAX_LINE = 1 << 26
 """Maximum bytes of a line that is read as a whole."""
@@ -37,17 +43,7 @@ class UnreadableFileError(Exception):
     """Compressed bytes cannot be decompressed: their content is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileToSearch:
-    """File: its path, and its name for display, relative to the LDM home if it is there."""
-
-    path: Path
-    name: str
-
-
-def files_of(
-    folders: Sequence[Path], others: Collection[Path], unread: Callable[[str, str], None]
-) -> Iterator[FileToSearch]:
+def files_of(folders: Sequence[Path], others: Collection[Path], unread: Callable[[str, str], None]) -> Iterator[Path]:
     """Yield every file below some folders once. Links are followed.
 
     Args:
@@ -77,7 +73,7 @@ def files_of(
             below[:] = sorted(name for name in below if is_new(Path(folder, name)))
             for path in (Path(folder, name) for name in sorted(names)):
                 if is_new(path) and path.is_file():
-                    yield FileToSearch(path, name_of(path, folders[0]))
+                    yield path
 
 
 def name_of(path: Path, home: Path) -> str:
@@ -98,12 +94,32 @@ def models_as_installed(models: Path) -> set[Path]:
     return found
 
 
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Return a file positioned at its start. One of a database stays open for the next reader.
+
+    Raises:
+        OSError: As ``open``.
+    """
+    if sys.platform == "win32" or not path.name.endswith(_OF_DATABASES):  # on other systems locks belong to the handle
+        with path.open("rb", buffering=0) as file:
+            yield file
+        return
+    found = path.stat()
+    if (found.st_dev, found.st_ino) not in _held:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        found = os.fstat(handle)
+        _held[found.st_dev, found.st_ino] = handle
+    with open(_held[found.st_dev, found.st_ino], "rb", buffering=0, closefd=False) as file:
+        file.seek(0)
+        yield file
+
+
+_OF_DATABASES = (".db", "-shm")
+_held: dict[tuple[int, int], int] = {}
+
+
 # ----------------------------------------------------------------------------------------------------- compressed
-
-
-def is_compressed(head: bytes) -> bool:
-    """Return True if a file with this beginning is compressed in a supported way."""
-    return head.startswith((*ZSTD_MAGIC, GZIP_MAGIC))
 
 
 def decompressed(path: Path, head: bytes) -> Iterator[bytes]:
