@@ -14,6 +14,7 @@ from crystal.capture.asked import Remember, take_asked
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.safe_open import Folders, TranscriptBlockedError, TranscriptRefusedError
 from crystal.capture.spool import ENVIRONMENT, Note
+from crystal.config.harnesses import Root
 from crystal.errors import CrystalError
 from crystal.store import problems
 from crystal.store.capture import privacy, turns
@@ -21,6 +22,8 @@ from crystal.store.capture.hooks import add_hook_runs
 
 FLUSH_MS = 5_000
 LATE_MS = 60_000
+FRESH_MS = 2_000
+"""An answer that was captured already is the awaited one if it was written at most so long before the note."""
 POLL_SECONDS = 0.02
 MAX_POLL_SECONDS = 0.25
 LOOK_BACK_BYTES = 256 << 10
@@ -203,7 +206,7 @@ def _update_session(capture: Capture, note: Note, session: str, closed: str | No
 
 def _was_replaced(path: Path, kept: Path) -> bool:
     """Return whether the transcript that the hook kept under a second name is no longer the one at its path."""
-    before, now = files.look_at(kept, Folders((kept.parent,))), files.look_at(path)
+    before, now = files.look_at(kept, Folders((Root(kept.parent),))), files.look_at(path)
     return before is not None and now is not None and (before.dev, before.inode) != (now.dev, now.inode)
 
 
@@ -236,7 +239,7 @@ def _main_file(capture: Capture, note: Note, refusals: list[TranscriptRefusedErr
 
 def _agent_files(capture: Capture, note: Note, path: Path | None) -> Iterable[Path]:
     named = [Path(note.agent_transcript_path)] if note.agent_transcript_path else []
-    beside = files.subagents_of(path, capture.folders) if path is not None else []
+    beside = [one.path for one in files.subagents_of(path, capture.folders)] if path is not None else []
     return dict.fromkeys([*beside, *named])
 
 
@@ -261,35 +264,16 @@ def _says(capture: Capture, path: Path, note: Note) -> bool:
             data = file.read(found.size - start)
     except OSError:
         return False
+    reader = transcript.reader_of(files.harness_of(path, capture.folders))
     at = start
     for line in data.split(b"\n")[:-1]:
-        fresh_from = None if at >= offset else note.at - 2_000
+        is_new = at >= offset
         at += len(line) + 1
-        if b'"assistant"' in line and _is_awaited(line, note, fresh_from):
-            return True
+        if any(fingerprint(text) == note.awaited for text in reader.answers(line)):
+            said_at = reader.facts(line).timestamp_ms
+            if is_new or (said_at is not None and said_at >= note.at - FRESH_MS):
+                return True
     return False
-
-
-def _is_awaited(line: bytes, note: Note, fresh_from: int | None) -> bool:
-    if fresh_from is not None:
-        said_at = transcript.line_facts(line).timestamp_ms
-        if said_at is None or said_at < fresh_from:
-            return False
-    return any(fingerprint(text) == note.awaited for text in _assistant_texts(line))
-
-
-def _assistant_texts(line: bytes) -> Iterable[str]:
-    """Yield the texts of an assistant line, unchanged, as the client reports them to its hooks."""
-    fields = transcript.parse_line(line) or {}
-    message = fields.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    if fields.get("type") != "assistant":
-        return
-    if isinstance(content, str):
-        yield content
-    for block in content if isinstance(content, list) else ():
-        if isinstance(block, dict) and isinstance(block.get("text"), str):
-            yield block["text"]
 
 
 def fingerprint(text: str) -> tuple[int, int]:

@@ -89,7 +89,8 @@ def prepare(segment: Segment) -> Prepared:
     """Parse a segment. Pure."""
     lines = [line for piece in segment.pieces if piece.state == "captured" for line in piece.lines]
     said = _chunked(lines, segment)
-    return Prepared(said, transcript.titles(lines), sorted({turn.cwd for turn, _ in said if turn.cwd}))
+    title = transcript.reader_of(segment.origin.harness).title(lines)
+    return Prepared(said, title, sorted({turn.cwd for turn, _ in said if turn.cwd}))
 
 
 def write(  # noqa: PLR0913 - as ingest, with what it prepares
@@ -135,7 +136,8 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
 
 def _chunked(lines: list[tuple[int, bytes]], segment: Segment) -> list[tuple[Turn, list[Chunk]]]:
     subagent = segment.origin.subagent is not None
-    parsed = transcript.parse_turns(lines, segment.before.transcript, subagent=subagent)
+    reader = transcript.reader_of(segment.origin.harness)
+    parsed = reader.turns(lines, segment.before.transcript, subagent=subagent)
     return [(turn, chunking.split(turn.text)) for turn in parsed]
 
 

@@ -25,7 +25,7 @@ from crystal.store.capture import ledger, ledger_rebuild, privacy, turns
 from crystal.store.forget.forgetting import Tombstone, add_tombstones, is_line_forgotten
 from crystal.store.health import checks
 from crystal.text import chunking
-from crystal.transcript import FORGOTTEN
+from crystal.transcript import FORGOTTEN, TranscriptReader
 
 FindProject = Callable[[str], Project]
 _SUFFIXES = re.compile(r"(\+\d+)?$")
@@ -127,13 +127,13 @@ class Rebuild:
         folder = next(parent for parent in path.parents if parent.name == "transcripts")
         agent = folder.parent.parent.name
         key = _SUFFIXES.sub("", path.relative_to(folder).as_posix().removesuffix(".jsonl.zst"))
-        session, _, subagent = key.partition("/")
-        as_file = Path(f"{session}.jsonl") if not subagent else Path(session, "subagents", f"{subagent}.jsonl")
-        key, owner, subagent_id = transcript.transcript_key(as_file)
-        if owner is None or not files.is_session_id(owner):
-            owner = _session_in(path) or owner or key
+        harness, session, name = transcript.split_key(key)
+        reader = transcript.reader_of(harness)
+        _, owner, subagent = reader.identify(reader.path_of(session, name))
+        if owner is None or not reader.is_session_id(owner):
+            owner = _session_in(path, reader) or owner or key
         device = self.device_of(agent) or self.capture.device
-        return key, Origin(agent, device, owner, subagent_id)
+        return key, Origin(agent, device, owner, subagent, harness)
 
     def _take_row(self, state: ledger.TranscriptState, row: checks.LedgerRow, path: Path, taken: RebuildResult) -> None:
         frame = archive.Frame(row.offset, row.length)
@@ -179,10 +179,16 @@ class Rebuild:
         found = self._on_disk().get(state.mark.transcript)
         if found is None:
             return
-        archived = {uuid for _, text in archive.placed_frames(path) if text for uuid in _uuids(text)}
+        reader = transcript.reader_of(state.origin.harness)
+        archived = {
+            uuid
+            for _, text in archive.placed_frames(path)
+            for line in (text or b"").split(b"\n")
+            if (uuid := reader.facts(line).uuid)
+        }
         with files.opened(found.path) as file:
             end = transcript.last_newline(file, found.size)
-            stretches = _stretches(file, end, archived, lambda uuid: privacy.is_private_line(self.store, uuid))
+            stretches = _stretches(file, end, reader, archived, lambda uuid: privacy.is_private_line(self.store, uuid))
             kept = stretches[-1][1] if stretches else 0
             tail_hash = tail.tail_hash(file, kept, self.capture.cleaner)
         generation, now = state.mark.generation + 1, self.capture.clock()
@@ -194,18 +200,19 @@ class Rebuild:
 
     def _on_disk(self) -> dict[str, files.TranscriptFile]:
         found = files.all_transcripts(self.capture.roots)
-        return {transcript.transcript_key(one.path)[0]: one for one in found}
+        folders = self.capture.folders
+        return {transcript.identify(one.path, files.harness_of(one.path, folders)).key: one for one in found}
 
     def _block_again(self, path: Path) -> None:
         """Block lines again whose remainder in the archive shows that they were forgotten."""
         shells = [
-            fields
+            line
             for _, text in archive.placed_frames(path)
             if text and FORGOTTEN.encode() in text
             for line in text.split(b"\n")
-            if (fields := transcript.parse_line(line) or {}).get(FORGOTTEN)
+            if transcript.is_forgotten(line)
         ]
-        facts = [transcript.facts_of(fields) for fields in shells]
+        facts = [transcript.find_facts(line) for line in shells]
         lines = sorted({one.uuid for one in facts if one.uuid and not is_line_forgotten(self.store, one.uuid)})
         if not lines:
             return
@@ -255,7 +262,8 @@ def write_turns(
     ]
     projects = {turn.cwd: find_project(turn.cwd) for turn, *_ in said if turn.cwd}
     lines = [(row.start, line) for line in clean.split(b"\n")[:-1]]
-    return turns.add_turns(store, state.origin, said, projects, transcript.titles(lines)).turns
+    title = transcript.reader_of(state.origin.harness).title(lines)
+    return turns.add_turns(store, state.origin, said, projects, title).turns
 
 
 def _add(taken: RebuildResult, path: Path, size: int) -> None:
@@ -266,21 +274,17 @@ def _has_lines(text: bytes) -> bool:
     return bool(text.strip())
 
 
-def _uuids(text: bytes) -> Iterator[str]:
-    return (uuid for line in text.split(b"\n") if (uuid := transcript.line_facts(line).uuid))
-
-
-def _session_in(path: Path) -> str | None:
+def _session_in(path: Path, reader: TranscriptReader) -> str | None:
     for _, text in archive.placed_frames(path):
         for line in (text or b"").split(b"\n"):
-            session = transcript.line_facts(line).session_id
+            session = reader.facts(line).session_id
             if session is not None:
                 return session
     return None
 
 
 def _stretches(
-    file: Iterator[bytes], end: int, archived: set[str], is_private: Callable[[str], bool]
+    file: Iterator[bytes], end: int, reader: TranscriptReader, archived: set[str], is_private: Callable[[str], bool]
 ) -> list[tuple[int, int, str]]:
     """Return the bytes up to the last archived line as (first, end, rule): archived already, or known to be private."""
     stretches: list[tuple[int, int, str]] = []
@@ -290,7 +294,7 @@ def _stretches(
         stop = at + len(line)
         if stop > end:
             break
-        uuid = transcript.line_facts(line).uuid
+        uuid = reader.facts(line).uuid
         if uuid is not None:
             rule = BY_COPY if uuid not in archived and is_private(uuid) else RESTORED
         if stretches and stretches[-1][2] == rule:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from crystal import transcript
 from crystal.capture import files, tail
+from crystal.config.harnesses import Root
 from crystal.config.paths import make_private_dir, write_private
 from crystal.errors import NotFoundError, UsageError
 from crystal.ingest import archive
@@ -17,6 +16,7 @@ from crystal.model.capture import RESTORED, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.health import checks
+from crystal.transcript import TranscriptReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) 
     rows = [row for row in checks.ledger_rows(store, state.id) if row.state == "captured"]
     latest = max((row.generation for row in rows), default=0)
     whole = _same_file(checks.ledger_rows(store, state.id), latest)
+    reader = transcript.reader_of(state.origin.harness)
     seen: set[str] = set()
     kept: list[bytes] = []
     for row in sorted(rows, key=lambda row: (row.generation != latest, row.generation, row.start)):
@@ -55,7 +56,7 @@ def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) 
         for line in clean.split(b"\n")[:-1]:
             if line and not line.strip(b" "):
                 continue  # forgotten
-            uuid = transcript.line_facts(line).uuid
+            uuid = reader.facts(line).uuid
             if uuid is None and row.generation not in whole:
                 continue
             if uuid is not None:
@@ -84,7 +85,7 @@ def restore(
     session: str,
     *,
     ldm_home: Path,
-    root: Path,
+    roots: Sequence[Root],
     project: Path | None,
     cleaner: tail.Cleaner,
     now: int,
@@ -96,7 +97,7 @@ def restore(
         store: The store, open for writing.
         session: The complete session id.
         ldm_home: What archive paths are relative to.
-        root: Claude Code's ``projects`` folder on this machine.
+        roots: The agents' folders of transcripts on this machine.
         project: The folder to resume in; None for the session's own folder.
         cleaner: The hashes of this store.
         now: The time, ms.
@@ -109,24 +110,26 @@ def restore(
     if not states:
         raise NotFoundError(f"no session {session} is archived", hint="run: crystal sessions")
     states.sort(key=lambda state: state.origin.subagent is not None)
-    folder = root / folder_name(str(project)) if project else _folder_of(states[0], root, store, ldm_home)
+    harness = states[0].origin.harness
+    reader = transcript.reader_of(harness)
+    root = next(root.folder for root in roots if root.harness == harness)
+    folder = reader.resume_folder(root, str(project)) if project else _folder_of(states[0], root, store, ldm_home)
     done = []
     for state in states:
-        target = folder / f"{session}.jsonl"
-        if state.origin.subagent is not None:
-            target = folder / session / "subagents" / f"{state.mark.transcript.split('/')[-1]}.jsonl"
+        name = state.mark.transcript.split("/")[-1] if state.origin.subagent is not None else ""
+        target = folder / reader.path_of(session, name)
         if target.exists():
             if state.origin.subagent is not None:
                 continue
             raise UsageError(f"{target} is still there", hint="move it away to restore the archived one")
-        lines = _relinked(list(archived_lines(store, state, ldm_home)))
+        lines = reader.relinked(list(archived_lines(store, state, ldm_home)))
         data = b"".join(line + b"\n" for line in lines)
         missing = sum(
             row.stop - row.start
             for row in checks.ledger_rows(store, state.id)
             if row.state != "captured" and row.rule != RESTORED
         )
-        done.append(Restored(target, len(data), missing, str(project) if project else _cwd_of(lines)))
+        done.append(Restored(target, len(data), missing, str(project) if project else _cwd_of(lines, reader)))
         if not dry_run:
             make_private_dir(target.parent)
             write_private(target, data)
@@ -134,43 +137,16 @@ def restore(
     return done
 
 
-def folder_name(cwd: str) -> str:
-    """Return Claude Code's name for a project's transcript folder: every other character becomes a dash."""
-    return re.sub(r"[^A-Za-z0-9]", "-", cwd)
-
-
 def _folder_of(state: ledger.TranscriptState, root: Path, store: Store, ldm_home: Path) -> Path:
     """Return the former folder of the session's file if it belongs to this client; else the one named after its cwd."""
+    reader = transcript.reader_of(state.origin.harness)
+    usual = reader.resume_folder(root, _cwd_of(archived_lines(store, state, ldm_home), reader))
     was = Path(state.path).parent
-    if was.parent == root:
-        return was
-    cwd = _cwd_of(archived_lines(store, state, ldm_home))
-    return root / ("-" if cwd is None else folder_name(cwd))
+    return was if was.parent == root else usual
 
 
-def _cwd_of(lines: Iterable[bytes]) -> str | None:
-    return next((cwd for line in lines if (cwd := transcript.line_facts(line).cwd) is not None), None)
-
-
-def _relinked(lines: list[bytes]) -> list[bytes]:
-    """Relink the conversation where private lines were left out: the client follows ``parentUuid`` and would stop."""
-    known = {uuid for line in lines if (uuid := transcript.line_facts(line).uuid)}
-    last: str | None = None
-    joined = []
-    for line in lines:
-        fields = transcript.parse_line(line)
-        uuid = transcript.line_facts(line).uuid
-        if fields is not None and uuid is not None:
-            parent = fields.get("parentUuid")
-            if isinstance(parent, str) and parent not in known and last is not None:
-                fields["parentUuid"] = last
-                text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-                joined.append(text.encode("utf-8", "surrogatepass"))
-                last = uuid
-                continue
-            last = uuid
-        joined.append(line)
-    return joined
+def _cwd_of(lines: Iterable[bytes], reader: TranscriptReader) -> str | None:
+    return next((cwd for line in lines if (cwd := reader.facts(line).cwd) is not None), None)
 
 
 def _note(store: Store, state: ledger.TranscriptState, target: Path, cleaner: tail.Cleaner, now: int) -> None:

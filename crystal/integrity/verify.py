@@ -237,7 +237,8 @@ def turns_in(clean: bytes, start: int, state: ledger.TranscriptState) -> Iterato
     for line in clean.split(b"\n")[:-1]:
         lines.append((at, line))
         at += len(line) + 1
-    return transcript.parse_turns(lines, state.mark.transcript, subagent=state.origin.subagent is not None)
+    reader = transcript.reader_of(state.origin.harness)
+    return reader.turns(lines, state.mark.transcript, subagent=state.origin.subagent is not None)
 
 
 def missing_turns(

@@ -5,7 +5,6 @@ Source: docs/reference/transcript-format.md, section 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import BinaryIO
 
 from crystal.model.capture import RawSegment
@@ -55,16 +54,6 @@ def last_newline(file: BinaryIO, size: int) -> int:
             return start + found + 1
         end = start
     return 0
-
-
-def split_lines(segment: RawSegment) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset in the file, line without its newline) for every line of the segment, empty ones too."""
-    raw, start = segment.raw, 0
-    while (end := raw.find(b"\n", start)) >= 0:
-        yield segment.start + start, raw[start:end]
-        start = end + 1
-    if start < len(raw):
-        yield segment.start + start, raw[start:]
 
 
 def _read_exactly(file: BinaryIO, start: int, count: int) -> bytes:

@@ -7,13 +7,13 @@ the list of files to delete.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from crystal import transcript
 from crystal.errors import DamagedError
-from crystal.forgetting.match.redacted_line import shell_of
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING
 from crystal.store import Store
@@ -79,18 +79,17 @@ def _without(row: KeptRow, numbers: set[int], ldm_home: Path) -> bytes:
     except DamagedError:
         return b""  # it is unknown whether it holds the text
     lines = text.split(b"\n")[:-1]
+    shell_of = transcript.reader_of(row.harness).shell_of
     kept = [shell_of(line) if number in numbers else line for number, line in enumerate(lines)]
     return b"".join(line + b"\n" for line in kept) if any(line.strip() for line in kept) else b""
 
 
 def title_left(store: Store, session_id: str, ldm_home: Path) -> str | None:
     """Return the title that is left in a session's own transcript."""
+    rows = [row for row in forgotten_rows.kept_rows_of_session(store, session_id) if row.subagent is None]
     lines: list[tuple[int, bytes]] = []
-    for row in forgotten_rows.kept_rows_of_session(store, session_id):
-        if row.subagent is None:
-            try:
-                text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
-            except DamagedError:
-                continue
-            lines += [(row.start, line) for line in text.split(b"\n")[:-1] if b"itle" in line or b'"summary"' in line]
-    return transcript.titles(lines)
+    for row in rows:
+        with contextlib.suppress(DamagedError):
+            text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
+            lines += [(row.start, line) for line in text.split(b"\n")[:-1]]
+    return transcript.reader_of(rows[0].harness).title(lines) if rows else None

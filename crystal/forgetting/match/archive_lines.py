@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from crystal import transcript
 from crystal.errors import DamagedError
 from crystal.forgetting.match.multi_pattern import MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.match.patterns import TextMatcher
-from crystal.forgetting.match.redacted_line import is_shell
 from crystal.forgetting.match.terms import Terms, may_hold, readable
 from crystal.forgetting.request import Because
 from crystal.ingest import archive
 from crystal.store.forget.forgotten_rows import KeptRow
 from crystal.store.search.scope import is_within
-
-_ENVELOPE = frozenset(
-    "cwd gitBranch sessionId session_id uuid parentUuid logicalParentUuid timestamp version userType slug requestId"
-    " entrypoint leafUuid promptId sourceToolAssistantUUID".split()
-)
+from crystal.transcript.line import parse_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +81,7 @@ class ArchivedLine(NamedTuple):
     """A line of a frame, with the ids of its turns, and when and where it was written as far as known."""
 
     line: bytes
-    fields: Mapping[str, Any]
+    is_bookkeeping: bool
     uuid: str | None
     turns: tuple[str, ...]
     at: int | None
@@ -127,12 +122,12 @@ class Searcher:
         if not hits and not self._is_worth_it(row, text):
             return
         for number, line in enumerate(self._parsed(row, text.split(b"\n")[:-1], hits)):
-            if is_shell(line.line):
+            if not line.line.strip() or transcript.is_forgotten(line.line):
                 continue
             because = self._because(row, line)
             if because is not None:
                 yield ArchivedMatch(row, number, because, line.uuid, line.turns)
-            elif self._matcher.scopes and line.uuid is None and line.fields.get("type") not in ("user", "assistant"):
+            elif self._matcher.scopes and line.is_bookkeeping:
                 self._unplaced.append(ArchivedMatch(row, number, "bookkeeping"))
 
     def _is_worth_it(self, row: KeptRow, text: bytes) -> bool:
@@ -148,19 +143,19 @@ class Searcher:
         """Yield the lines of a frame. A note was written when and where the line before it was."""
         starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
         hit = {bisect_right(starts, place) - 1 for place in hits}
-        parsed = [transcript.parse_line(line) or {} for line in lines]
-        facts = [transcript.facts_of(fields) for fields in parsed]
+        reader = transcript.reader_of(row.harness)
+        facts = [reader.facts(line) for line in lines]
         at = next((one.timestamp_ms for one in facts if one.timestamp_ms is not None), None)
         cwd = next((one.cwd for one in facts if one.cwd is not None), None)
         turns: dict[int, dict[str, None]] = {}
         placed = [(row.start + start, line) for start, line in zip(starts, lines, strict=False)]
-        for turn in transcript.parse_turns(placed, row.key, subagent=row.subagent is not None):
+        for turn in reader.turns(placed, row.key, subagent=row.subagent is not None):
             turns.setdefault(turn.offset, {})[turn.uuid] = None
-        for number, ((place, line), fields, own) in enumerate(zip(placed, parsed, facts, strict=True)):
+        for number, ((place, line), own) in enumerate(zip(placed, facts, strict=True)):
             at, cwd = own.timestamp_ms or at, own.cwd or cwd
             ids = tuple(turns.get(place, ()))
             when = (own.timestamp_ms, own.cwd) if ids else (at, cwd)  # the memory has turns with their own
-            yield ArchivedLine(line, fields, own.uuid, ids, *when, number in hit)
+            yield ArchivedLine(line, own.is_bookkeeping, own.uuid, ids, *when, number in hit)
 
     def _because(self, row: KeptRow, line: ArchivedLine) -> Because | None:
         matcher = self._matcher
@@ -169,7 +164,7 @@ class Searcher:
         if any(scope.holds(row.session_id, line.at, line.cwd) for scope in matcher.scopes):
             return "session"
         stays = any(matcher.stays(turn) for turn in line.turns)
-        if matcher.terms is not None and _has_words(matcher.terms, line.line, line.fields, whole=not stays):
+        if matcher.terms is not None and _has_words(matcher.terms, line.line, row.harness, whole=not stays):
             return "asked"
         if not line.is_hit or matcher.texts is None:
             return None
@@ -190,19 +185,20 @@ def began_at(rows: Iterable[KeptRow], ldm_home: Path) -> int | None:
     for row in rows:
         with contextlib.suppress(DamagedError):
             text = archive.read_frame(ldm_home / row.archive, archive.Frame(row.offset, row.length))
-            facts = map(transcript.line_facts, text.split(b"\n"))
+            facts = map(transcript.reader_of(row.harness).facts, text.split(b"\n"))
             times += [one.timestamp_ms for one in facts if one.uuid is None and one.timestamp_ms is not None]
     return min(times, default=None)
 
 
-def _has_words(terms: Terms, line: bytes, fields: Mapping[str, Any], *, whole: bool) -> bool:
+def _has_words(terms: Terms, line: bytes, harness: str, *, whole: bool) -> bool:
     """Return True if a line has all the words, apart from its fields for place and time.
 
     If the turns of the line stay, one single text of it must have all words: that text is longer than the stored one.
     """
     if not may_hold(terms, line):
         return False
-    texts = list(_texts({name: value for name, value in fields.items() if name not in _ENVELOPE}))
+    fields, envelope = parse_line(line) or {}, transcript.reader_of(harness).envelope
+    texts = list(_texts({name: value for name, value in fields.items() if name not in envelope}))
     if whole:
         texts = ["\n".join(texts) if fields else line.decode("utf-8", "replace")]
     return any(terms.are_in(readable(text.encode("utf-8", "replace"))) for text in texts)

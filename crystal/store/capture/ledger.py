@@ -29,8 +29,8 @@ FORKED_FROM = 1_000_000
 """First of the generations that a home machine assigns to files that two copies of a device continued differently."""
 
 _COLUMNS = (
-    "id, agent, device, session_id, subagent, path, transcript, offset, dev, inode, generation, tail_hash, archive,"
-    " updated_at"
+    "id, agent, device, session_id, subagent, harness, path, transcript, offset, dev, inode, generation, tail_hash,"
+    " archive, updated_at"
 )
 
 
@@ -45,8 +45,8 @@ def _stored(path: Path | str) -> str | bytes:
 
 
 def _state(row: Row) -> TranscriptState:
-    mark = Watermark._make((*row[6:11], bytes(row[11])))
-    return TranscriptState(row[0], Origin(*row[1:5]), os.fsdecode(row[5]), mark, row[12], row[13])
+    mark = Watermark._make((*row[7:12], bytes(row[12])))
+    return TranscriptState(row[0], Origin(*row[1:6]), os.fsdecode(row[6]), mark, row[13], row[14])
 
 
 def state_of(store: Store, device: str, transcript: str) -> TranscriptState | None:
@@ -340,8 +340,8 @@ def meet_root(store: Store, root: Path, now: int) -> None:
 
 def _insert_state(store: Store, origin: Origin, path: str, mark: Watermark, now: int) -> int:
     store.execute(
-        "INSERT INTO capture_state (agent, device, session_id, subagent, path, transcript, offset, dev, inode,"
-        " generation, tail_hash, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO capture_state (agent, device, session_id, subagent, harness, path, transcript, offset, dev,"
+        " inode, generation, tail_hash, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (*origin, _stored(path), *mark, now),
     )
     return int(store.value("SELECT last_insert_rowid()"))

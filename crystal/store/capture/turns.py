@@ -96,8 +96,8 @@ def _stored(store: Store, uuids: set[str]) -> set[tuple[str, int]]:
 
 def _session(store: Store, origin: Origin) -> int:
     store.execute(
-        "INSERT INTO sessions (session_id, agent, device) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-        (origin.session_id, origin.agent, origin.device),
+        "INSERT INTO sessions (session_id, agent, device, harness) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (origin.session_id, origin.agent, origin.device, origin.harness),
     )
     return int(store.value("SELECT id FROM sessions WHERE session_id = ?", (origin.session_id,)))
 

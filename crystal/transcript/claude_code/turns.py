@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from crystal.model.capture import Role, Turn
-from crystal.transcript.content import block_text, call_text, head_and_tail, result_text
-from crystal.transcript.injected import is_machinery, spoken_command, strip_injected
+from crystal.transcript.claude_code.content import block_text, call_text, head_and_tail, result_text
+from crystal.transcript.claude_code.injected import is_machinery, spoken_command, strip_injected
 from crystal.transcript.line import ParsedLine, clean_text, identifier, parse_line, parse_time, word
+from crystal.transcript.reader import FORGOTTEN
 
 _SYNTHETIC = "<synthetic>"
-FORGOTTEN = "crystalForgotten"
-"""Field of a line whose text was forgotten: its place in the conversation is kept, without content."""
 
 _MARKS = (b'"user"', b'"assistant"', b'"queued_command"')
 """Markers of conversation lines; a line without any of them need not be parsed."""
@@ -49,22 +48,13 @@ def parse_turns(lines: Iterable[tuple[int, bytes]], transcript: str, *, subagent
             continue
         fields = parse_line(line)
         if fields is not None:
-            yield from turns_of(fields, line, offset, transcript, subagent=subagent, tools=tools)
+            yield from _turns_of(fields, line, offset, transcript, subagent=subagent, tools=tools)
 
 
-def turns_of(
+def _turns_of(
     fields: ParsedLine, line: bytes, offset: int, transcript: str, *, subagent: bool, tools: dict[str, str]
 ) -> Iterator[Turn]:
-    """Yield the turns of one parsed line, for callers that parse lines anyway; see ``parse_turns``.
-
-    Args:
-        fields: The parsed line.
-        line: Its bytes, which identify it if it has no uuid.
-        offset: Where it starts in its file.
-        transcript: The transcript's key.
-        subagent: The transcript is a subagent's own.
-        tools: Names of the tools called so far by call id; results look up their tool in it. Updated.
-    """
+    """Yield the turns of one parsed line. ``tools`` names the tools called so far by call id, and is updated."""
     message = _message(fields)
     if message is None:
         return
