@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from crystal import transcript
 from crystal.capture import files, spool
-from crystal.capture.asked import Remember, take_asked
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.safe_open import Folders, TranscriptBlockedError, TranscriptRefusedError
 from crystal.capture.spool import ENVIRONMENT, Note
 from crystal.config.harnesses import Root
-from crystal.errors import CrystalError
+from crystal.errors import CrystalError, UsageError
 from crystal.store import problems
 from crystal.store.capture import privacy, turns
 from crystal.store.capture.hooks import add_hook_runs
@@ -32,8 +31,14 @@ MAX_LOOK_BYTES = 64 << 20
 
 BLOCKED = "transcripts that do not answer"
 REFUSED = "refused transcripts"
+REMEMBER = "remember"
+"""The row in ``problems`` that says why words of a prompt were not remembered."""
 PIECES_A_ROUND = 1
 """Segments of one transcript that are captured before the notes of other sessions have their turn."""
+
+
+Remember = Callable[[Note], object]
+"""Stores the words of a note. It may be called twice for one note."""
 
 
 class _Run(NamedTuple):
@@ -73,7 +78,7 @@ def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remembe
     spool.take_back(folder, capture.clock())
     while True:
         if remember is not None:
-            take_asked(capture, folder, remember, unstored)
+            _take_asked(capture, folder, remember, unstored)
         notes = [note for note in spool.read_notes(folder) if note.file not in run.failed and note.asked is None]
         if not notes:
             break
@@ -87,6 +92,38 @@ def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remembe
     if not spool.is_any_aside(folder):
         problems.clear_problem(capture.store, BLOCKED)
     return run.tally
+
+
+def _take_asked(capture: Capture, folder: Path, remember: Remember, failed: set[Path]) -> None:
+    """Store what every such note asks for, then remove the note; what is private is removed only.
+
+    Words that can never be stored (too many, or secrets alone) are recorded as a problem, without them. A note whose
+    words cannot be stored just now stays; its file is added to ``failed``.
+    """
+    for note in spool.read_notes(folder):
+        if note.asked is None or note.file in failed:
+            continue
+        try:
+            if capture.policy().why_private(note.session_id or "", note.at, note.cwd) is None:
+                _remember(capture, note, remember)
+            spool.drop(note)
+        except CrystalError as error:
+            problems.record_problem(capture.store, REMEMBER, error.message, now=capture.clock())
+            failed.add(note.file)
+
+
+def _remember(capture: Capture, note: Note, remember: Remember) -> None:
+    try:
+        if note.asked is not None and note.asked.words is None:
+            raise UsageError(
+                f"a prompt asked to remember {note.asked.length:,} characters, a memory has at most 8,000",
+                hint="shorten it",
+            )
+        remember(note)
+    except UsageError as error:
+        problems.record_problem(capture.store, REMEMBER, error.message, now=capture.clock())
+    else:
+        problems.clear_problem(capture.store, REMEMBER)
 
 
 def _act_on_all(capture: Capture, notes: Sequence[Note], run: _Run) -> tuple[set[str | None], set[str | None]]:

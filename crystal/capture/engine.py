@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from crystal import transcript
 from crystal.capture import files, tail
@@ -20,12 +19,12 @@ from crystal.capture.privacy import BY_ECHO, Policy
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, StoreBusyError, StoreDamagedError, StoreFullError, WatermarkMovedError
+from crystal.ingest.ingest import Claim, IngestReport
 from crystal.model.capture import Origin, Segment, Watermark
 from crystal.store import Store, problems
 from crystal.store.capture import ledger, privacy
 from crystal.store.forget import forgetting
 
-Claim = Callable[[Store, Segment, int], int]
 MAX_RACES = 50
 FIRST_LINES = 50
 FIRST_BYTES = 4 << 20
@@ -33,27 +32,8 @@ SWEEP = "sweep"
 """The name under which files that a sweep could not read are recorded."""
 
 
-class Report(Protocol):
-    """What a sink tells of a segment."""
-
-    @property
-    def bytes_captured(self) -> int:
-        """Return the number of transcript bytes that were kept."""
-
-    @property
-    def bytes_private(self) -> int:
-        """Return the number of transcript bytes that were left out as private."""
-
-    @property
-    def turns(self) -> int:
-        """Return the number of new turns."""
-
-    @property
-    def chunks(self) -> int:
-        """Return the number of new chunks."""
-
-
-Sink = Callable[[Segment, Claim], Report]
+Sink = Callable[[Segment, Claim], IngestReport]
+"""Stores a segment, or sends it, and moves the watermark by the claim."""
 
 
 @dataclass(slots=True)
@@ -67,8 +47,8 @@ class Tally:
     chunks: int = 0
     problems: dict[str, str] | None = None
 
-    def add(self, report: Report) -> None:
-        """Count one segment."""
+    def add(self, report: IngestReport | Tally) -> None:
+        """Count one segment, or another run."""
         self.bytes_captured += report.bytes_captured
         self.bytes_private += report.bytes_private
         self.turns += report.turns
@@ -156,16 +136,15 @@ class Capture:
                 if living & {origin.session_id, found.path.stem, str(found.path)}:
                     continue
                 with contextlib.suppress(OSError, CrystalError):
-                    seen.append((origin, found.path, self._mark_at_end(found, key)))
+                    with files.opened(found.path, self.folders) as file:
+                        offset = transcript.last_newline(file, found.size)
+                        tail_hash = tail.tail_hash(file, offset, self.cleaner)
+                    mark = Watermark(key, offset, found.dev, found.inode, 0, tail_hash)
+                    seen.append((origin, found.path, mark))
             with self.store.transaction():  # no file is waited for in it
                 for origin, path, mark in seen:
                     ledger.mark_seen(self.store, origin, str(path), mark, self.clock())
                 ledger.meet_root(self.store, root.folder, self.clock())
-
-    def _mark_at_end(self, found: files.TranscriptFile, key: str) -> Watermark:
-        with files.opened(found.path, self.folders) as file:
-            offset = transcript.last_newline(file, found.size)
-            return Watermark(key, offset, found.dev, found.inode, 0, tail.tail_hash(file, offset, self.cleaner))
 
     # -- one transcript ----------------------------------------------------------------------------------------------
 
@@ -197,7 +176,7 @@ class Capture:
         It stops at the size that the file has now: one that grows faster than it is read would hold up all others.
 
         Raises:
-            StoreFullError, StoreBusyError, Unavailable: Nothing is lost; the next run goes on.
+            StoreFullError, StoreBusyError, UnavailableError: Nothing is lost; the next run goes on.
             TranscriptRefusedError: The path is no regular file, or not in a folder that transcripts are read from.
         """
         found = files.examine(path, self.folders)

@@ -228,7 +228,7 @@ def open_regular(path: Path, folders: Folders) -> Iterator[BinaryIO]:
         FileNotFoundError: It is not there.
         TranscriptRefusedError: It is no regular file, or it is not in ``folders`` when links are followed.
         TranscriptBlockedError: The file or its folder does not answer.
-        Unavailable, UsageError: The system refuses to open it, or to read on.
+        UnavailableError, UsageError: The system refuses to open it, or to read on.
     """
     try:
         descriptor = call_with_deadline(lambda: _open_checked(path, folders), path)

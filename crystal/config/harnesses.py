@@ -29,7 +29,7 @@ class Harness(NamedTuple):
         session_file: Pattern of a session's own transcript; ``{session}`` is its id.
         subagent_files: Pattern of its subagents' transcripts, beside it; ``{stem}`` is its name without the ending.
         ignored: Names of files and folders that contain no transcripts.
-        reader: The module whose ``READER`` understands the files, see ``crystal.transcript.reader``.
+        reader: The module in ``crystal.transcript`` whose ``READER`` understands the files.
     """
 
     name: str
@@ -58,7 +58,7 @@ HARNESSES = {
         session_file="*/{session}.jsonl",
         subagent_files="{stem}/subagents/**/agent-*.jsonl",
         ignored=frozenset(("history.jsonl", "tool-results", "memory")),
-        reader="crystal.transcript.claude_code.reader",
+        reader="claude_code.reader",
     ),
 }
 """By name. Where a file's name fits several, the last one counts."""

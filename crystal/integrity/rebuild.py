@@ -170,7 +170,7 @@ class Rebuild:
             taken.turns += write_turns(self.store, state, row, text, self.find_project)
             at += len(text)
         mark = Watermark(state.mark.transcript, at, 0, 0, state.mark.generation, b"")
-        ledger.set_restored(self.store, state, state.path, mark, self.capture.clock())
+        ledger.move_mark(self.store, state.id, state.path, mark, self.capture.clock())
 
     # -- what is private, or forgotten -------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class Rebuild:
             tail_hash = tail.tail_hash(file, kept, self.capture.cleaner)
         generation, now = state.mark.generation + 1, self.capture.clock()
         mark = Watermark(state.mark.transcript, kept, found.dev, found.inode, generation, tail_hash)
-        ledger.set_restored(self.store, state, str(found.path), mark, now)
+        ledger.move_mark(self.store, state.id, str(found.path), mark, now)
         for start, stop, rule in stretches:
             kind = "skipped" if rule == RESTORED else "private"
             ledger.add_row(self.store, state.id, generation, start, stop, kind, rule, now)

@@ -164,5 +164,5 @@ def _note(store: Store, state: ledger.TranscriptState, target: Path, cleaner: ta
             tail.tail_hash(file, found.size, cleaner),
         )
     with store.transaction():
-        ledger.set_restored(store, state, str(target), mark, now)
+        ledger.move_mark(store, state.id, str(target), mark, now)
         ledger.add_row(store, state.id, mark.generation, 0, found.size, "skipped", RESTORED, now)

@@ -42,7 +42,7 @@ def read_segment(file: BinaryIO, start: int, *, limit: int = SEGMENT_BYTES) -> R
 
 
 def last_newline(file: BinaryIO, size: int) -> int:
-    """Return the offset just after the last newline in the first ``size`` bytes, 0 if there is none.
+    """Return the offset just after the last newline in the first ``size`` bytes, or 0.
 
     Reads backwards in blocks: the cost is the length of the last line, not of the file.
     """
@@ -70,7 +70,7 @@ def _read_exactly(file: BinaryIO, start: int, count: int) -> bytes:
 
 
 def _next_newline(file: BinaryIO, start: int) -> int | None:
-    """Return the offset just after the first newline at or after ``start``, None if there is none."""
+    """Return the offset just after the first newline at or after ``start``, or None."""
     file.seek(start)
     place = start
     while block := file.read(_BLOCK):
