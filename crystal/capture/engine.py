@@ -62,10 +62,6 @@ class Tally:
         self.problems = {**(self.problems or {}), str(path): reason.removeprefix(f"{path}").lstrip(": ")}
 
 
-def _nobody(_: str, __: int) -> None:
-    """Ignore the end of a session."""
-
-
 @dataclass(frozen=True, slots=True)
 class Capture:
     """Capture service of one machine: reads new transcript lines and passes segments to a sink.
@@ -96,7 +92,7 @@ class Capture:
     allowed: tuple[str, ...] = ()
     anywhere: bool = False
     announced: Callable[[], tuple[privacy.Mark, ...]] = tuple
-    ended: Callable[[str, int], None] = _nobody
+    ended: Callable[[str, int], None] = lambda *_: None
 
     @property
     def folders(self) -> Folders:

@@ -28,17 +28,13 @@ BY_ECHO = "private-echo"
 T = TypeVar("T")
 
 
-def _never(_: str) -> bool:
-    return False
-
-
 class Policy(NamedTuple):
     """What is private on this machine. ``is_private_line`` tells whether a line's uuid was left out before."""
 
     marks: tuple[Mark, ...] = ()
     projects: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
-    is_private_line: Callable[[str], bool] = _never
+    is_private_line: Callable[[str], bool] = lambda _: False
     has_private_lines: bool = False
 
     @property
