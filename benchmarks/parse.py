@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from crystal.model.capture import RawSegment
 from crystal.text.chunking import split
-from crystal.transcript import line_facts, parse_turns, split_lines, titles
+from crystal.transcript.claude_code.reader import READER
 
 FIXTURES = Path(__file__).parent.parent / "tests" / "data" / "transcripts"
 ENOUGH_BYTES = 20_000_000
@@ -28,14 +27,13 @@ def main(paths: Sequence[str]) -> None:
     files = [Path(path) for path in paths] or sorted(FIXTURES.glob("*.jsonl"))
     raw = b"".join(file.read_bytes() for file in files)
     raw *= max(1, ENOUGH_BYTES // max(1, len(raw)))
-    lines = list(split_lines(RawSegment(0, raw)))
-    turns = list(parse_turns(lines, "t", subagent=False))
+    lines = list(enumerate(raw.split(b"\n")))
+    turns = list(READER.turns(lines, "t", subagent=False))
     text = "\n\n".join(turn.text for turn in turns)
     print(f"{len(raw) / 1e6:.0f} MB, {len(lines)} lines, {len(turns)} turns")
-    print("lines ", rate(len(raw), lambda: list(split_lines(RawSegment(0, raw)))))
-    print("facts ", rate(len(raw), lambda: [line_facts(line) for _, line in lines]))
-    print("turns ", rate(len(raw), lambda: list(parse_turns(lines, "t", subagent=False))))
-    print("titles", rate(len(raw), lambda: titles(lines)))
+    print("facts ", rate(len(raw), lambda: [READER.facts(line) for _, line in lines]))
+    print("turns ", rate(len(raw), lambda: list(READER.turns(lines, "t", subagent=False))))
+    print("titles", rate(len(raw), lambda: READER.title(lines)))
     print("chunks", rate(len(text.encode()), lambda: split(text)))
 
 

@@ -34,7 +34,7 @@ SQLite and FTS5 keep their own beside the declared ones (`sqlite_sequence`, `chu
 WORDS = {
     "meta": "What the store remembers about itself; the key of its keyed hashes is here, under `hash_key`.",
     "projects": "The folders in which conversations took place.",
-    "sessions": "One row for each session of Claude Code, with what its summary and its line in the daily log know.",
+    "sessions": "One row for each session, with what its summary and its line in the daily log know.",
     "capture_roots": "The folders of transcripts that crystal has met.",
     "capture_state": "One row for each transcript ever seen: its watermark.",
     "segments": "The byte ledger: every byte before a watermark lies in exactly one row.",
@@ -87,7 +87,9 @@ REMOVED = re.compile(r"^ALTER TABLE (?P<name>\w+) DROP COLUMN (?P<column>\w+);",
 RENAMED = re.compile(
     r"^ALTER TABLE (?P<name>\w+) RENAME COLUMN (?P<old>\w+) TO (?P<new>\w+); -- (?P<comment>.*)$", re.MULTILINE
 )
-COLUMN = re.compile(r"^    (?P<column>[a-z]\w*)\s+(?P<type>[^,-]*?(?:\([^)]*\)[^,-]*?)*),?\s*(?:-- (?P<comment>.*))?$")
+COLUMN = re.compile(
+    r"^    (?P<column>[a-z]\w*)\s+(?P<type>(?:[^,'-]|'[^']*')*?(?:\([^)]*\)[^,-]*?)*),?\s*(?:-- (?P<comment>.*))?$"
+)
 
 
 def render() -> str:

@@ -10,10 +10,12 @@ from crystal.app.context import Machine
 from crystal.app.notices import refresh_notice
 from crystal.app.session_context import refresh
 from crystal.capture.engine import Capture, Tally
-from crystal.capture.files import all_transcripts, is_session_id
+from crystal.capture.files import all_transcripts
+from crystal.config.harnesses import HARNESSES
 from crystal.sessions.reading import find_session
 from crystal.store import Store
 from crystal.store.capture import privacy
+from crystal.transcript import reader_of
 
 SETTLE_SECONDS = 2.0
 
@@ -53,7 +55,8 @@ def _swept(capture: Capture, turn: Callable[[str | None], bool], session: str | 
 
 
 def _whole_id(store: Store, session: str) -> str:
-    if is_session_id(session) or any(mark.session_id == session for mark in privacy.marks(store)):
+    is_id = any(reader_of(name).is_session_id(session) for name in HARNESSES)
+    if is_id or any(mark.session_id == session for mark in privacy.marks(store)):
         return session
     return find_session(store, session)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from crystal.app.mirror import Mirrored, open_mirror
 from crystal.app.open_store import refuse_links, refuse_lost
 from crystal.capture.safe_open import Folders, escape_pattern
+from crystal.config.harnesses import usual_roots
 from crystal.config.load import load_config
 from crystal.config.paths import MEMORY_RECORD, Places, make_private_dir, resolve_places
 from crystal.config.providers import needs_key, runs_here
@@ -228,9 +229,9 @@ class Machine:
 
     @property
     def transcript_folders(self) -> Folders:
-        """Return the folders to read transcripts from: Claude Code's, and those that the settings allow."""
-        usual = escape_pattern(str(this_home() / ".claude" / "projects"))
-        return Folders(self.places.transcript_roots, (*self.config.capture_transcript_folders, usual))
+        """Return the folders to read transcripts from: the agents' own, and those that the settings allow."""
+        usual = [escape_pattern(str(root.folder)) for root in usual_roots(this_home())]
+        return Folders(self.places.transcript_roots, (*self.config.capture_transcript_folders, *usual))
 
 
 def open_store(places: Places) -> Store:

@@ -202,7 +202,7 @@ def restore_session(machine: Machine, session: str, project: Path | None, *, dry
         machine.store,
         found,
         ldm_home=machine.places.ldm_home,
-        root=machine.places.transcript_roots[0],
+        roots=machine.places.transcript_roots,
         project=project,
         cleaner=make_capture(machine).cleaner,
         now=machine.now(),

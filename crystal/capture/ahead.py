@@ -8,7 +8,6 @@ can change what is kept, only how soon.
 from __future__ import annotations
 
 import contextlib
-import json
 import multiprocessing
 import os
 import signal
@@ -22,7 +21,7 @@ from crystal import transcript
 from crystal.capture import files
 from crystal.capture.backfill import Past
 from crystal.capture.engine import Capture
-from crystal.capture.tail import SEGMENT_BYTES, CleanedLines, CleanLine, cut_at
+from crystal.capture.tail import SEGMENT_BYTES, CleanedLines, cut_at
 from crystal.errors import CrystalError
 from crystal.redact import Redactor
 from crystal.store.capture import ledger
@@ -57,7 +56,7 @@ class Ahead:
     def __init__(self, cleaners: Executor | None, coming: Iterator[tuple[int, bytes]]) -> None:
         self._cleaners = cleaners
         self._coming = coming
-        self._busy: deque[tuple[int, bytes, Future[bytes]]] = deque()
+        self._busy: deque[tuple[int, bytes, Future[CleanedLines]]] = deque()
         self._place = 0
 
     def __enter__(self) -> Ahead:
@@ -78,10 +77,10 @@ class Ahead:
         """Return the cleaned lines of exactly these bytes, if they come next; else None."""
         if not self._busy or self._busy[0][1] != raw:
             return None
-        _, raw, cleaned = self._busy.popleft()
+        _, _, cleaned = self._busy.popleft()
         self._begin_next()
         try:
-            return unpack(cleaned.result(), raw)
+            return cleaned.result()
         except (BrokenExecutor, CancelledError):  # the processes have ended
             self._cleaners = None
             return None
@@ -144,27 +143,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def clean(raw: bytes) -> bytes:
-    """Clean a stretch; see ``pack``."""
-    return pack(raw, _redactors[0].clean_line)
-
-
-def pack(raw: bytes, clean_line: CleanLine) -> bytes:
-    """Encode the lines that cleaning changes: their numbers, lengths and findings as JSON, a newline, the lines."""
-    changed, texts = [], []
-    for number, line in enumerate(raw[:-1].split(b"\n")):
-        clean, findings = clean_line(line)
-        if findings or clean != line:
-            changed.append((number, len(clean), dict(findings)))
-            texts.append(clean)
-    return json.dumps(changed).encode() + b"\n" + b"".join(texts)
-
-
-def unpack(packed: bytes, raw: bytes) -> CleanedLines:
-    """Return every line of the stretch, cleaned, with its findings."""
-    cleaned: CleanedLines = [(line, {}) for line in raw[:-1].split(b"\n")]
-    at = packed.index(b"\n") + 1
-    for number, length, findings in json.loads(packed[:at]):
-        cleaned[number] = (packed[at : at + length], findings)
-        at += length
-    return cleaned
+def clean(raw: bytes) -> CleanedLines:
+    """Return every line of a stretch, cleaned, with its findings."""
+    cleaned = map(_redactors[0].clean_line, raw[:-1].split(b"\n"))
+    return [(line, dict(findings)) for line, findings in cleaned]

@@ -30,7 +30,7 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> lis
 
     Args:
         capture: The machine's capture.
-        paths: Files or folders; empty for all of Claude Code's.
+        paths: Files or folders; empty for all of the agents'.
         since: Only files changed at or after this time, ms.
     """
     skipped = ledger.transcripts_with_skipped(capture.store)

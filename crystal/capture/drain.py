@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from crystal import transcript
 from crystal.capture import files, spool
-from crystal.capture.asked import Remember, take_asked
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.safe_open import Folders, TranscriptBlockedError, TranscriptRefusedError
 from crystal.capture.spool import ENVIRONMENT, Note
-from crystal.errors import CrystalError
+from crystal.config.harnesses import Root
+from crystal.errors import CrystalError, UsageError
 from crystal.store import problems
 from crystal.store.capture import privacy, turns
 from crystal.store.capture.hooks import add_hook_runs
 
 FLUSH_MS = 5_000
 LATE_MS = 60_000
+FRESH_MS = 2_000
+"""An answer that was captured already is the awaited one if it was written at most so long before the note."""
 POLL_SECONDS = 0.02
 MAX_POLL_SECONDS = 0.25
 LOOK_BACK_BYTES = 256 << 10
@@ -29,8 +31,14 @@ MAX_LOOK_BYTES = 64 << 20
 
 BLOCKED = "transcripts that do not answer"
 REFUSED = "refused transcripts"
+REMEMBER = "remember"
+"""The row in ``problems`` that says why words of a prompt were not remembered."""
 PIECES_A_ROUND = 1
 """Segments of one transcript that are captured before the notes of other sessions have their turn."""
+
+
+Remember = Callable[[Note], object]
+"""Stores the words of a note. It may be called twice for one note."""
 
 
 class _Run(NamedTuple):
@@ -70,7 +78,7 @@ def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remembe
     spool.take_back(folder, capture.clock())
     while True:
         if remember is not None:
-            take_asked(capture, folder, remember, unstored)
+            _take_asked(capture, folder, remember, unstored)
         notes = [note for note in spool.read_notes(folder) if note.file not in run.failed and note.asked is None]
         if not notes:
             break
@@ -84,6 +92,38 @@ def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remembe
     if not spool.is_any_aside(folder):
         problems.clear_problem(capture.store, BLOCKED)
     return run.tally
+
+
+def _take_asked(capture: Capture, folder: Path, remember: Remember, failed: set[Path]) -> None:
+    """Store what every such note asks for, then remove the note; what is private is removed only.
+
+    Words that can never be stored (too many, or secrets alone) are recorded as a problem, without them. A note whose
+    words cannot be stored just now stays; its file is added to ``failed``.
+    """
+    for note in spool.read_notes(folder):
+        if note.asked is None or note.file in failed:
+            continue
+        try:
+            if capture.policy().why_private(note.session_id or "", note.at, note.cwd) is None:
+                _remember(capture, note, remember)
+            spool.drop(note)
+        except CrystalError as error:
+            problems.record_problem(capture.store, REMEMBER, error.message, now=capture.clock())
+            failed.add(note.file)
+
+
+def _remember(capture: Capture, note: Note, remember: Remember) -> None:
+    try:
+        if note.asked is not None and note.asked.words is None:
+            raise UsageError(
+                f"a prompt asked to remember {note.asked.length:,} characters, a memory has at most 8,000",
+                hint="shorten it",
+            )
+        remember(note)
+    except UsageError as error:
+        problems.record_problem(capture.store, REMEMBER, error.message, now=capture.clock())
+    else:
+        problems.clear_problem(capture.store, REMEMBER)
 
 
 def _act_on_all(capture: Capture, notes: Sequence[Note], run: _Run) -> tuple[set[str | None], set[str | None]]:
@@ -203,7 +243,7 @@ def _update_session(capture: Capture, note: Note, session: str, closed: str | No
 
 def _was_replaced(path: Path, kept: Path) -> bool:
     """Return whether the transcript that the hook kept under a second name is no longer the one at its path."""
-    before, now = files.look_at(kept, Folders((kept.parent,))), files.look_at(path)
+    before, now = files.look_at(kept, Folders((Root(kept.parent),))), files.look_at(path)
     return before is not None and now is not None and (before.dev, before.inode) != (now.dev, now.inode)
 
 
@@ -236,7 +276,7 @@ def _main_file(capture: Capture, note: Note, refusals: list[TranscriptRefusedErr
 
 def _agent_files(capture: Capture, note: Note, path: Path | None) -> Iterable[Path]:
     named = [Path(note.agent_transcript_path)] if note.agent_transcript_path else []
-    beside = files.subagents_of(path, capture.folders) if path is not None else []
+    beside = [one.path for one in files.subagents_of(path, capture.folders)] if path is not None else []
     return dict.fromkeys([*beside, *named])
 
 
@@ -261,35 +301,16 @@ def _says(capture: Capture, path: Path, note: Note) -> bool:
             data = file.read(found.size - start)
     except OSError:
         return False
+    reader = transcript.reader_of(files.harness_of(path, capture.folders))
     at = start
     for line in data.split(b"\n")[:-1]:
-        fresh_from = None if at >= offset else note.at - 2_000
+        is_new = at >= offset
         at += len(line) + 1
-        if b'"assistant"' in line and _is_awaited(line, note, fresh_from):
-            return True
+        if any(fingerprint(text) == note.awaited for text in reader.answers(line)):
+            said_at = reader.facts(line).timestamp_ms
+            if is_new or (said_at is not None and said_at >= note.at - FRESH_MS):
+                return True
     return False
-
-
-def _is_awaited(line: bytes, note: Note, fresh_from: int | None) -> bool:
-    if fresh_from is not None:
-        said_at = transcript.line_facts(line).timestamp_ms
-        if said_at is None or said_at < fresh_from:
-            return False
-    return any(fingerprint(text) == note.awaited for text in _assistant_texts(line))
-
-
-def _assistant_texts(line: bytes) -> Iterable[str]:
-    """Yield the texts of an assistant line, unchanged, as the client reports them to its hooks."""
-    fields = transcript.parse_line(line) or {}
-    message = fields.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    if fields.get("type") != "assistant":
-        return
-    if isinstance(content, str):
-        yield content
-    for block in content if isinstance(content, list) else ():
-        if isinstance(block, dict) and isinstance(block.get("text"), str):
-            yield block["text"]
 
 
 def fingerprint(text: str) -> tuple[int, int]:

@@ -12,45 +12,28 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from crystal import transcript
 from crystal.capture import files, tail
 from crystal.capture.privacy import BY_ECHO, Policy
 from crystal.capture.safe_open import Folders
+from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, StoreBusyError, StoreDamagedError, StoreFullError, WatermarkMovedError
+from crystal.ingest.ingest import Claim, IngestReport
 from crystal.model.capture import Origin, Segment, Watermark
 from crystal.store import Store, problems
 from crystal.store.capture import ledger, privacy
 from crystal.store.forget import forgetting
 
-Claim = Callable[[Store, Segment, int], int]
 MAX_RACES = 50
+FIRST_LINES = 50
+FIRST_BYTES = 4 << 20
 SWEEP = "sweep"
 """The name under which files that a sweep could not read are recorded."""
 
 
-class Report(Protocol):
-    """What a sink tells of a segment."""
-
-    @property
-    def bytes_captured(self) -> int:
-        """Return the number of transcript bytes that were kept."""
-
-    @property
-    def bytes_private(self) -> int:
-        """Return the number of transcript bytes that were left out as private."""
-
-    @property
-    def turns(self) -> int:
-        """Return the number of new turns."""
-
-    @property
-    def chunks(self) -> int:
-        """Return the number of new chunks."""
-
-
-Sink = Callable[[Segment, Claim], Report]
+Sink = Callable[[Segment, Claim], IngestReport]
+"""Stores a segment, or sends it, and moves the watermark by the claim."""
 
 
 @dataclass(slots=True)
@@ -64,8 +47,8 @@ class Tally:
     chunks: int = 0
     problems: dict[str, str] | None = None
 
-    def add(self, report: Report) -> None:
-        """Count one segment."""
+    def add(self, report: IngestReport | Tally) -> None:
+        """Count one segment, or another run."""
         self.bytes_captured += report.bytes_captured
         self.bytes_private += report.bytes_private
         self.turns += report.turns
@@ -79,10 +62,6 @@ class Tally:
         self.problems = {**(self.problems or {}), str(path): reason.removeprefix(f"{path}").lstrip(": ")}
 
 
-def _nobody(_: str, __: int) -> None:
-    """Ignore the end of a session."""
-
-
 @dataclass(frozen=True, slots=True)
 class Capture:
     """Capture service of one machine: reads new transcript lines and passes segments to a sink.
@@ -92,7 +71,7 @@ class Capture:
         sink: Takes each segment and the claim of its bytes.
         cleaner: Takes secrets out and makes hashes.
         agent, device: The origin of what is captured here.
-        roots: Claude Code's transcript folders.
+        roots: The agents' folders of transcripts.
         private_projects, private_sessions: Patterns from the settings.
         clock: Gives the time, ms.
         allowed: Patterns of further folders that a hook may name transcripts in.
@@ -106,14 +85,14 @@ class Capture:
     cleaner: tail.Cleaner
     agent: str
     device: str
-    roots: tuple[Path, ...]
+    roots: tuple[Root, ...]
     private_projects: tuple[str, ...]
     private_sessions: tuple[str, ...]
     clock: Callable[[], int]
     allowed: tuple[str, ...] = ()
     anywhere: bool = False
     announced: Callable[[], tuple[privacy.Mark, ...]] = tuple
-    ended: Callable[[str, int], None] = _nobody
+    ended: Callable[[str, int], None] = lambda *_: None
 
     @property
     def folders(self) -> Folders:
@@ -145,7 +124,7 @@ class Capture:
         """
         met = ledger.met_roots(self.store)
         for root in self.roots:
-            if str(root) in met:
+            if str(root.folder) in met:
                 continue
             seen = []
             for found in files.all_transcripts([root], folders=self.folders):
@@ -153,16 +132,15 @@ class Capture:
                 if living & {origin.session_id, found.path.stem, str(found.path)}:
                     continue
                 with contextlib.suppress(OSError, CrystalError):
-                    seen.append((origin, found.path, self._mark_at_end(found, key)))
+                    with files.opened(found.path, self.folders) as file:
+                        offset = transcript.last_newline(file, found.size)
+                        tail_hash = tail.tail_hash(file, offset, self.cleaner)
+                    mark = Watermark(key, offset, found.dev, found.inode, 0, tail_hash)
+                    seen.append((origin, found.path, mark))
             with self.store.transaction():  # no file is waited for in it
                 for origin, path, mark in seen:
                     ledger.mark_seen(self.store, origin, str(path), mark, self.clock())
-                ledger.meet_root(self.store, root, self.clock())
-
-    def _mark_at_end(self, found: files.TranscriptFile, key: str) -> Watermark:
-        with files.opened(found.path, self.folders) as file:
-            offset = transcript.last_newline(file, found.size)
-            return Watermark(key, offset, found.dev, found.inode, 0, tail.tail_hash(file, offset, self.cleaner))
+                ledger.meet_root(self.store, root.folder, self.clock())
 
     # -- one transcript ----------------------------------------------------------------------------------------------
 
@@ -194,7 +172,7 @@ class Capture:
         It stops at the size that the file has now: one that grows faster than it is read would hold up all others.
 
         Raises:
-            StoreFullError, StoreBusyError, Unavailable: Nothing is lost; the next run goes on.
+            StoreFullError, StoreBusyError, UnavailableError: Nothing is lost; the next run goes on.
             TranscriptRefusedError: The path is no regular file, or not in a folder that transcripts are read from.
         """
         found = files.examine(path, self.folders)
@@ -223,7 +201,7 @@ class Capture:
         state = ledger.state_of(self.store, self.device, key)
         before = state.mark if state else Watermark(key)
         try:
-            with files.opened(source, self.folders if source == path else Folders((source.parent,))) as file:
+            with files.opened(source, self.folders if source == path else Folders((Root(source.parent),))) as file:
                 found = files.look_into(path, file)
                 mark = tail.recognise(file, found.size, found.dev, found.inode, before, self.cleaner)
                 raw = transcript.read_segment(file, mark.offset, limit=tail.SEGMENT_BYTES)
@@ -269,7 +247,7 @@ class Capture:
 
     def _key_of(self, found: files.TranscriptFile) -> str:
         """Return the transcript's key; a second file of the same name in another folder gets a key of its own."""
-        key, _, _ = transcript.transcript_key(found.path)
+        key = transcript.identify(found.path, files.harness_of(found.path, self.folders)).key
         known = ledger.state_of(self.store, self.device, key)
         if known is None or known.path == str(found.path):
             return key
@@ -282,13 +260,22 @@ class Capture:
     def origin_of(self, path: Path, session: str | None = None) -> tuple[str, Origin]:
         """Return the key and origin of a transcript that was never seen; ``session`` is its id if that is known."""
         found = files.look_at(path, self.folders)
-        key, owner, subagent = transcript.transcript_key(path)
+        harness = files.harness_of(path, self.folders)
+        key, owner, subagent = transcript.identify(path, harness)
         if found is not None:
             key = self._key_of(found)
-        if owner is None or not files.is_session_id(owner):
+        if owner is None or not transcript.reader_of(harness).is_session_id(owner):
             # Not where the client puts it: the lines know better than the name.
-            owner = session or files.session_in(path, self.folders) or owner or key
-        return key, Origin(self.agent, self.device, owner, subagent)
+            owner = session or self._session_in(path, harness) or owner or key
+        return key, Origin(self.agent, self.device, owner, subagent, harness)
+
+    def _session_in(self, path: Path, harness: str) -> str | None:
+        """Return the session that the first lines of a transcript name, or None."""
+        reader = transcript.reader_of(harness)
+        with contextlib.suppress(OSError, CrystalError), files.opened(path, self.folders) as file:
+            lines = file.read(FIRST_BYTES).split(b"\n")[:FIRST_LINES]
+            return next((session for line in lines if (session := reader.facts(line).session_id) is not None), None)
+        return None
 
     # -- many transcripts --------------------------------------------------------------------------------------------
 

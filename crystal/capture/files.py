@@ -1,23 +1,19 @@
-"""Finding transcripts on disk: all of them, or one session's, under Claude Code's folders."""
+"""Finding transcripts on disk: all of them, or one session's, in the folders of the agents that write them."""
 
-import contextlib
+import fnmatch
 import os
-import re
+import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
-from crystal import transcript
 from crystal.capture import safe_open
 from crystal.capture.safe_open import ANYWHERE, Folders, TranscriptBlockedError, TranscriptRefusedError
+from crystal.config.harnesses import CLAUDE_CODE, HARNESSES, Root
 from crystal.config.paths import refused
 from crystal.errors import CrystalError
-
-_SESSION_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_FIRST_LINES = 50
-_FIRST_BYTES = 4 << 20
 
 T = TypeVar("T")
 
@@ -46,7 +42,7 @@ def examine(path: Path, folders: Folders) -> TranscriptFile | None:
     Raises:
         TranscriptRefusedError: It is no regular file, or not in ``folders``.
         TranscriptBlockedError: It does not answer.
-        Unavailable, UsageError: The system refuses.
+        UnavailableError, UsageError: The system refuses.
     """
     try:
         return _found(path, safe_open.status_of(path, folders))
@@ -70,6 +66,14 @@ def opened(path: Path, folders: Folders = ANYWHERE) -> AbstractContextManager[Bi
     return safe_open.open_regular(path, folders)
 
 
+def harness_of(path: Path, folders: Folders) -> str:
+    """Return the harness of a transcript: that of the folder it is in, else the one that its name fits."""
+    root = folders.root_of(os.path.normpath(path))
+    if root is not None:
+        return root.harness
+    return next((one.name for one in reversed(HARNESSES.values()) if one.owns(path)), CLAUDE_CODE)
+
+
 def _pass_over(_path: Path, _error: Exception) -> None:
     pass
 
@@ -79,32 +83,39 @@ Refusal = Callable[[Path, Exception], None]
 
 
 def all_transcripts(
-    roots: Sequence[Path], refusal: Refusal = _pass_over, folders: Folders | None = None
+    roots: Sequence[Root], refusal: Refusal = _pass_over, folders: Folders | None = None
 ) -> Iterator[TranscriptFile]:
-    """Yield every transcript under the roots (``<config>/projects``), subagents' included.
+    """Yield every transcript in the roots, subagents' included.
 
-    A link, of a project's folder or of a file, is followed where it leads to one of ``folders``; deeper links to
+    A link, of a folder in a root or of a file, is followed where it leads to one of ``folders``; deeper links to
     folders are not followed.
 
     Args:
-        roots: Claude Code's transcript folders.
+        roots: The agents' folders of transcripts.
         refusal: Told of what is left out: the system refuses to list it, it leads elsewhere, it does not answer.
         folders: Where links may lead; the roots alone by default.
     """
     folders = folders or Folders(tuple(roots))
     for root in roots:
-        for project in _listed(root, partial(_projects, root, folders, refusal), refusal):
-            yield from _listed(project, partial(_transcripts_in, project, folders, refusal), refusal)
+        yield from _in_root(root, HARNESSES[root.harness].files, folders, refusal)
 
 
-def _listed(folder: Path, listing: Callable[[], Iterator[T]], refusal: Refusal) -> list[T]:
-    try:
-        return safe_open.call_with_deadline(lambda: list(listing()), folder, safe_open.LISTING_SECONDS)
-    except FileNotFoundError:
+def of_session(folders: Folders, session_id: str) -> Iterator[Path]:
+    """Yield the possible paths of a session's transcript, whatever folder the hook named."""
+    if not session_id or session_id in (".", "..") or set(session_id) & set("/\\\x00*?[") or len(session_id) >= 200:
+        return
+    for root in folders.roots:
+        pattern = HARNESSES[root.harness].session_file.format(session=session_id)
+        yield from (found.path for found in _in_root(root, [pattern], folders, _pass_over))
+
+
+def subagents_of(path: Path, folders: Folders) -> list[TranscriptFile]:
+    """Return the transcripts of a session's subagents, beside the session's own."""
+    pattern = HARNESSES[harness_of(path, folders)].subagent_files
+    if pattern is None:
         return []
-    except (TranscriptBlockedError, TranscriptRefusedError, OSError) as error:
-        refusal(folder, error)
-        return []
+    parts = pattern.format(stem=safe_open.escape_pattern(path.stem)).split("/")
+    return _listed(path.parent, partial(_fitting, path.parent, parts, folders, _pass_over), _pass_over)
 
 
 def under(path: Path) -> Iterator[TranscriptFile]:
@@ -119,53 +130,40 @@ def under(path: Path) -> Iterator[TranscriptFile]:
         if found is not None:
             yield found
         return
+    ignored = {name for one in HARNESSES.values() for name in one.ignored}
     for folder, names, files in os.walk(path):
-        names[:] = sorted(name for name in names if name not in ("tool-results", "memory"))
-        for name in sorted(files):
-            if name.endswith(".jsonl") and name != "history.jsonl":
-                found = look_at(Path(folder, name))
-                if found is not None:
-                    yield found
+        names[:] = sorted(name for name in names if name not in ignored)
+        for file in (Path(folder, name) for name in sorted(files)):
+            found = look_at(file) if any(one.owns(file) for one in HARNESSES.values()) else None
+            if found is not None:
+                yield found
 
 
-def of_session(folders: Folders, session_id: str) -> Iterator[Path]:
-    """Yield the possible paths of a session's transcript: in any project folder, whatever folder the hook named."""
-    if not _is_plain_name(session_id):
-        return
-    for root in folders.roots:
-        yield from _listed(root, partial(_named, root, f"{session_id}.jsonl", folders), _pass_over)
+def _in_root(root: Root, patterns: Sequence[str], folders: Folders, refusal: Refusal) -> Iterator[TranscriptFile]:
+    """Yield the files in a root that fit a pattern; each folder in it has a deadline of its own."""
+    below = [pattern.split("/")[1:] for pattern in patterns]
+    for top in _listed(root.folder, partial(_folders_in, root.folder, folders, refusal), refusal):
+        yield from _listed(top, partial(_fitting_any, top, below, folders, refusal), refusal)
 
 
-def _named(root: Path, name: str, folders: Folders) -> Iterator[Path]:
-    for project in _projects(root, folders, _pass_over):
-        path = project / name
-        with contextlib.suppress(OSError, TranscriptRefusedError):
-            safe_open.check_status(path, folders)
-            yield path
+def _fitting_any(
+    folder: Path, patterns: Sequence[Sequence[str]], folders: Folders, refusal: Refusal
+) -> Iterator[TranscriptFile]:
+    for parts in patterns:
+        yield from _fitting(folder, parts, folders, refusal)
 
 
-def is_session_id(name: str) -> bool:
-    """Return whether a name has the form of Claude Code's session ids."""
-    return _SESSION_ID.fullmatch(name) is not None
+def _listed(folder: Path, listing: Callable[[], Iterator[T]], refusal: Refusal) -> list[T]:
+    try:
+        return safe_open.call_with_deadline(lambda: list(listing()), folder, safe_open.LISTING_SECONDS)
+    except FileNotFoundError:
+        return []
+    except (TranscriptBlockedError, TranscriptRefusedError, OSError) as error:
+        refusal(folder, error)
+        return []
 
 
-def session_in(path: Path, folders: Folders) -> str | None:
-    """Return the session that the first lines of a transcript name, None if they name none."""
-    with contextlib.suppress(OSError, CrystalError), opened(path, folders) as file:
-        for line in file.read(_FIRST_BYTES).split(b"\n")[:_FIRST_LINES]:
-            session = transcript.line_facts(line).session_id
-            if session is not None:
-                return session
-    return None
-
-
-def subagents_of(transcript: Path, folders: Folders) -> list[Path]:
-    """Return the transcripts of a session's subagents, beside the session's own."""
-    session = transcript.with_suffix("")
-    return [found.path for found in _listed(session, partial(_subagents_in, session, folders, _pass_over), _pass_over)]
-
-
-def _projects(root: Path, folders: Folders, refusal: Refusal) -> Iterator[Path]:
+def _folders_in(root: Path, folders: Folders, refusal: Refusal) -> Iterator[Path]:
     with os.scandir(root) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             path = Path(entry.path)
@@ -178,45 +176,43 @@ def _projects(root: Path, folders: Folders, refusal: Refusal) -> Iterator[Path]:
                 refusal(path, error)
 
 
-def _transcripts_in(project: Path, folders: Folders, refusal: Refusal) -> Iterator[TranscriptFile]:
-    """Yield a project's transcripts, and after them those of its sessions' subagents."""
-    with os.scandir(project) as entries:
-        listed = sorted(entries, key=lambda entry: entry.name)
-    for entry in listed:
-        if entry.name.endswith(".jsonl"):
-            yield from _regular(entry, folders, refusal)
-    for entry in listed:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _subagents_in(Path(entry.path), folders, refusal)
-
-
-def _subagents_in(session: Path, folders: Folders, refusal: Refusal) -> Iterator[TranscriptFile]:
-    top = session / "subagents"
-    if not os.path.isdir(top):  # noqa: PTH112 - never raises
+def _fitting(folder: Path, parts: Sequence[str], folders: Folders, refusal: Refusal) -> Iterator[TranscriptFile]:
+    """Yield the files below a folder that fit a pattern, given in parts; ``**`` is any number of folders."""
+    part, *rest = parts
+    if part == "**":
+        for below, _, _ in os.walk(folder):
+            with suppress(OSError):
+                yield from _fitting(Path(below), rest, folders, refusal)
         return
-    safe_open.check_link(top, folders)
-    for folder, _, _ in os.walk(top):
-        with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            for entry in sorted(entries, key=lambda entry: entry.name):
-                if entry.name.startswith("agent-") and entry.name.endswith(".jsonl"):
-                    yield from _regular(entry, folders, refusal)
+    for path in _names(folder, part, of_folders=bool(rest)):
+        if rest:
+            with suppress(OSError):
+                yield from _fitting(path, rest, folders, refusal)
+        else:
+            yield from _regular(path, folders, refusal)
 
 
-def _regular(entry: os.DirEntry[str], folders: Folders, refusal: Refusal) -> Iterator[TranscriptFile]:
+def _names(folder: Path, part: str, *, of_folders: bool) -> list[Path]:
+    """Return the folders, or else the files and links, that a part of a pattern names in a folder."""
+    if not set(part) & set("*?["):
+        path = folder / part
+        return [path] if not of_folders or (path.is_dir() and not path.is_symlink()) else []
+    with os.scandir(folder) as entries:
+        named = [entry for entry in entries if fnmatch.fnmatchcase(entry.name, part)]
+        return sorted(Path(entry.path) for entry in named if entry.is_dir(follow_symlinks=False) == of_folders)
+
+
+def _regular(path: Path, folders: Folders, refusal: Refusal) -> Iterator[TranscriptFile]:
     """Yield a regular file in a folder that was checked; a link only if its target is allowed."""
-    path = Path(entry.path)
     try:
-        if entry.is_symlink():
-            yield _found(path, safe_open.check_status(path, folders))
-        elif entry.is_file(follow_symlinks=False):
-            yield _found(path, entry.stat(follow_symlinks=False))
-        elif not entry.is_dir(follow_symlinks=False):
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            status = safe_open.check_status(path, folders)
+        if stat.S_ISREG(status.st_mode):
+            yield _found(path, status)
+        elif not stat.S_ISDIR(status.st_mode):
             refusal(path, safe_open.not_regular(path))
     except FileNotFoundError:
         pass
     except (TranscriptRefusedError, OSError) as error:
         refusal(path, error)
-
-
-def _is_plain_name(name: str) -> bool:
-    return bool(name) and name not in (".", "..") and not set(name) & set("/\\\x00*?[") and len(name) < 200

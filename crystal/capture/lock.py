@@ -94,7 +94,7 @@ def try_lock(path: Path) -> Iterator[HeldLock | None]:
     """Hold the lock if it is free; yield None if another process has it.
 
     Raises:
-        UsageError, Unavailable: The lock file cannot be used.
+        UsageError, UnavailableError: The lock file cannot be used.
     """
     with await_lock(path, seconds=0) as held:
         yield held

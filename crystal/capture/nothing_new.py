@@ -10,8 +10,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from crystal.capture import spool
-from crystal.capture.safe_open import ANYWHERE, call_with_deadline, check_status
+from crystal.capture import files, spool
+from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.spool import Note
 from crystal.errors import CrystalError
 from crystal.store import Store
@@ -58,15 +58,5 @@ def _is_read(note: Note, marks: Sequence[Mark] | None) -> bool:
         return False
     path = Path(note.transcript_path)
     named = [path, *([Path(note.agent_transcript_path)] if note.agent_transcript_path else [])]
-    known = set(marks)
-    return call_with_deadline(lambda: all(_mark_of(one) in known for one in [*named, *_subagents_of(path)]), path)
-
-
-def _mark_of(path: Path) -> Mark:
-    found = check_status(path, ANYWHERE)
-    return str(path), found.st_dev, found.st_ino, found.st_size
-
-
-def _subagents_of(path: Path) -> list[Path]:
-    top = path.with_suffix("") / "subagents"
-    return [Path(folder, name) for folder, _, names in os.walk(top) for name in names if name.endswith(".jsonl")]
+    found = [*(files.examine(one, ANYWHERE) for one in named), *files.subagents_of(path, ANYWHERE)]
+    return all(one is not None and (str(one.path), one.dev, one.inode, one.size) in marks for one in found)

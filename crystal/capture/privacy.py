@@ -28,17 +28,13 @@ BY_ECHO = "private-echo"
 T = TypeVar("T")
 
 
-def _never(_: str) -> bool:
-    return False
-
-
 class Policy(NamedTuple):
     """What is private on this machine. ``is_private_line`` tells whether a line's uuid was left out before."""
 
     marks: tuple[Mark, ...] = ()
     projects: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
-    is_private_line: Callable[[str], bool] = _never
+    is_private_line: Callable[[str], bool] = lambda _: False
     has_private_lines: bool = False
 
     @property
@@ -104,26 +100,26 @@ class Policy(NamedTuple):
         return own
 
     def with_echoes(
-        self, reasons: Sequence[str | None], lines: Sequence[tuple[LineFacts, bool]], *, first: bool, tainted: bool
+        self, reasons: Sequence[str | None], lines: Sequence[LineFacts], *, first: bool, tainted: bool
     ) -> list[str | None]:
         """Return the reasons, with one added for each line that may repeat what was private.
 
         Args:
             reasons: Why each line is private of its own.
-            lines: The facts of each, and whether it is a summary of what stands before it.
+            lines: The facts of each.
             first: Whether the file begins with them.
             tainted: Whether something of the session was private before.
         """
         if tainted or any(reasons):
             return [
-                reason or (BY_ECHO if summary or _is_bookkeeping(facts) else None)
-                for reason, (facts, summary) in zip(reasons, lines, strict=True)
+                reason or (BY_ECHO if line.is_summary or line.is_bookkeeping else None)
+                for reason, line in zip(reasons, lines, strict=True)
             ]
         told = list(reasons)
         if first and self.has_private_lines:
             # Nothing yet tells that this is no fork.
-            for at, (facts, _) in enumerate(lines):
-                if not _is_bookkeeping(facts):
+            for at, line in enumerate(lines):
+                if not line.is_bookkeeping:
                     break
                 told[at] = BY_ECHO
         return told
@@ -162,10 +158,6 @@ def policy_of(store: Store, config: Config) -> Policy:
 
 def _is_in(folder: str | None, cwd: str | None) -> bool:
     return folder is None or (cwd is not None and is_within(cwd, folder))
-
-
-def _is_bookkeeping(facts: LineFacts) -> bool:
-    return facts.uuid is None and facts.type not in ("user", "assistant")
 
 
 def _filled(values: Sequence[T | None]) -> list[T | None]:

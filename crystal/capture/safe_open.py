@@ -19,6 +19,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar, cast
 
+from crystal.config.harnesses import Root
 from crystal.config.paths import refused
 from crystal.errors import CrystalError, UnavailableError
 
@@ -71,12 +72,12 @@ class Folders(NamedTuple):
     """The folders that transcripts are read from.
 
     Attributes:
-        roots: Claude Code's transcript folders; each may itself be a link.
+        roots: The agents' transcript folders; each may itself be a link.
         allowed: Further folders from the settings, as patterns of whole paths.
         anywhere: Whether any folder is right: a person has named the path.
     """
 
-    roots: tuple[Path, ...] = ()
+    roots: tuple[Root, ...] = ()
     allowed: tuple[str, ...] = ()
     anywhere: bool = False
 
@@ -85,12 +86,19 @@ class Folders(NamedTuple):
         if self.anywhere:
             return True
         path = os.path.normpath(path)
-        roots = [name for root in self.roots for name in (str(root), os.path.realpath(root))]
-        if any(path.startswith(root.rstrip(os.sep) + os.sep) for root in roots):
+        if self.root_of(path) is not None:
             return True
         folders = [path, *(str(parent) for parent in Path(path).parents)]
         patterns = [name for pattern in self.allowed for name in (pattern, os.path.realpath(pattern))]
         return any(fnmatch.fnmatchcase(folder, pattern) for folder in folders for pattern in patterns)
+
+    def root_of(self, path: str) -> Root | None:
+        """Return the root that an absolute path lies in, by its name alone, or None."""
+        for root in self.roots:
+            names = (str(root.folder), os.path.realpath(root.folder))
+            if path.startswith(tuple(name.rstrip(os.sep) + os.sep for name in names)):
+                return root
+        return None
 
 
 ANYWHERE = Folders(anywhere=True)
@@ -220,7 +228,7 @@ def open_regular(path: Path, folders: Folders) -> Iterator[BinaryIO]:
         FileNotFoundError: It is not there.
         TranscriptRefusedError: It is no regular file, or it is not in ``folders`` when links are followed.
         TranscriptBlockedError: The file or its folder does not answer.
-        Unavailable, UsageError: The system refuses to open it, or to read on.
+        UnavailableError, UsageError: The system refuses to open it, or to read on.
     """
     try:
         descriptor = call_with_deadline(lambda: _open_checked(path, folders), path)
@@ -261,7 +269,7 @@ def check_link(path: Path, folders: Folders) -> None:
 
 def _check_target(path: Path, real: str, folders: Folders) -> None:
     if not folders.contains(real):
-        message = f"{path} leads to {real}, which is not in Claude Code's transcript folders"
+        message = f"{path} leads to {real}, which is not in a folder of transcripts"
         raise TranscriptRefusedError(message, hint=_allow(str(Path(real).parent)))
 
 
@@ -304,7 +312,7 @@ def _open_checked_twice(path: Path, folders: Folders) -> int:
 def _check_name(path: Path, folders: Folders) -> None:
     if not folders.contains(str(path)):
         hint = _allow(str(path.parent))
-        raise TranscriptRefusedError(f"{path} is not in Claude Code's transcript folders", hint=hint)
+        raise TranscriptRefusedError(f"{path} is not in a folder of transcripts", hint=hint)
 
 
 def _allow(folder: str) -> str:

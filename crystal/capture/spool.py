@@ -64,7 +64,7 @@ def set_aside(note: Note) -> None:
     """Take a note out of those to act on, until ``take_back``: its transcript does not answer.
 
     Raises:
-        Unavailable, UsageError: The system refuses.
+        UnavailableError, UsageError: The system refuses.
     """
     try:
         note.file.rename(note.file.with_suffix(ASIDE))
@@ -131,7 +131,7 @@ def drop(note: Note) -> None:
     """Remove a note that has been acted on, and the transcript's second name.
 
     Raises:
-        UsageError, Unavailable: The system refuses, or it is no file.
+        UsageError, UnavailableError: The system refuses, or it is no file.
     """
     for path in (kept_name(note), note.file):
         try:

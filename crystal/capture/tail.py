@@ -129,21 +129,15 @@ def _reasons(
     policy = reading.policy
     if reading.closed is None and not reading.tainted and policy.is_open(reading.origin.session_id):
         return [None] * len(lines), ()
-    facts = [transcript.line_facts(line) for _, line in lines]
+    reader = transcript.reader_of(reading.origin.harness)
+    facts = [reader.facts(line) for _, line in lines]
     if reading.closed is not None:
         reasons: list[str | None] = [reading.closed] * len(lines)
     else:
         own = policy.reasons(reading.origin, facts, first=raw.start == 0, inherited=reading.inherited)
-        told = [(fact, _is_summary(line)) for fact, (_, line) in zip(facts, lines, strict=True)]
-        reasons = policy.with_echoes(own, told, first=raw.start == 0, tainted=reading.tainted)
+        reasons = policy.with_echoes(own, facts, first=raw.start == 0, tainted=reading.tainted)
     private = [fact.uuid for fact, reason in zip(facts, reasons, strict=True) if reason is not None and fact.uuid]
     return reasons, tuple(private)
-
-
-def _is_summary(line: bytes) -> bool:
-    if b"isCompactSummary" not in line:
-        return False
-    return bool((transcript.parse_line(line) or {}).get("isCompactSummary"))
 
 
 def _piece(

@@ -30,7 +30,7 @@ from crystal.sessions.reading import (
 )
 from crystal.sessions.reading import sessions as list_sessions
 from crystal.timewords.parse import clock
-from crystal.transcript import line_facts
+from crystal.transcript import find_facts
 
 CONTEXT = 2
 SHORT_ID = 8
@@ -119,7 +119,7 @@ def _print_raw(machine: Machine, target: ShowTarget) -> None:
     wanted = None if target.chunk is None else {turn.uuid for turn in conversation.turns if turn.focus}
     is_empty = True
     for line in _archived_lines(machine, session.id):
-        if wanted is None or line_facts(line).uuid in wanted:
+        if wanted is None or find_facts(line).uuid in wanted:
             is_empty = False
             sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()

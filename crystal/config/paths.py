@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from crystal.config.harnesses import CLAUDE_CODE, HARNESSES, Root
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 
 if sys.platform != "win32":
@@ -36,6 +37,7 @@ class Places(NamedTuple):
     data_dir: Path
     config_file: Path
     claude_dirs: tuple[Path, ...]
+    transcript_roots: tuple[Root, ...]
     data_dir_source: str = "default"
 
     @property
@@ -62,11 +64,6 @@ class Places(NamedTuple):
     def models(self) -> Path:
         """Return the folder of the installed models, a folder each."""
         return self.ldm_home / "models"
-
-    @property
-    def transcript_roots(self) -> tuple[Path, ...]:
-        """Return the folders that hold one folder of transcripts for each project."""
-        return tuple(folder / "projects" for folder in self.claude_dirs)
 
     def agent_folder(self, agent: str) -> Path:
         """Return the folder of an agent's transcripts, sessions, daily logs and journals.
@@ -98,9 +95,10 @@ def resolve_places(env: Mapping[str, str], home: Path, *, data_dir: Path | None 
     """
     ldm_home = _place(env, "LDM_HOME", home) or absolute(home / ".ldm", home)
     found, source = _data_dir(env, home, ldm_home, data_dir)
-    claude = _place(env, "CLAUDE_CONFIG_DIR", home) or absolute(home / ".claude", home)
+    homes = {one: _place(env, one.variable, home) or absolute(home / one.home, home) for one in HARNESSES.values()}
+    roots = tuple(Root(folder / one.folder, one.name) for one, folder in homes.items())
     config_file = _place(env, "CRYSTAL_CONFIG", home) or user_config_dir(env, home) / "config.toml"
-    return Places(ldm_home, found, config_file, (claude,), source)
+    return Places(ldm_home, found, config_file, (homes[HARNESSES[CLAUDE_CODE]],), roots, source)
 
 
 def absolute(path: Path | str, home: Path, *, name: str = "path") -> Path:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from crystal.config.harnesses import Root
 from crystal.errors import CrystalError
 from crystal.model.capture import Memory
 from crystal.model.recall import Hit
@@ -171,7 +172,7 @@ class ForgetContext:
         data_dir: The folder of crystal.db.
         agent_folder: Returns an agent's folder by its id.
         device: This machine's name.
-        roots: Claude Code's transcript folders: read, never changed.
+        roots: The agents' folders of transcripts: read, never changed.
         open_mirror: Opens the copy of home's memory for writing, or returns None.
         capture_lock: Holds the capture lock and processes waiting notes; entered around deletions.
         outbox: Cleans the outbox; None if nothing is ever sent.
@@ -186,7 +187,7 @@ class ForgetContext:
     data_dir: Path
     agent_folder: Callable[[str], Path]
     device: str
-    roots: tuple[Path, ...]
+    roots: tuple[Root, ...]
     open_mirror: Callable[[], AbstractContextManager[Store | None]]
     capture_lock: Callable[[], AbstractContextManager[None]]
     outbox: SealedOutbox | None = None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 BAKED = ("LDM_HOME", "CRYSTAL_DATA_DIR", "CRYSTAL_CONFIG", "CLAUDE_CONFIG_DIR")
+TRANSCRIPTS = "CRYSTAL_TRANSCRIPTS"  # the folder of another client's transcripts, as its hook names it
 PLACES = (*BAKED, "OPENCLAW_HOME")
 FALSE_WORDS = ("", "0", "false", "no", "off")
 STDIN_LIMIT = 64 * 1024 * 1024
@@ -85,7 +86,7 @@ def with_baked(env: dict[str, str], arguments: list[str]) -> dict[str, str]:
     """Add the locations given as ``--env NAME=VALUE`` at install time where the environment has none."""
     for flag, pair in zip(arguments, arguments[1:]):
         name, _, value = pair.partition("=")
-        if flag == "--env" and name in BAKED and not env.get(name, "").strip():
+        if flag == "--env" and name in (*BAKED, TRANSCRIPTS) and not env.get(name, "").strip():
             env[name] = value
     return env
 
@@ -263,7 +264,8 @@ def _path(value: object) -> str | None:
 
 def _size(path: str, env: dict[str, str]) -> int | None:
     """Return the size in bytes of a regular file in the client's folder; reading any other could block forever."""
-    root = os.path.join(_place(env, "CLAUDE_CONFIG_DIR") or _absolute("~/.claude"), "projects")
+    claude = os.path.join(_place(env, "CLAUDE_CONFIG_DIR") or _absolute("~/.claude"), "projects")
+    root = _place(env, TRANSCRIPTS) or claude
     whole = os.path.normpath(os.path.expanduser(path))
     if not whole.startswith((root + os.sep, os.path.realpath(root) + os.sep)):
         return None

@@ -91,7 +91,7 @@ def make_durable(written: Written) -> None:
     """Flush files to the disk, each once.
 
     Raises:
-        StoreFullError, Unavailable: A file cannot be flushed; what was appended to it is removed.
+        StoreFullError, UnavailableError: A file cannot be flushed; what was appended to it is removed.
     """
     for path, start in written.items():
         with _translated(path), path.open("r+b", buffering=0) as file:
@@ -147,7 +147,7 @@ def write_anew(path: Path, frames: Iterable[bytes]) -> list[Frame]:
     """Write an archive of these frames durably, replacing any file at ``path``.
 
     Raises:
-        StoreFullError, Unavailable: There is no file at ``path``.
+        StoreFullError, UnavailableError: There is no file at ``path``.
     """
     placed: list[Frame] = []
     with _translated(path):
@@ -216,23 +216,20 @@ def read_frame(path: Path, frame: Frame) -> bytes:
         DamagedError: The file is missing or too short, or the frame does not decode to its end.
     """
     try:
+        decoder = zstd.ZstdDecompressor()
         with path.open("rb") as file:
             file.seek(frame.offset)
-            data = file.read(frame.length)
-    except OSError as error:
-        raise DamagedError(f"archive {path}: {error.strerror}", hint="run: crystal verify --repair") from error
-    try:
-        decoder = zstd.ZstdDecompressor()
-        text = decoder.decompress(data, MAX_FRAME_BYTES)
-    except zstd.ZstdError as error:
-        raise DamagedError(
-            f"archive {path}, byte {frame.offset}: {error}", hint="run: crystal verify --repair"
-        ) from error
+            text = decoder.decompress(file.read(frame.length), MAX_FRAME_BYTES)
+    except (OSError, zstd.ZstdError) as error:
+        raise _damaged(path, frame, error) from error
     if not decoder.eof:
-        raise DamagedError(
-            f"archive {path}, byte {frame.offset}: the frame is cut off", hint="run: crystal verify --repair"
-        )
+        raise _damaged(path, frame, "the frame is cut off")
     return bytes(text)
+
+
+def _damaged(path: Path, frame: Frame, problem: Exception | str) -> DamagedError:
+    what = problem.strerror if isinstance(problem, OSError) else problem
+    return DamagedError(f"archive {path}, byte {frame.offset}: {what}", hint="run: crystal verify --repair")
 
 
 def text_of(path: Path, frame: Frame) -> bytes | None:

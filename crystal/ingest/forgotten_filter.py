@@ -37,9 +37,15 @@ def forgotten_among(
 ) -> frozenset[int]:
     """Return the offsets of the forgotten lines among some lines of a transcript."""
     turns = _turns_by_offset(lines, origin, key)
-    gone = {at for at, line in lines if _is_forgotten(blocks, origin.session_id, line, turns.get(at, []))}
+    reader = transcript.reader_of(origin.harness)
+    facts = {at: reader.facts(line) for at, line in lines}
+    gone = {
+        at
+        for at, line in lines
+        if transcript.is_forgotten(line) or _is_forgotten(blocks, origin.session_id, facts[at], turns.get(at, []))
+    }
     is_tainted = is_tainted or bool(gone) or is_session_forgotten(blocks.store, origin.session_id)
-    notes = {at for at, line in lines if _is_note(line)} if is_tainted else set()
+    notes = {at for at, one in facts.items() if one.is_bookkeeping or one.is_summary} if is_tainted else set()
     return frozenset(gone | notes)
 
 
@@ -68,12 +74,13 @@ def name_touched(store: Store, sessions: Sequence[str], device: str, now: int) -
 
 def without_lines(segment: Segment, gone: Collection[int]) -> Segment:
     """Return the segment with the lines at these offsets made private; unchanged if it has none of them."""
+    reader = transcript.reader_of(segment.origin.harness)
     pieces: list[SegmentPiece] = []
     uuids: list[str] = []
     for piece in segment.pieces:
         lines = [line for at, line in piece.lines if at in gone] if piece.state == "captured" else []
         pieces += _split(piece, gone) if lines else [piece]
-        uuids += [uuid for line in lines if (uuid := transcript.line_facts(line).uuid) is not None]
+        uuids += [uuid for line in lines if (uuid := reader.facts(line).uuid) is not None]
     if tuple(pieces) == segment.pieces:
         return segment
     return segment._replace(pieces=tuple(pieces), private_uuids=(*segment.private_uuids, *uuids))
@@ -81,25 +88,15 @@ def without_lines(segment: Segment, gone: Collection[int]) -> Segment:
 
 def _turns_by_offset(lines: Sequence[tuple[int, bytes]], origin: Origin, key: str) -> dict[int, list[Turn]]:
     found: dict[int, list[Turn]] = {}
-    for turn in transcript.parse_turns(lines, key, subagent=origin.subagent is not None):
+    reader = transcript.reader_of(origin.harness)
+    for turn in reader.turns(lines, key, subagent=origin.subagent is not None):
         found.setdefault(turn.offset, []).append(turn)
     return found
 
 
-def _is_forgotten(blocks: Blocks, session: str, line: bytes, turns: list[Turn]) -> bool:
-    fields = transcript.parse_line(line) or {}
-    facts = transcript.facts_of(fields)
-    if fields.get(transcript.FORGOTTEN):
-        return True
+def _is_forgotten(blocks: Blocks, session: str, facts: transcript.LineFacts, turns: list[Turn]) -> bool:
     ids = {facts.uuid, *(turn.uuid for turn in turns)}
     return any(blocks.holds(uuid, session, facts.timestamp_ms, facts.cwd) for uuid in ids)
-
-
-def _is_note(line: bytes) -> bool:
-    """Return True if a line is the client's own, or a summary: it is unknown what it repeats."""
-    fields = transcript.parse_line(line) or {}
-    facts = transcript.facts_of(fields)
-    return (facts.uuid is None and facts.type not in ("user", "assistant")) or bool(fields.get("isCompactSummary"))
 
 
 def _split(piece: SegmentPiece, gone: Collection[int]) -> list[SegmentPiece]:

@@ -56,7 +56,7 @@ def ingest(
 
     Raises:
         WatermarkMovedError: Another process captured these bytes first. Nothing was written.
-        StoreFullError, StoreBusyError, Unavailable: Nothing was written; try again later.
+        StoreFullError, StoreBusyError, UnavailableError: Nothing was written; try again later.
     """
     prepared = prepare(segment)
     projects = {cwd: find_project(cwd) for cwd in prepared.folders}
@@ -88,8 +88,10 @@ class Prepared(NamedTuple):
 def prepare(segment: Segment) -> Prepared:
     """Parse a segment. Pure."""
     lines = [line for piece in segment.pieces if piece.state == "captured" for line in piece.lines]
-    said = _chunked(lines, segment)
-    return Prepared(said, transcript.titles(lines), sorted({turn.cwd for turn, _ in said if turn.cwd}))
+    reader, subagent = transcript.reader_of(segment.origin.harness), segment.origin.subagent is not None
+    turns_of_lines = reader.turns(lines, segment.before.transcript, subagent=subagent)
+    said = [(turn, chunking.split(turn.text)) for turn in turns_of_lines]
+    return Prepared(said, reader.title(lines), sorted({turn.cwd for turn, _ in said if turn.cwd}))
 
 
 def write(  # noqa: PLR0913 - as ingest, with what it prepares
@@ -131,12 +133,6 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
         added.chunks,
         added.repeated,
     )
-
-
-def _chunked(lines: list[tuple[int, bytes]], segment: Segment) -> list[tuple[Turn, list[Chunk]]]:
-    subagent = segment.origin.subagent is not None
-    parsed = transcript.parse_turns(lines, segment.before.transcript, subagent=subagent)
-    return [(turn, chunking.split(turn.text)) for turn in parsed]
 
 
 def _keep(

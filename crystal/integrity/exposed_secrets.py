@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.capture import files
+from crystal.config.harnesses import Root
 from crystal.redact import Redactor
 
 MAX_LINE_BYTES = 16 << 20
@@ -39,7 +40,7 @@ class Exposure:
 
 
 def list_transcripts(
-    roots: Sequence[Path], paths: Sequence[Path], refusal: Callable[[Path, Exception], None]
+    roots: Sequence[Root], paths: Sequence[Path], refusal: Callable[[Path, Exception], None]
 ) -> list[files.TranscriptFile]:
     """Return the transcripts that an import would read, each once: those in ``paths``, or all in ``roots``."""
     if not paths:

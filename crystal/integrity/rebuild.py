@@ -28,7 +28,7 @@ from crystal.store.capture import ledger, ledger_rebuild, privacy, turns
 from crystal.store.forget.forgetting import Tombstone, add_tombstones, is_line_forgotten
 from crystal.store.health import checks
 from crystal.text import chunking
-from crystal.transcript import FORGOTTEN
+from crystal.transcript import FORGOTTEN, TranscriptReader
 
 FindProject = Callable[[str], Project]
 _SUFFIXES = re.compile(r"(\+\d+)?$")
@@ -128,14 +128,14 @@ class Rebuild:
         folder = next(parent for parent in path.parents if parent.name == "transcripts")
         agent = folder.parent.parent.name
         key = _SUFFIXES.sub("", path.relative_to(folder).as_posix().removesuffix(".jsonl.zst"))
-        session, _, subagent = key.partition("/")
-        as_file = Path(f"{session}.jsonl") if not subagent else Path(session, "subagents", f"{subagent}.jsonl")
-        key, owner, subagent_id = transcript.transcript_key(as_file)
-        if owner is None or not files.is_session_id(owner):
-            named = (facts.session_id for facts in _facts_in(path) if facts.session_id is not None)
+        harness, session, name = transcript.split_key(key)
+        reader = transcript.reader_of(harness)
+        _, owner, subagent = reader.identify(reader.path_of(session, name))
+        if owner is None or not reader.is_session_id(owner):
+            named = (facts.session_id for facts in _facts_in(path, reader) if facts.session_id is not None)
             owner = next(named, None) or owner or key
         device = self.device_of(agent) or self.capture.device
-        return key, Origin(agent, device, owner, subagent_id)
+        return key, Origin(agent, device, owner, subagent, harness)
 
     def _take_frames(self, state: ledger.TranscriptState, path: Path, start: int, taken: RebuildResult) -> None:
         """Write rows and turns of the frames from an offset on, after the rows of the ledger."""
@@ -151,25 +151,28 @@ class Rebuild:
             taken.turns += write_turns(self.store, state, ident, at, text, self.find_project)
             at += len(text)
         mark = Watermark(state.mark.transcript, at, 0, 0, state.mark.generation, b"")
-        ledger.set_restored(self.store, state, state.path, mark, self.capture.clock())
+        ledger.move_mark(self.store, state.id, state.path, mark, self.capture.clock())
 
     # -- what is private, or forgotten -------------------------------------------------------------------------------
 
     def _compare_with_disk(self, state: ledger.TranscriptState, path: Path) -> None:
         """Set the watermark after the last archived line of the transcript on disk."""
         there = files.all_transcripts(self.capture.roots)
-        found = {transcript.transcript_key(one.path)[0]: one for one in there}.get(state.mark.transcript)
+        folders = self.capture.folders
+        keys = {transcript.identify(one.path, files.harness_of(one.path, folders)).key: one for one in there}
+        found = keys.get(state.mark.transcript)
         if found is None:
             return
-        archived = {facts.uuid for facts in _facts_in(path) if facts.uuid}
+        reader = transcript.reader_of(state.origin.harness)
+        archived = {facts.uuid for facts in _facts_in(path, reader) if facts.uuid}
         with files.opened(found.path) as file:
             end = transcript.last_newline(file, found.size)
-            stretches = _stretches(file, end, archived, lambda uuid: privacy.is_private_line(self.store, uuid))
+            stretches = _stretches(file, end, reader, archived, lambda uuid: privacy.is_private_line(self.store, uuid))
             kept = stretches[-1][1] if stretches else 0
             tail_hash = tail.tail_hash(file, kept, self.capture.cleaner)
         generation, now = state.mark.generation + 1, self.capture.clock()
         mark = Watermark(state.mark.transcript, kept, found.dev, found.inode, generation, tail_hash)
-        ledger.set_restored(self.store, state, str(found.path), mark, now)
+        ledger.move_mark(self.store, state.id, str(found.path), mark, now)
         for start, stop, rule in stretches:
             kind = "skipped" if rule == RESTORED else "private"
             ledger.add_row(self.store, state.id, generation, start, stop, kind, rule, now)
@@ -177,8 +180,8 @@ class Rebuild:
     def _block_again(self, path: Path) -> None:
         """Block lines again whose remainder in the archive shows that they were forgotten."""
         frames = (text for _, text in archive.placed_frames(path) if text and FORGOTTEN.encode() in text)
-        parsed = (transcript.parse_line(line) or {} for text in frames for line in text.split(b"\n"))
-        facts = [transcript.facts_of(fields) for fields in parsed if fields.get(FORGOTTEN)]
+        lines_left = (line for text in frames for line in text.split(b"\n") if transcript.is_forgotten(line))
+        facts = [transcript.find_facts(line) for line in lines_left]
         lines = sorted({one.uuid for one in facts if one.uuid and not is_line_forgotten(self.store, one.uuid)})
         if not lines:
             return
@@ -228,18 +231,17 @@ def write_turns(
     ]
     projects = {turn.cwd: find_project(turn.cwd) for turn, *_ in said if turn.cwd}
     lines = [(start, line) for line in clean.split(b"\n")[:-1]]
-    return turns.add_turns(store, state.origin, said, projects, transcript.titles(lines)).turns
+    title = transcript.reader_of(state.origin.harness).title(lines)
+    return turns.add_turns(store, state.origin, said, projects, title).turns
 
 
-def _facts_in(path: Path) -> Iterator[transcript.LineFacts]:
+def _facts_in(path: Path, reader: TranscriptReader) -> Iterator[transcript.LineFacts]:
     """Yield what every line of an archive tells about itself."""
-    return (
-        transcript.line_facts(line) for _, text in archive.placed_frames(path) for line in (text or b"").split(b"\n")
-    )
+    return (reader.facts(line) for _, text in archive.placed_frames(path) for line in (text or b"").split(b"\n"))
 
 
 def _stretches(
-    file: Iterator[bytes], end: int, archived: set[str], is_private: Callable[[str], bool]
+    file: Iterator[bytes], end: int, reader: TranscriptReader, archived: set[str], is_private: Callable[[str], bool]
 ) -> list[tuple[int, int, str]]:
     """Return the bytes up to the last archived line as (first, end, rule): archived already, or known to be private."""
     lines: list[tuple[int, int, str]] = []
@@ -248,7 +250,7 @@ def _stretches(
         start, at = at, at + len(line)
         if at > end:
             break
-        uuid = transcript.line_facts(line).uuid
+        uuid = reader.facts(line).uuid
         if uuid is not None:
             rule = BY_COPY if uuid not in archived and is_private(uuid) else RESTORED
         lines.append((start, at, rule))

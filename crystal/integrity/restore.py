@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from crystal import transcript
 from crystal.capture import files, tail
+from crystal.config.harnesses import Root
 from crystal.config.paths import make_private_dir, write_private
 from crystal.errors import NotFoundError, UsageError
 from crystal.ingest import archive
@@ -17,6 +16,7 @@ from crystal.model.capture import RESTORED, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.health import checks
+from crystal.transcript import TranscriptReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) 
     rows = [row for row in checks.ledger_rows(store, state.id) if row.state == "captured"]
     latest = max((row.generation for row in rows), default=0)
     whole = _same_file(checks.ledger_rows(store, state.id), latest)
+    reader = transcript.reader_of(state.origin.harness)
     seen: set[str] = set()
     kept: list[bytes] = []
     for row in sorted(rows, key=lambda row: (row.generation != latest, row.generation, row.start)):
@@ -55,7 +56,7 @@ def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) 
         for line in clean.split(b"\n")[:-1]:
             if line and not line.strip(b" "):
                 continue  # forgotten
-            uuid = transcript.line_facts(line).uuid
+            uuid = reader.facts(line).uuid
             if uuid is None and row.generation not in whole:
                 continue
             if uuid is not None:
@@ -84,7 +85,7 @@ def restore(
     session: str,
     *,
     ldm_home: Path,
-    root: Path,
+    roots: Sequence[Root],
     project: Path | None,
     cleaner: tail.Cleaner,
     now: int,
@@ -96,7 +97,7 @@ def restore(
         store: The store, open for writing.
         session: The complete session id.
         ldm_home: What archive paths are relative to.
-        root: Claude Code's ``projects`` folder on this machine.
+        roots: The agents' folders of transcripts on this machine.
         project: The folder to resume in; None for the session's own folder.
         cleaner: The hashes of this store.
         now: The time, ms.
@@ -109,27 +110,30 @@ def restore(
     if not states:
         raise NotFoundError(f"no session {session} is archived", hint="run: crystal sessions")
     states.sort(key=lambda state: state.origin.subagent is not None)
-    folder = Path(states[0].path).parent
-    if project or folder.parent != root:  # not the folder of this client where the session's file was
-        cwd = str(project) if project else _cwd_of(archived_lines(store, states[0], ldm_home))
-        folder = root / ("-" if cwd is None else folder_name(cwd))
+    harness = states[0].origin.harness
+    reader = transcript.reader_of(harness)
+    root = next(root.folder for root in roots if root.harness == harness)
+    cwd = str(project) if project else _cwd_of(archived_lines(store, states[0], ldm_home), reader)
+    folder = reader.resume_folder(root, cwd)
+    was = Path(states[0].path).parent
+    if not project and was.parent == root:
+        folder = was
     done = []
     for state in states:
-        target = folder / f"{session}.jsonl"
-        if state.origin.subagent is not None:
-            target = folder / session / "subagents" / f"{state.mark.transcript.split('/')[-1]}.jsonl"
+        name = state.mark.transcript.split("/")[-1] if state.origin.subagent is not None else ""
+        target = folder / reader.path_of(session, name)
         if target.exists():
             if state.origin.subagent is not None:
                 continue
             raise UsageError(f"{target} is still there", hint="move it away to restore the archived one")
-        lines = _relinked(list(archived_lines(store, state, ldm_home)))
+        lines = reader.relinked(list(archived_lines(store, state, ldm_home)))
         data = b"".join(line + b"\n" for line in lines)
         missing = sum(
             row.stop - row.start
             for row in checks.ledger_rows(store, state.id)
             if row.state != "captured" and row.rule != RESTORED
         )
-        done.append(Restored(target, len(data), missing, str(project) if project else _cwd_of(lines)))
+        done.append(Restored(target, len(data), missing, str(project) if project else _cwd_of(lines, reader)))
         if not dry_run:
             make_private_dir(target.parent)
             write_private(target, data)
@@ -137,31 +141,8 @@ def restore(
     return done
 
 
-def folder_name(cwd: str) -> str:
-    """Return Claude Code's name for a project's transcript folder: every other character becomes a dash."""
-    return re.sub(r"[^A-Za-z0-9]", "-", cwd)
-
-
-def _cwd_of(lines: Iterable[bytes]) -> str | None:
-    return next((cwd for line in lines if (cwd := transcript.line_facts(line).cwd) is not None), None)
-
-
-def _relinked(lines: list[bytes]) -> list[bytes]:
-    """Relink the conversation where private lines were left out: the client follows ``parentUuid`` and would stop."""
-    known = {uuid for line in lines if (uuid := transcript.line_facts(line).uuid)}
-    last: str | None = None
-    joined = []
-    for line in lines:
-        fields = transcript.parse_line(line)
-        uuid = transcript.line_facts(line).uuid
-        if fields is not None and uuid is not None:
-            parent = fields.get("parentUuid")
-            if isinstance(parent, str) and parent not in known and last is not None:
-                text = json.dumps({**fields, "parentUuid": last}, ensure_ascii=False, separators=(",", ":"))
-                line = text.encode("utf-8", "surrogatepass")  # noqa: PLW2901 - the line as it is linked now
-            last = uuid
-        joined.append(line)
-    return joined
+def _cwd_of(lines: Iterable[bytes], reader: TranscriptReader) -> str | None:
+    return next((cwd for line in lines if (cwd := reader.facts(line).cwd) is not None), None)
 
 
 def _note(store: Store, state: ledger.TranscriptState, target: Path, cleaner: tail.Cleaner, now: int) -> None:
@@ -174,5 +155,5 @@ def _note(store: Store, state: ledger.TranscriptState, target: Path, cleaner: ta
     place = (found.size, found.dev, found.inode)
     mark = Watermark(state.mark.transcript, *place, state.mark.generation + 1, tail_hash)
     with store.transaction():
-        ledger.set_restored(store, state, str(target), mark, now)
+        ledger.move_mark(store, state.id, str(target), mark, now)
         ledger.add_row(store, state.id, mark.generation, 0, found.size, "skipped", RESTORED, now)

@@ -235,9 +235,9 @@ def turns_in(clean: bytes, start: int, state: ledger.TranscriptState) -> Iterato
     """
     lines = clean.split(b"\n")[:-1]
     starts = itertools.accumulate((len(line) + 1 for line in lines), initial=start)
-    return transcript.parse_turns(
-        zip(starts, lines, strict=False), state.mark.transcript, subagent=state.origin.subagent is not None
-    )
+    reader = transcript.reader_of(state.origin.harness)
+    placed = zip(starts, lines, strict=False)
+    return reader.turns(placed, state.mark.transcript, subagent=state.origin.subagent is not None)
 
 
 def missing_turns(

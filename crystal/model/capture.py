@@ -68,13 +68,15 @@ class Origin(NamedTuple):
     """Where a transcript comes from.
 
     ``agent`` is crystal's name for the agent on this machine (``cc-laptop``), ``device`` the machine's name,
-    ``session_id`` the Claude Code session, ``subagent`` the id of the subagent whose own transcript this is, or None.
+    ``session_id`` the session's id, ``subagent`` the id of the subagent whose own transcript this is, or None, and
+    ``harness`` the program that writes the transcript, see ``crystal.config.harnesses``.
     """
 
     agent: str
     device: str
     session_id: str
     subagent: str | None = None
+    harness: str = "claude-code"
 
 
 class Watermark(NamedTuple):

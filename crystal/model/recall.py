@@ -96,6 +96,7 @@ class Hit:
     ``copies`` counts the places within the search's filters that say exactly this, the hit itself included.
     ``memory`` tells where it was found; the ids of the mirror's chunks have ``MIRROR_IDS`` added. ``similar`` counts
     answers that say nearly the same and are not shown. ``before`` and ``after`` are what was said around it.
+    ``harness`` is the program that held the conversation.
     Of something that somebody asked to remember, ``uuid`` is its id, ``category`` its kind, and ``key`` its key.
     """
 
@@ -124,3 +125,4 @@ class Hit:
     after: Neighbour | None = None
     category: Category | None = None
     key: str | None = None
+    harness: str | None = None

@@ -166,6 +166,7 @@ def _hit(places: Sequence[SearchedStore], answer: RankedAnswer, now: int, filter
         memory=place.source.memory,
         category=chunk.category,
         key=chunk.key,
+        harness=chunk.harness,
         before=before,
         after=after,
     )

@@ -37,6 +37,7 @@ class SessionSummary:
     cwd: str | None
     branch: str | None
     agent: str
+    harness: str
     device: str
     started_at: int | None
     last_at: int | None
@@ -253,8 +254,8 @@ def _storable(text: str) -> str:
 def _summary(store: Store, row: conversations.SessionRow) -> SessionSummary:
     title = row.title or " ".join((conversations.first_words(store, row.row, TITLE_CHARACTERS) or "").split())
     return SessionSummary(
-        row.id, title, row.project, row.cwd, row.branch, row.agent, row.device, row.started_at, row.last_at,
-        conversations.count_turns(store, row.row),
+        row.id, title, row.project, row.cwd, row.branch, row.agent, row.harness, row.device,
+        row.started_at, row.last_at, conversations.count_turns(store, row.row),
     )  # fmt: skip
 
 

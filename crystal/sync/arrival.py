@@ -176,7 +176,7 @@ def _are_others(store: Store, row: checks.LedgerRow, coming: list[bytes]) -> boo
     """
     if row.state == "skipped":
         return row.rule == BLANK
-    uuids = [uuid for line in coming if (uuid := transcript.line_facts(line).uuid) is not None]
+    uuids = [uuid for line in coming if (uuid := transcript.find_facts(line).uuid) is not None]
     return any(not privacy.is_private_line(store, uuid) for uuid in uuids)
 
 

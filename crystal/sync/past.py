@@ -158,8 +158,9 @@ def _known_offsets(store: Store, state: ledger.TranscriptState, row: LedgerRow, 
     derived = deque(sorted((offset, uuid) for uuid, offset in by_uuid.items() if uuid.startswith("line-")))
     known: dict[int, int] = {}
     least = row.start
+    reader = transcript.reader_of(state.origin.harness)
     for number, line in enumerate(lines):
-        uuid = transcript.line_facts(line).uuid
+        uuid = reader.facts(line).uuid
         offset = None if uuid is None else by_uuid.get(uuid)
         if offset is None and derived:
             offset = _derived_offset(state, line, derived)
@@ -172,7 +173,8 @@ def _known_offsets(store: Store, state: ledger.TranscriptState, row: LedgerRow, 
 def _derived_offset(state: ledger.TranscriptState, line: bytes, derived: deque[tuple[int, str]]) -> int | None:
     """Return the offset of a line without its own uuid: the one at which its derived uuid equals the stored one."""
     offset, uuid = derived[0]
-    said = transcript.parse_turns([(offset, line)], state.mark.transcript, subagent=state.origin.subagent is not None)
+    reader = transcript.reader_of(state.origin.harness)
+    said = reader.turns([(offset, line)], state.mark.transcript, subagent=state.origin.subagent is not None)
     if all(turn.uuid != uuid for turn in said):
         return None
     derived.popleft()

@@ -17,7 +17,7 @@ from crystal.store.sync import past
 from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.sending import Link, put_control, put_message
 from crystal.sync.wire import Lane, encode_segment
-from crystal.transcript import parse_turns
+from crystal.transcript import reader_of
 
 ROOM = "relay"
 """Name of the note that nothing can be sealed."""
@@ -96,7 +96,8 @@ class DeviceSink:
     def _projects(self, segment: Segment) -> dict[str, Project]:
         lines = [line for piece in segment.pieces for line in piece.lines]
         subagent = segment.origin.subagent is not None
-        folders = {turn.cwd for turn in parse_turns(lines, segment.before.transcript, subagent=subagent) if turn.cwd}
+        said = reader_of(segment.origin.harness).turns(lines, segment.before.transcript, subagent=subagent)
+        folders = {turn.cwd for turn in said if turn.cwd}
         return {cwd: self.find_project(cwd) for cwd in sorted(folders)}
 
 

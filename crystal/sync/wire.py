@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from crystal.config.harnesses import HARNESSES
 from crystal.config.paths import checked_agent_id
 from crystal.errors import DeniedError, UsageError
 from crystal.model.capture import Finding, Origin, Project, Segment, SegmentPiece, Watermark, is_unicode
@@ -50,7 +51,7 @@ def encode_segment(segment: Segment, projects: Mapping[str, Project], lane: Lane
         "v": VERSION,
         "kind": "segment",
         "lane": lane,
-        "origin": [segment.origin.agent, segment.origin.device, segment.origin.session_id, segment.origin.subagent],
+        "origin": list(segment.origin),
         "path": segment.path[:MAX_PATH],
         "before": _mark(segment.before),
         "after": _mark(segment.after),
@@ -125,13 +126,23 @@ def decode_segment(payload: bytes) -> Sent:
         raise InvalidRecordError(f"the segment's head cannot be understood ({type(error).__name__})") from error
 
 
+def _harness(value: Any) -> str:
+    name = _text(value)
+    if name not in HARNESSES:
+        raise InvalidRecordError(
+            f"transcripts of {_word(name)} cannot be read here", hint="update crystal on this machine"
+        )
+    return name
+
+
 def _segment(head: Mapping[str, Any], clean: bytes) -> Sent:
-    agent, device, session, subagent = _list(head["origin"])
+    agent, device, session, subagent, harness = _list(head["origin"])
     origin = Origin(
         checked_agent_id(_text(agent)),
         _text(device),
         _text(session, MAX_KEY),
         _optional(subagent, MAX_KEY),
+        _harness(harness),
     )
     before, after = _watermark(head["before"]), _watermark(head["after"])
     pieces: list[SegmentPiece] = []

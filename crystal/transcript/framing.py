@@ -5,7 +5,6 @@ Source: docs/reference/transcript-format.md, section 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import BinaryIO
 
 from crystal.model.capture import RawSegment
@@ -43,7 +42,7 @@ def read_segment(file: BinaryIO, start: int, *, limit: int = SEGMENT_BYTES) -> R
 
 
 def last_newline(file: BinaryIO, size: int) -> int:
-    """Return the offset just after the last newline in the first ``size`` bytes, 0 if there is none.
+    """Return the offset just after the last newline in the first ``size`` bytes, or 0.
 
     Reads backwards in blocks: the cost is the length of the last line, not of the file.
     """
@@ -55,16 +54,6 @@ def last_newline(file: BinaryIO, size: int) -> int:
             return start + found + 1
         end = start
     return 0
-
-
-def split_lines(segment: RawSegment) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset in the file, line without its newline) for every line of the segment, empty ones too."""
-    raw, start = segment.raw, 0
-    while (end := raw.find(b"\n", start)) >= 0:
-        yield segment.start + start, raw[start:end]
-        start = end + 1
-    if start < len(raw):
-        yield segment.start + start, raw[start:]
 
 
 def _read_exactly(file: BinaryIO, start: int, count: int) -> bytes:
@@ -81,7 +70,7 @@ def _read_exactly(file: BinaryIO, start: int, count: int) -> bytes:
 
 
 def _next_newline(file: BinaryIO, start: int) -> int | None:
-    """Return the offset just after the first newline at or after ``start``, None if there is none."""
+    """Return the offset just after the first newline at or after ``start``, or None."""
     file.seek(start)
     place = start
     while block := file.read(_BLOCK):

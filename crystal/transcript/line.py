@@ -1,4 +1,4 @@
-"""Parse one line of a transcript into fields, and the facts that every line may have.
+"""Parse one line of JSON into fields, and fields into values that can be stored; for the readers.
 
 Never raises. What is not a JSON object becomes None; a field of the wrong type is ignored.
 
@@ -8,7 +8,7 @@ Source: docs/reference/transcript-format.md, section 3.
 import json
 import re
 from datetime import datetime, timedelta, timezone
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import orjson
 
@@ -25,19 +25,6 @@ _TIME = re.compile(
 )
 
 
-class LineFacts(NamedTuple):
-    """Facts of a line. None if missing or invalid."""
-
-    uuid: str | None = None
-    timestamp_ms: int | None = None
-    cwd: str | None = None
-    session_id: str | None = None
-    type: str | None = None
-
-
-NO_FACTS = LineFacts()
-
-
 def parse_line(line: bytes) -> ParsedLine | None:
     """Parse one line; None if it is not a JSON object. Never raises.
 
@@ -49,23 +36,6 @@ def parse_line(line: bytes) -> ParsedLine | None:
     except orjson.JSONDecodeError:
         fields = _parse_leniently(line)
     return fields if isinstance(fields, dict) else None
-
-
-def line_facts(line: bytes) -> LineFacts:
-    """Return the facts of a line; all None if it is not a JSON object. Never raises."""
-    fields = parse_line(line)
-    return NO_FACTS if fields is None else facts_of(fields)
-
-
-def facts_of(fields: ParsedLine) -> LineFacts:
-    """Return the facts of a parsed line."""
-    return LineFacts(
-        uuid=identifier(fields.get("uuid")),
-        timestamp_ms=parse_time(fields.get("timestamp")),
-        cwd=word(fields.get("cwd")),
-        session_id=identifier(fields.get("sessionId")) or identifier(fields.get("session_id")),
-        type=word(fields.get("type")),
-    )
 
 
 def parse_time(value: object) -> int | None:

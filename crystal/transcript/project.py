@@ -99,7 +99,7 @@ def _is_without_commit(git_dir: Path) -> bool:
 
 
 def _marked_project(alone: Project, folder: Path) -> Project:
-    """Return the project of the nearest marker file in a folder or above; ``alone`` if there is none."""
+    """Return the project of the nearest marker file in a folder or above, or ``alone``."""
     for place in (folder, *folder.parents):
         identity = _marker_at(place)
         if identity is not None:

@@ -135,7 +135,7 @@ def test_a_project_folder_may_be_a_link_where_the_user_allows_it(machine: Captur
     linked.parent.mkdir(parents=True, exist_ok=True)
     linked.symlink_to(elsewhere)
     (told,) = (machine.capture().sweep().problems or {}).items()
-    assert told == (str(linked), f"leads to {elsewhere}, which is not in Claude Code's transcript folders")
+    assert told == (str(linked), f"leads to {elsewhere}, which is not in a folder of transcripts")
     assert machine.texts() == []
     assert replace(machine.capture(), allowed=(str(elsewhere),)).sweep().problems is None
     assert machine.texts() == ["one"]

@@ -9,6 +9,7 @@ import pytest
 
 from crystal.app.integrity import take_files, take_tails
 from crystal.capture.safe_open import Folders
+from crystal.config.harnesses import Root
 from crystal.errors import UsageError
 from crystal.integrity.repair import repair
 from crystal.integrity.restore import Restored, restore
@@ -40,7 +41,7 @@ def prove(machine: CaptureMachine) -> Proof:
         ldm_home=machine.home,
         agents=machine.home / "agents",
         device="desk",
-        folders=Folders((machine.root,)),
+        folders=Folders((Root(machine.root),)),
         cleaner=machine.capture().cleaner,
         progress=lambda _: None,
     )
@@ -297,7 +298,7 @@ def test_capture_that_goes_on_meanwhile_is_no_fault(machine: CaptureMachine) -> 
         ldm_home=machine.home,
         agents=machine.home / "agents",
         device="desk",
-        folders=Folders((machine.root,)),
+        folders=Folders((Root(machine.root),)),
         cleaner=machine.capture().cleaner,
         progress=capture_more,
     )
@@ -337,7 +338,7 @@ def put_back(machine: CaptureMachine, session: str) -> list[Restored]:
         machine.store,
         session,
         ldm_home=machine.home,
-        root=machine.root,
+        roots=(Root(machine.root),),
         project=None,
         cleaner=machine.capture().cleaner,
         now=NOW,

@@ -22,7 +22,7 @@ PATH = re.compile(
     r"(?<![\w/.~\\-])((?:crystal|relay_worker|tests|benchmarks|docs|skills|hooks|requirements|\.ci|\.github)/[\w./*-]*[\w*/])"
 )
 MODULE = re.compile(r"(?<![\w/.~-])crystal((?:\.[a-z_]+)+)(?![\w(-])")
-PLACEHOLDER = re.compile(r"/(NAME|PACKAGE|acme)\b")
+PLACEHOLDER = re.compile(r"/(NAME|PACKAGE|acme|notebook)\b")
 EXAMPLES = {"crystal/spool.py", "tests/test_spool.py"}  # what an agent edits, in docs/reference/session-summary.md
 SOURCES = sorted([*(ROOT / "crystal").rglob("*.py"), *(ROOT / "relay_worker").rglob("*.py")])
 

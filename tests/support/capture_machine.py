@@ -10,6 +10,7 @@ from pathlib import Path
 from crystal.capture.engine import Capture
 from crystal.capture.spool import PrivateNotes
 from crystal.capture.tail import Cleaner
+from crystal.config.harnesses import Root
 from crystal.ingest import archive
 from crystal.ingest.ingest import IngestReport, ingest
 from crystal.model.capture import Segment
@@ -102,7 +103,7 @@ class CaptureMachine:
             cleaner=Cleaner(redactor.clean_line, b"k" * 32),
             agent="cc-test",
             device=self.device,
-            roots=(self.root,),
+            roots=(Root(self.root),),
             private_projects=self.private_projects,
             private_sessions=self.private_sessions,
             clock=lambda: self.now,

@@ -13,7 +13,7 @@ QUARTZ = "/home/dev/quartz"  # where the lines of tests are said
 
 def say(machine: Machine, session: str, *lines: bytes) -> None:
     """Let something be said in a session, and capture it."""
-    path = machine.places.transcript_roots[0] / "p" / f"{session}.jsonl"
+    path = machine.places.transcript_roots[0].folder / "p" / f"{session}.jsonl"
     with path.open("ab") as file:
         file.write(b"".join(lines))
     capture = make_capture(machine)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from crystal.config.harnesses import Root
 from crystal.forgetting.match.forgotten_text import ForgottenText, forgotten_text
 from crystal.forgetting.request import ForgetContext, ForgetPlan, ForgetRequest
 from crystal.search.index import bring_up_to_date
@@ -50,7 +51,7 @@ class Ground:
             self.home / "memory",
             self.agent_folder,
             self.machine.device,
-            (self.machine.root,),
+            (Root(self.machine.root),),
             self._mirror,
             contextlib.nullcontext,
             self.outbox,  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from crystal.capture.backfill import import_past, plan_past
 from crystal.capture.engine import Tally
 from crystal.capture.safe_open import Folders
 from crystal.capture.tail import Cleaner
+from crystal.config.harnesses import Root
 from crystal.ingest import archive
 from crystal.integrity.verify import verify
 from crystal.store import Store
@@ -34,7 +35,7 @@ def faults(world: World) -> list[str]:
         ldm_home=home.home,
         agents=home.home / "agents",
         device="home",
-        folders=Folders((home.root,)),
+        folders=Folders((Root(home.root),)),
         cleaner=cleaner,
         progress=lambda _: None,
     )

@@ -8,9 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from crystal.model.capture import Turn
-from crystal.transcript import (
-    parse_turns,
-)
+from crystal.transcript.claude_code.reader import READER
 
 WHEN = "2026-11-20T23:51:53.936Z"
 
@@ -22,7 +20,7 @@ def line_of(kind: str, content: object, **fields: object) -> dict[str, Any]:
 
 def turns(*lines: object, subagent: bool = False) -> list[Turn]:
     raw = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
-    return list(parse_turns(enumerate(raw), "session", subagent=subagent))
+    return list(READER.turns(enumerate(raw), "session", subagent=subagent))
 
 
 def said(*lines: object, subagent: bool = False) -> list[tuple[str, str]]:

@@ -12,22 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.model.capture import Turn
-from crystal.transcript import (
-    line_facts,
-    parse_turns,
-    read_segment,
-    split_lines,
-)
+from crystal.transcript.claude_code.reader import READER
 from tests.support.transcript_lines import WHEN, json_values, line_of, said, turns
 
 DATA = Path(__file__).parent.parent / "data" / "transcripts"
 EXPECTED: dict[str, list[list[Any]]] = json.loads((DATA / "turns.json").read_text("utf-8"))
 
 
+def lines_of(name: str) -> list[tuple[int, bytes]]:
+    lines, at = [], 0
+    for line in (DATA / name).read_bytes().split(b"\n")[:-1]:
+        lines.append((at, line))
+        at += len(line) + 1
+    return lines
+
+
 def in_file(name: str) -> list[Turn]:
-    with (DATA / name).open("rb") as file:
-        lines = list(split_lines(read_segment(file, 0)))
-    return list(parse_turns(lines, name, subagent="__agent" in name))
+    return list(READER.turns(lines_of(name), name, subagent="__agent" in name))
 
 
 # -- the real client -----------------------------------------------------------------------------------------------
@@ -45,14 +46,13 @@ def test_every_fixture_is_checked() -> None:
 def test_a_turn_carries_what_its_line_says() -> None:
     name = "print_thinking_tool.jsonl"
     call = next(turn for turn in in_file(name) if turn.role == "tool_call")
-    with (DATA / name).open("rb") as file:
-        line = next(line for offset, line in split_lines(read_segment(file, 0)) if offset == call.offset)
+    line = next(line for offset, line in lines_of(name) if offset == call.offset)
     fields = json.loads(line)
     assert call.uuid == fields["uuid"]
     assert call.parent_uuid == fields["parentUuid"]
     assert call.message_id == fields["message"]["id"]
     assert (call.part, call.cwd, call.branch, call.model) == (0, "/home/user/work/wd1", "main", "claude-opus-5-5")
-    assert call.timestamp == line_facts(line).timestamp_ms
+    assert call.timestamp == READER.facts(line).timestamp_ms
 
 
 def test_a_fork_gives_the_turns_of_its_origin_the_same_identities() -> None:

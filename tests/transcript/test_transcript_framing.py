@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.model.capture import RawSegment
-from crystal.transcript import last_newline, read_segment, split_lines, transcript_key
+from crystal.transcript import last_newline, read_segment
+from crystal.transcript.claude_code.reader import READER
 
 SESSION = "1f35fa49-4fbf-45ec-8a6d-f234f365aa9d"
 file_bytes = st.lists(st.sampled_from([b"\n", b"a", b"{}", b"\r", "\u2028\u0085".encode(), b"x" * 9])).map(b"".join)
@@ -69,20 +70,8 @@ def test_a_line_longer_than_the_limit_is_read_whole_and_its_bytes_at_most_twice(
 
 def test_only_the_newline_byte_ends_a_line() -> None:
     text = "one\u2028two\u2029three\u0085four\x0b\x0c\x1c\x1e\rfive"
-    raw = f"{text}\n\nsix\n".encode()
-    assert list(split_lines(RawSegment(100, raw))) == [
-        (100, text.encode()),
-        (101 + len(text.encode()), b""),
-        (102 + len(text.encode()), b"six"),
-    ]
-
-
-@pytest.mark.slow
-@given(file_bytes)
-def test_split_lines_loses_no_byte(raw: bytes) -> None:
-    lines = list(split_lines(RawSegment(7, raw)))
-    assert b"\n".join(line for _, line in lines) == raw.removesuffix(b"\n")
-    assert all(raw[offset - 7 : offset - 7 + len(line)] == line for offset, line in lines)
+    for end, expected in ((b"", b""), (b"\n", text.encode() + b"\n"), (b"\n\nsix", text.encode() + b"\n\n")):
+        assert read_segment(io.BytesIO(text.encode() + end), 0).raw == expected
 
 
 @pytest.mark.slow
@@ -115,5 +104,4 @@ def test_the_last_newline_far_from_the_end_is_found_across_blocks() -> None:
 def test_the_key_comes_from_the_file_and_not_from_its_project_folder(
     path: str, expected: tuple[str, str | None, str | None]
 ) -> None:
-    assert transcript_key(path) == expected
-    assert transcript_key(Path(path)) == expected
+    assert READER.identify(Path(path)) == expected

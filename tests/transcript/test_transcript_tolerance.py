@@ -9,14 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crystal.transcript import (
-    NO_FACTS,
-    LineFacts,
-    line_facts,
-    parse_line,
-    parse_turns,
-    titles,
-)
+from crystal.transcript import LineFacts
+from crystal.transcript.claude_code.reader import READER
+from crystal.transcript.line import parse_line
 from tests.support.transcript_lines import WHEN, json_values, line_of, said, turns
 
 # -- no line makes it fail -----------------------------------------------------------------------------------------
@@ -55,8 +50,8 @@ def test_any_json_with_the_right_keys_gives_storable_turns_or_none(lines: list[d
         assert turn.full_length >= 1
     assert turns(*lines, subagent=subagent) == first
     for line in lines:
-        line_facts(json.dumps(line).encode())
-    titles(enumerate(json.dumps(line).encode() for line in lines))
+        READER.facts(json.dumps(line).encode())
+    READER.title(enumerate(json.dumps(line).encode() for line in lines))
 
 
 @given(st.binary(max_size=200) | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")))
@@ -65,9 +60,9 @@ def test_any_json_with_the_right_keys_gives_storable_turns_or_none(lines: list[d
 @example(b'"user"')
 @example(b'["user"]')
 def test_any_bytes_are_taken_in_silence(line: bytes) -> None:
-    assert list(parse_turns([(0, line), (1, b'"user"' + line)], "s", subagent=False)) == []
-    assert isinstance(line_facts(line), LineFacts)
-    titles([(0, line)])
+    assert list(READER.turns([(0, line), (1, b'"user"' + line)], "s", subagent=False)) == []
+    assert isinstance(READER.facts(line), LineFacts)
+    READER.title([(0, line)])
 
 
 @pytest.mark.parametrize("depth", [500, 1100, 100_000])
@@ -109,12 +104,12 @@ def test_a_byte_order_mark_and_a_carriage_return_do_not_cost_the_line() -> None:
 
 def test_a_line_without_uuid_gets_one_from_its_place_and_bytes() -> None:
     line = json.dumps({"type": "user", "message": {"content": "y"}}).encode()
-    [one] = parse_turns([(0, line)], "s", subagent=False)
-    [again] = parse_turns([(0, line)], "s", subagent=False)
+    [one] = READER.turns([(0, line)], "s", subagent=False)
+    [again] = READER.turns([(0, line)], "s", subagent=False)
     others = [
-        *parse_turns([(9, line)], "s", subagent=False),
-        *parse_turns([(0, line)], "t", subagent=False),
-        *parse_turns([(0, line + b" ")], "s", subagent=False),
+        *READER.turns([(9, line)], "s", subagent=False),
+        *READER.turns([(0, line)], "t", subagent=False),
+        *READER.turns([(0, line + b" ")], "s", subagent=False),
     ]
     assert one.uuid == again.uuid
     assert len({one.uuid, *(turn.uuid for turn in others)}) == 4
@@ -150,21 +145,21 @@ def test_a_line_without_uuid_gets_one_from_its_place_and_bytes() -> None:
     ],
 )
 def test_a_time_is_milliseconds_or_none(value: object, expected: int | None) -> None:
-    assert line_facts(json.dumps({"timestamp": value}).encode()).timestamp_ms == expected
+    assert READER.facts(json.dumps({"timestamp": value}).encode()).timestamp_ms == expected
 
 
 def test_facts_are_what_the_line_says_of_itself_and_not_what_is_inside_it() -> None:
     line = {"type": "user", "uuid": "u", "sessionId": "s", "cwd": "/w", "timestamp": WHEN, "message": {"uuid": "no"}}
-    assert line_facts(json.dumps(line).encode()) == LineFacts("u", 1795218713936, "/w", "s", "user")
-    assert line_facts(b'{"session_id":"old","message":{"cwd":"/no","type":"no"}}') == LineFacts(session_id="old")
-    assert line_facts(b'{"type":5,"uuid":[],"cwd":"","sessionId":{},"timestamp":"x"}') == NO_FACTS
-    assert line_facts(b"not json") == NO_FACTS
+    assert READER.facts(json.dumps(line).encode()) == LineFacts("u", 1795218713936, "/w", "s", is_conversation=True)
+    assert READER.facts(b'{"session_id":"old","message":{"cwd":"/no","type":"no"}}') == LineFacts(session_id="old")
+    assert READER.facts(b'{"type":5,"uuid":[],"cwd":"","sessionId":{},"timestamp":"x"}') == LineFacts()
+    assert READER.facts(b"not json") == LineFacts()
     assert parse_line(b"[1]") is None
 
 
 def test_the_users_title_wins_then_the_latest_of_the_client() -> None:
     def title(*lines: dict[str, object]) -> str | None:
-        return titles(enumerate(json.dumps(line).encode() for line in lines))
+        return READER.title(enumerate(json.dumps(line).encode() for line in lines))
 
     custom = {"type": "custom-title", "customTitle": "Mine"}
     client = {"type": "ai-title", "aiTitle": "Fix\n the  parser"}

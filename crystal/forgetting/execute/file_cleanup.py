@@ -15,7 +15,6 @@ from crystal import transcript
 from crystal.config.paths import MEMORY_RECORD, refused, write_private
 from crystal.errors import UnavailableError
 from crystal.forgetting.match.archive_lines import text_of_row
-from crystal.forgetting.match.redacted_line import shell_of
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING
 from crystal.memories.record import DAMAGED_SUFFIX
@@ -202,15 +201,14 @@ def _without(row: KeptRow, numbers: set[int], ldm_home: Path) -> bytes:
     Empty as well if it cannot be read: it is unknown whether it holds the text.
     """
     lines = (text_of_row(row, ldm_home) or b"").split(b"\n")[:-1]
+    shell_of = transcript.reader_of(row.harness).shell_of
     kept = [shell_of(line) if number in numbers else line for number, line in enumerate(lines)]
     return b"".join(line + b"\n" for line in kept) if any(line.strip() for line in kept) else b""
 
 
 def title_left(store: Store, session_id: str, ldm_home: Path) -> str | None:
     """Return the title that is left in a session's own transcript."""
-    lines: list[tuple[int, bytes]] = []
-    for row in forgotten_rows.kept_rows_of_session(store, session_id):
-        if row.subagent is None:
-            text = text_of_row(row, ldm_home) or b""
-            lines += [(row.start, line) for line in text.split(b"\n")[:-1] if b"itle" in line or b'"summary"' in line]
-    return transcript.titles(lines)
+    rows = [row for row in forgotten_rows.kept_rows_of_session(store, session_id) if row.subagent is None]
+    texts = ((row.start, text_of_row(row, ldm_home) or b"") for row in rows)
+    lines = [(start, line) for start, text in texts for line in text.split(b"\n")[:-1]]
+    return transcript.reader_of(rows[0].harness).title(lines) if rows else None

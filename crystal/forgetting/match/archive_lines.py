@@ -7,25 +7,20 @@ long tool results. So every frame is searched; a frame that cannot match is not 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from crystal import transcript
 from crystal.forgetting.match.multi_pattern import MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.match.patterns import TextMatcher
-from crystal.forgetting.match.redacted_line import is_shell
 from crystal.forgetting.match.terms import Terms, may_hold, readable
 from crystal.forgetting.request import Because
 from crystal.ingest import archive
 from crystal.store.forget.forgetting import ForgottenScope
 from crystal.store.forget.forgotten_rows import KeptRow
-
-_ENVELOPE = frozenset(
-    "cwd gitBranch sessionId session_id uuid parentUuid logicalParentUuid timestamp version userType slug requestId"
-    " entrypoint leafUuid promptId sourceToolAssistantUUID".split()
-)
+from crystal.transcript.line import parse_line
 
 
 class ArchivedMatch(NamedTuple):
@@ -97,15 +92,15 @@ class ArchiveSearch:
         lines = text.split(b"\n")[:-1]
         starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
         hit = {bisect_right(starts, place) - 1 for place in hits}
-        parsed = [transcript.parse_line(line) or {} for line in lines]
-        facts = [transcript.facts_of(fields) for fields in parsed]
+        reader = transcript.reader_of(row.harness)
+        facts = [reader.facts(line) for line in lines]
         at = next((one.timestamp_ms for one in facts if one.timestamp_ms is not None), None)
         cwd = next((one.cwd for one in facts if one.cwd is not None), None)
         placed = [(row.start + start, line) for start, line in zip(starts, lines, strict=False)]
         turns = _turns_by_offset(row, placed)
-        for number, ((place, line), fields, own) in enumerate(zip(placed, parsed, facts, strict=True)):
+        for number, ((place, line), own) in enumerate(zip(placed, facts, strict=True)):
             at, cwd = own.timestamp_ms or at, own.cwd or cwd
-            if is_shell(line):
+            if not line.strip() or transcript.is_forgotten(line):
                 continue
             ids = tuple(turns.get(place, ()))
             when = (own.timestamp_ms, own.cwd) if ids else (at, cwd)  # the memory has turns with their own
@@ -114,22 +109,20 @@ class ArchiveSearch:
             elif any(scope.holds(row.session_id, *when) for scope in self._scopes):
                 because = "session"
             else:
-                because = self._repeats(row.session_id, line, fields, ids, is_hit=number in hit)
+                because = self._repeats(row, line, ids, is_hit=number in hit)
             if because is not None:
                 yield ArchivedMatch(row, number, because, own.uuid, ids)
-            elif self._scopes and own.uuid is None and fields.get("type") not in ("user", "assistant"):
+            elif self._scopes and own.is_bookkeeping:
                 self._notes.append(ArchivedMatch(row, number, "bookkeeping"))
 
-    def _repeats(
-        self, session: str, line: bytes, fields: Mapping[str, Any], turns: tuple[str, ...], *, is_hit: bool
-    ) -> Because | None:
+    def _repeats(self, row: KeptRow, line: bytes, turns: tuple[str, ...], *, is_hit: bool) -> Because | None:
         """Return why a line goes because of its text, or None."""
         stays = any(map(self._stays, turns))
-        if self._terms is not None and _has_words(self._terms, line, fields, whole=not stays):
+        if self._terms is not None and _has_words(self._terms, line, row.harness, whole=not stays):
             return "asked"
         if not is_hit or self._texts is None:
             return None
-        if not stays and session in self._sessions:
+        if not stays and row.session_id in self._sessions:
             return "bookkeeping"
         if not self._texts.is_quoted(line):  # a single line is often repeated by chance
             return None
@@ -138,7 +131,7 @@ class ArchiveSearch:
 
 def _turns_by_offset(row: KeptRow, lines: Sequence[tuple[int, bytes]]) -> dict[int, dict[str, None]]:
     found: dict[int, dict[str, None]] = {}
-    for turn in transcript.parse_turns(lines, row.key, subagent=row.subagent is not None):
+    for turn in transcript.reader_of(row.harness).turns(lines, row.key, subagent=row.subagent is not None):
         found.setdefault(turn.offset, {})[turn.uuid] = None
     return found
 
@@ -154,19 +147,23 @@ def began_at(rows: Iterable[KeptRow], ldm_home: Path) -> int | None:
     A fork copies lines with their times and ids, but no notes: lines older than its first note come from another
     session.
     """
-    texts = (text_of_row(row, ldm_home) or b"" for row in rows)
-    facts = (transcript.line_facts(line) for text in texts for line in text.split(b"\n"))
+    facts = (
+        transcript.reader_of(row.harness).facts(line)
+        for row in rows
+        for line in (text_of_row(row, ldm_home) or b"").split(b"\n")
+    )
     return min((one.timestamp_ms for one in facts if one.uuid is None and one.timestamp_ms is not None), default=None)
 
 
-def _has_words(terms: Terms, line: bytes, fields: Mapping[str, Any], *, whole: bool) -> bool:
+def _has_words(terms: Terms, line: bytes, harness: str, *, whole: bool) -> bool:
     """Return True if a line has all the words, apart from its fields for place and time.
 
     If the turns of the line stay, one single text of it must have all words: that text is longer than the stored one.
     """
     if not may_hold(terms, line):
         return False
-    texts = list(_texts({name: value for name, value in fields.items() if name not in _ENVELOPE}))
+    fields, envelope = parse_line(line) or {}, transcript.reader_of(harness).envelope
+    texts = list(_texts({name: value for name, value in fields.items() if name not in envelope}))
     if whole:
         texts = ["\n".join(texts) if fields else line.decode("utf-8", "replace")]
     return any(terms.are_in(readable(text.encode("utf-8", "replace"))) for text in texts)

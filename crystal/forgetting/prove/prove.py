@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from crystal import transcript
+from crystal.config.harnesses import HARNESSES
 from crystal.errors import CrystalError, DamagedError
 from crystal.forgetting.match.forgotten_text import ForgottenText, rare_words
 from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, PIECE, MultiPatternMatcher
@@ -31,7 +32,6 @@ from crystal.forgetting.match.patterns import (
     stretches_of,
     words_of,
 )
-from crystal.forgetting.match.redacted_line import is_shell
 from crystal.forgetting.match.terms import folded
 from crystal.forgetting.prove import file_reader
 from crystal.forgetting.request import ForgetContext, counted
@@ -117,7 +117,8 @@ def prove(context: ForgetContext, forgotten: ForgottenText) -> ForgetProof:
         for store in search.stores:
             search.look_into_store(store)
         folders = (context.ldm_home, context.data_dir)
-        others = file_reader.models_as_installed(context.ldm_home / "models") | set(context.roots)
+        roots = {root.folder for root in context.roots}
+        others = file_reader.models_as_installed(context.ldm_home / "models") | roots
         for path in file_reader.files_of(folders, others, search.cannot_read):
             search.look_into_file(path)
         search.look_into_outbox()
@@ -253,7 +254,7 @@ class _Search:
         is_touched = session is None or session in self.forgotten.sessions
         for offset, _ in self.ids.find(text):
             line = _line_at(text, offset)
-            if transcript.line_facts(line).uuid in self.forgotten.lines and not is_shell(line):
+            if transcript.find_facts(line).uuid in self.forgotten.lines and not transcript.is_forgotten(line):
                 yield offset, "line", ""
         for offset, source in self.patterns.find_in_lines(text):
             is_elsewhere = not is_touched and (source in self.words or self.forgotten.is_scope)
@@ -262,7 +263,7 @@ class _Search:
 
     def _stays(self, line: bytes, session: str | None) -> bool:
         """Return True if a line may contain the text: it is in the memory, or outside of what was forgotten."""
-        facts = transcript.line_facts(line)
+        facts = transcript.find_facts(line)
         if facts.uuid is None or facts.uuid in self.forgotten.lines:
             return False
         if any(traces.has_line(store, facts.uuid) for store in self.stores):
@@ -287,13 +288,16 @@ class _Search:
             self.cannot_read("outbox", error.message)
 
     def look_into_transcripts(self) -> None:
-        """Check the files of Claude Code for the texts."""
-        paths = (path for root in self.context.roots for path in sorted(root.rglob("*.jsonl")))
-        for path in islice(paths, MAX_TRANSCRIPTS):
+        """Check the agents' own files for the texts."""
+        for path in islice(self._transcripts(), MAX_TRANSCRIPTS):
             with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
                 for offset, _, source in self.patterns.find(iter(partial(file.read, PIECE), b"")):
                     if source not in self.words:
                         self.add(str(path), offset, TRANSCRIPT, source)
+
+    def _transcripts(self) -> Iterator[Path]:
+        for root in self.context.roots:
+            yield from (path for path in sorted(root.folder.rglob("*")) if HARNESSES[root.harness].owns(path))
 
     def result(self) -> ForgetProof:
         """Return the result, without matches of what retained texts hold as well."""

@@ -29,8 +29,8 @@ FORKED_FROM = 1_000_000
 """First of the generations that a home machine assigns to files that two copies of a device continued differently."""
 
 _COLUMNS = (
-    "id, agent, device, session_id, subagent, path, transcript, offset, dev, inode, generation, tail_hash, archive,"
-    " updated_at"
+    "id, agent, device, session_id, subagent, harness, path, transcript, offset, dev, inode, generation, tail_hash,"
+    " archive, updated_at"
 )
 
 
@@ -45,8 +45,8 @@ def _stored(path: Path | str) -> str | bytes:
 
 
 def _state(row: Row) -> TranscriptState:
-    mark = Watermark._make((*row[6:11], bytes(row[11])))
-    return TranscriptState(row[0], Origin(*row[1:5]), os.fsdecode(row[5]), mark, row[12], row[13])
+    mark = Watermark._make((*row[7:12], bytes(row[12])))
+    return TranscriptState(row[0], Origin(*row[1:6]), os.fsdecode(row[6]), mark, row[13], row[14])
 
 
 def state_of(store: Store, device: str, transcript: str) -> TranscriptState | None:
@@ -119,11 +119,12 @@ def claim_tail(store: Store, segment: Segment, now: int) -> int:
         return _insert_state(store, segment.origin, segment.path, segment.after, now)
     if (known.mark.offset, known.mark.generation) != (segment.before.offset, segment.before.generation):
         raise WatermarkMovedError(f"{segment.path}: captured up to byte {known.mark.offset} by another process")
-    _move(store, known.id, segment.path, segment.after, now)
+    move_mark(store, known.id, segment.path, segment.after, now)
     return known.id
 
 
-def _move(store: Store, transcript: int, path: str, mark: Watermark, now: int) -> None:
+def move_mark(store: Store, transcript: int, path: str, mark: Watermark, now: int) -> None:
+    """Point a transcript at a file and a watermark in it. Inside a transaction."""
     store.execute(
         "UPDATE capture_state SET path = ?, offset = ?, dev = ?, inode = ?, generation = ?, tail_hash = ?,"
         " updated_at = ? WHERE id = ?",
@@ -186,7 +187,7 @@ def claim_sent(store: Store, segment: Segment, now: int) -> int:
     mark = known.mark
     if generation < FORKED_FROM and (generation, stop) > (mark.generation, mark.offset):
         mark = _mark_at(segment, stop)
-    _move(store, known.id, segment.path, mark, now)
+    move_mark(store, known.id, segment.path, mark, now)
     return known.id
 
 
@@ -250,11 +251,6 @@ def moved(store: Store, state: TranscriptState, path: str, dev: int, inode: int)
     store.execute(
         "UPDATE capture_state SET path = ?, dev = ?, inode = ? WHERE id = ?", (_stored(path), dev, inode, state.id)
     )
-
-
-def set_restored(store: Store, state: TranscriptState, path: str, mark: Watermark, now: int) -> None:
-    """Point a transcript at the file that was written back from its archive. Inside a transaction."""
-    _move(store, state.id, path, mark, now)
 
 
 def add_row(
@@ -321,7 +317,7 @@ def has_archive(store: Store, archive: str) -> bool:
 
 
 def archive_end(store: Store, transcript: int) -> int:
-    """Return the end of the last frame that the ledger knows of, in bytes; 0 if there is none."""
+    """Return the end of the last frame that the ledger knows of, in bytes, or 0."""
     return int(
         store.value("SELECT max(archive_offset + archive_length) FROM segments WHERE transcript = ?", (transcript,))
         or 0
@@ -340,8 +336,8 @@ def meet_root(store: Store, root: Path, now: int) -> None:
 
 def _insert_state(store: Store, origin: Origin, path: str, mark: Watermark, now: int) -> int:
     store.execute(
-        "INSERT INTO capture_state (agent, device, session_id, subagent, path, transcript, offset, dev, inode,"
-        " generation, tail_hash, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO capture_state (agent, device, session_id, subagent, harness, path, transcript, offset, dev,"
+        " inode, generation, tail_hash, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (*origin, _stored(path), *mark, now),
     )
     return int(store.value("SELECT last_insert_rowid()"))

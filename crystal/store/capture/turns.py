@@ -96,8 +96,8 @@ def _stored(store: Store, uuids: set[str]) -> set[tuple[str, int]]:
 
 def _session(store: Store, origin: Origin) -> int:
     store.execute(
-        "INSERT INTO sessions (session_id, agent, device) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-        (origin.session_id, origin.agent, origin.device),
+        "INSERT INTO sessions (session_id, agent, device, harness) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (origin.session_id, origin.agent, origin.device, origin.harness),
     )
     return int(store.value("SELECT id FROM sessions WHERE session_id = ?", (origin.session_id,)))
 
@@ -160,20 +160,10 @@ def _touch_session(
     first_folder = next((folders[turn.cwd] for turn in turns if turn.cwd in folders), None)
     branch = next((turn.branch for turn in reversed(turns) if turn.branch), None)
     store.execute(
-        "UPDATE sessions SET project = coalesce(project, ?), branch = coalesce(?, branch), title = coalesce(?, title),"
-        " started_at = min(coalesce(started_at, ?), coalesce(?, started_at)),"
-        " last_at = max(coalesce(last_at, ?), coalesce(?, last_at)), last_turn = max(last_turn, ?) WHERE id = ?",
-        (
-            first_folder,
-            branch,
-            title,
-            min(times, default=None),
-            min(times, default=None),
-            max(times, default=None),
-            max(times, default=None),
-            newest,
-            session,
-        ),
+        "UPDATE sessions SET project = coalesce(project, ?1), branch = coalesce(?2, branch),"
+        " title = coalesce(?3, title), started_at = min(coalesce(started_at, ?4), coalesce(?4, started_at)),"
+        " last_at = max(coalesce(last_at, ?5), coalesce(?5, last_at)), last_turn = max(last_turn, ?6) WHERE id = ?7",
+        (first_folder, branch, title, min(times, default=None), max(times, default=None), newest, session),
     )
 
 

@@ -229,6 +229,7 @@ class KeptRow(NamedTuple):
     key: str
     session_id: str
     subagent: str | None
+    harness: str
     device: str
     archive: str
     offset: int
@@ -237,8 +238,8 @@ class KeptRow(NamedTuple):
 
 
 _KEPT = (
-    "SELECT s.id, c.id, c.transcript, c.session_id, c.subagent, c.device, c.archive, s.archive_offset,"
-    " s.archive_length, s.start FROM segments s JOIN capture_state c ON c.id = s.transcript"
+    "SELECT s.id, c.id, c.transcript, c.session_id, c.subagent, c.harness, c.device, c.archive,"
+    " s.archive_offset, s.archive_length, s.start FROM segments s JOIN capture_state c ON c.id = s.transcript"
     " WHERE s.state = 'captured' AND s.archive_length > 0 AND c.archive IS NOT NULL"
 )
 

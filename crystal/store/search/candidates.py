@@ -42,6 +42,7 @@ class Candidate:
     memory: str | None = None
     category: Category | None = None
     key: str | None = None
+    harness: str | None = None
 
 
 # ---------------------------------------------------------------------------------------------------- expressions
@@ -209,7 +210,8 @@ def _own_chunk(
 
 _DETAILS = """
 SELECT c.id, c.text, c.text_sha256, c.start, c.role, c.source, c.agent, c.device, c.branch, c.subagent, c.ts,
-       c.turn, coalesce(t.uuid, m.uid), t.tool, c.session, s.session_id, p.name, p.cwd, t.part, m.uid, m.category, m.key
+       c.turn, coalesce(t.uuid, m.uid), t.tool, c.session, s.session_id, p.name, p.cwd, t.part, m.uid, m.category,
+       m.key, s.harness
 FROM chunks c LEFT JOIN turns t ON t.id = c.turn LEFT JOIN sessions s ON s.id = c.session
 LEFT JOIN projects p ON p.id = c.project LEFT JOIN memories m ON m.id = c.memory
 WHERE c.id IN ({marks})

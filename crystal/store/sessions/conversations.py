@@ -26,6 +26,7 @@ class SessionRow(NamedTuple):
     id: str
     title: str | None
     agent: str
+    harness: str
     device: str
     project: str | None
     cwd: str | None
@@ -61,7 +62,7 @@ class ChunkPlace(NamedTuple):
 
 
 _SESSION = (
-    "SELECT s.id, s.session_id, s.title, s.agent, s.device, p.name, p.cwd, s.branch, s.started_at, s.last_at"
+    "SELECT s.id, s.session_id, s.title, s.agent, s.harness, s.device, p.name, p.cwd, s.branch, s.started_at, s.last_at"
     " FROM sessions s LEFT JOIN projects p ON p.id = s.project"
 )
 _HAS_TURNS = (

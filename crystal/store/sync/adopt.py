@@ -17,7 +17,8 @@ PAGE = 500
 
 _TURNS = (
     "SELECT t.id, t.uuid, t.part, t.role, '', t.offset, t.ts, t.parent_uuid, p.cwd, t.branch, t.tool, t.message_id,"
-    " t.model, t.full_length, p.cwd, p.git_root, p.remote, p.name, s.title, c.agent, c.device, s.session_id, t.subagent"
+    " t.model, t.full_length, p.cwd, p.git_root, p.remote, p.name, s.title, c.agent, c.device, s.session_id,"
+    " t.subagent, s.harness"
     " FROM turns t JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
     " JOIN chunks c ON c.id = (SELECT min(id) FROM chunks WHERE turn = t.id) WHERE t.id > ? ORDER BY t.id LIMIT ?"
 )

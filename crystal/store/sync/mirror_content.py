@@ -32,7 +32,7 @@ class RowKind:
 
 
 _SESSION = (
-    "id session_id agent device project branch title started_at last_at ended_at last_turn summarized_turn"
+    "id session_id agent device harness project branch title started_at last_at ended_at last_turn summarized_turn"
     " summary_path summary_mode summary_title logged_turn"
 )
 _TURN = "id uuid part session offset role tool parent_uuid subagent ts project branch message_id model full_length"

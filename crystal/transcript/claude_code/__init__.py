@@ -1,0 +1,1 @@
+"""Everything that is known about Claude Code's transcripts, see ``reader``."""

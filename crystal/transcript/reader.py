@@ -1,0 +1,169 @@
+"""What a reader of transcripts does, and which one reads the files of a harness.
+
+A reader knows how one harness writes: which session a file belongs to, and what its lines say. Where its files are is
+a row in ``crystal.config.harnesses``. Everything else asks ``reader_of(origin.harness)``.
+
+A transcript is a file that only grows, read by lines from a watermark in bytes. A harness that rewrites its files or
+keeps a database needs a step before that: append each new record, as a line with an id, to a file in the data folder,
+and let the row name that folder. Watermark, archive and ledger then hold for it unchanged.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
+from crystal.errors import UnavailableError, UsageError
+from crystal.model.capture import Turn
+from crystal.transcript.line import parse_line
+
+FORGOTTEN = "crystalForgotten"
+"""Field of a line whose text was forgotten: its place in the conversation is kept, without content."""
+
+
+class LineFacts(NamedTuple):
+    """Facts of a line. None if missing or invalid.
+
+    Attributes:
+        uuid: Its id, the same in every copy of the line, and in no other line of any harness.
+        timestamp_ms: When it was written.
+        cwd: The folder in which the agent worked.
+        session_id: The session that it names.
+        is_conversation: Whether somebody said or did it; else it is the harness's own note.
+        is_summary: Whether it summarizes what stands before it.
+    """
+
+    uuid: str | None = None
+    timestamp_ms: int | None = None
+    cwd: str | None = None
+    session_id: str | None = None
+    is_conversation: bool = False
+    is_summary: bool = False
+
+    @property
+    def is_bookkeeping(self) -> bool:
+        """Return True for a note of the harness without an id: it is unknown what it repeats."""
+        return self.uuid is None and not self.is_conversation
+
+
+class Identity(NamedTuple):
+    """What a file belongs to.
+
+    Attributes:
+        key: Identifies the transcript on its machine: ``<session>``, or ``<session>/<name>`` for a subagent's. It does
+            not change when the file moves to another folder.
+        session: The session's id, or None where only the lines name it.
+        subagent: The subagent's id, or None for the session's own transcript.
+    """
+
+    key: str
+    session: str | None = None
+    subagent: str | None = None
+
+
+class TranscriptReader(ABC):
+    """Reads the transcripts of one harness.
+
+    Every method is pure and never raises, whatever the lines hold: what is not understood is left out. The same lines
+    give the same turns.
+    """
+
+    envelope: frozenset[str] = frozenset()
+    """Fields of a line that tell place and time, and are not searched for words."""
+
+    @abstractmethod
+    def identify(self, path: PurePath) -> Identity:
+        """Return what a file belongs to, by its name and its folder."""
+
+    @abstractmethod
+    def facts(self, line: bytes) -> LineFacts:
+        """Return the facts of a line."""
+
+    @abstractmethod
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+        """Yield the turns of the lines, in their order.
+
+        Args:
+            lines: (offset of the line in its file, the line without its newline).
+            key: The transcript's key; part of the identity of lines that have no id.
+            subagent: The transcript is a subagent's own: its turns have the role ``subagent``.
+        """
+
+    def title(self, lines: Iterable[tuple[int, bytes]]) -> str | None:
+        """Return the title that lines give their session, or None."""
+        del lines
+        return None
+
+    def answers(self, line: bytes) -> list[str]:
+        """Return the agent's texts in a line, as its hook reports the last of them."""
+        return [turn.text for turn in self.turns([(0, line)], "", subagent=False) if turn.role == "assistant"]
+
+    def is_session_id(self, name: str) -> bool:
+        """Return whether a name has the form of a session's id, so that the lines need not be asked."""
+        del name
+        return False
+
+    def shell_of(self, line: bytes) -> bytes:
+        """Return what remains of a forgotten line, as long as the line."""
+        return b" " * len(line)
+
+    def path_of(self, session: str, name: str) -> PurePath:
+        """Return the path of a transcript in the folder of its session's own; ``name`` is a subagent's, else empty."""
+        return PurePath(session, f"{name}.jsonl") if name else PurePath(f"{session}.jsonl")
+
+    def resume_folder(self, root: Path, cwd: str | None) -> Path:
+        """Return the folder in which the harness finds the transcript of a session to resume in ``cwd``.
+
+        Raises:
+            UsageError: It resumes none.
+        """
+        del root, cwd
+        raise UsageError("this session cannot be restored: its agent reads no transcript that is written back")
+
+    def relinked(self, lines: list[bytes]) -> list[bytes]:
+        """Return a session's lines such that the harness reads on where lines were left out."""
+        return lines
+
+
+@cache
+def reader_of(harness: str) -> TranscriptReader:
+    """Return the reader of a harness.
+
+    Raises:
+        UnavailableError: This version of crystal has none.
+    """
+    if harness not in HARNESSES:
+        raise UnavailableError(f"transcripts of {harness} cannot be read here", hint="update crystal on this machine")
+    reader: TranscriptReader = importlib.import_module(f"crystal.transcript.{HARNESSES[harness].reader}").READER
+    return reader
+
+
+def identify(path: PurePath, harness: str) -> Identity:
+    """Return what a file of a harness belongs to. The keys of all but Claude Code begin with the harness."""
+    identity = reader_of(harness).identify(path)
+    return identity if harness == CLAUDE_CODE else identity._replace(key=f"{harness}/{identity.key}")
+
+
+def split_key(key: str) -> tuple[str, str, str]:
+    """Return the harness of a transcript's key, the session's part of it, and a subagent's or an empty text."""
+    first, _, rest = key.partition("/")
+    if first not in HARNESSES:
+        return CLAUDE_CODE, first, rest
+    session, _, name = rest.partition("/")
+    return first, session, name
+
+
+def find_facts(line: bytes) -> LineFacts:
+    """Return the facts of a line of an unknown harness: those of the first reader that finds an id."""
+    every = [reader_of(name).facts(line) for name in HARNESSES]
+    return next((facts for facts in every if facts.uuid is not None), every[0])
+
+
+def is_forgotten(line: bytes) -> bool:
+    """Return True if a line is what remains of a forgotten one."""
+    return FORGOTTEN.encode() in line and bool((parse_line(line) or {}).get(FORGOTTEN))
