@@ -29,7 +29,7 @@ from crystal.store.memories import memories
 from crystal.store.sync import outbox
 from crystal.sync.client import RelayClient
 from crystal.sync.keys.places import read_token
-from crystal.sync.taking import read_words
+from crystal.sync.taking import Remember, read_words
 from tests.memories.test_memories import SHOP, forget, state, version
 from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import URL, Box, Pairs, two_machines
@@ -252,7 +252,9 @@ def words_of(**changes: Any) -> dict[str, Any]:
 def test_a_memory_is_the_same_after_the_message() -> None:
     one = version(1, "Alice \u2028 数据库", 1, key="名", place=SHOP)
     payload = json.dumps({"v": 1, "kind": "memory", "memory": memory_to_dict(one)}).encode()
-    assert read_words(payload).fields == {"memory": one}
+    message = read_words(payload)
+    assert isinstance(message, Remember)
+    assert memory_from_dict(message.memory) == one
 
 
 @pytest.mark.parametrize(
