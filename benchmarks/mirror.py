@@ -97,7 +97,6 @@ def add(store: Store, writer: Writer, dice: random.Random, count: int, dimension
             vectors.append((ident, array("f", (dice.random() for _ in range(dimension))).tobytes()))
         store.execute_many(ADD_TURN, turns)
         store.execute_many(ADD_CHUNK, chunks)
-        store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", words)
         small = zip((ident for ident, _ in vectors), rounded([one for _, one in vectors], dimension), strict=True)
         store.execute_many(f"INSERT INTO chunks_vec_{generation} (rowid, embedding) VALUES (?, vec_int8(?))", small)
 

@@ -38,7 +38,6 @@ FaultKind = Literal[
     "index",
     "turns",
     "database",
-    "keywords",
     "chunks",
     "vectors",
     "memories",
@@ -350,8 +349,6 @@ def _unknown_archives(store: Store, ldm_home: Path, agents: Path) -> Iterator[Fa
 
 
 def _index_faults(store: Store) -> Iterator[Fault]:
-    if not checks.keyword_index_agrees(store):
-        yield Fault("keywords", "chunks_fts", "the keyword index does not agree with the chunks")
     wrong = checks.chunks_with_wrong_hash(store)
     if wrong:
         yield Fault("chunks", "chunks", f"texts that are not what was stored: {len(wrong)}")

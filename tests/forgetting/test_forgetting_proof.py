@@ -111,15 +111,11 @@ def test_each_part_of_a_database_is_looked_into(tmp_path: Path, subtests: pytest
                 (str(cut), "x" * cut + " Kirschblüte " + "x" * 9000),
             )
 
-    def keyword_index(store: Store) -> None:
-        store.execute("INSERT INTO chunks_fts (rowid, text) VALUES (999, 'kirschblut kirschblütenfest')")
-
     cases: dict[str, tuple[Callable[[Store], None], str, bool]] = {
         "page": (page, "crystal.db", True),
         "free page": (free_page, "crystal.db", True),
         "log": (log, "crystal.db-wal", False),
         "long value": (long_value, "crystal.db: problems", True),
-        "keyword index": (keyword_index, "crystal.db", True),
     }
     for name, (plant, where, is_folded) in cases.items():
         with subtests.test(name):

@@ -42,7 +42,6 @@ def test_a_new_store_is_private_and_set_up_as_promised(path: Path) -> None:
         assert store.value("PRAGMA synchronous") == 2
         assert store.value("PRAGMA secure_delete") == 1
         assert store.value("PRAGMA foreign_keys") == 1
-        assert store.value("SELECT v FROM chunks_fts_config WHERE k = 'secure-delete'") == 1
         assert store.value("SELECT vec_version()")
         names = {path: stat.S_IMODE(path.stat().st_mode) for path in path.parent.iterdir()}
         assert set(names.values()) == {0o600}
@@ -57,7 +56,6 @@ def test_the_tables_that_users_of_the_system_know_are_there(path: Path) -> None:
     names = {name for name, _ in schema(path)}
     assert {
         "chunks",
-        "chunks_fts",
         "memories",
         "capture_state",
         "sources",
@@ -222,7 +220,6 @@ def test_deleted_text_leaves_no_byte_in_the_file(path: Path) -> None:
         with store.transaction():
             row = store.row("SELECT id, text FROM chunks WHERE text LIKE '%zirconium%'")
             assert row is not None, chunk
-            store.execute("INSERT INTO chunks_fts(chunks_fts, rowid, text) VALUES ('delete', ?, ?)", row)
             store.execute("DELETE FROM chunks WHERE id = ?", (row[0],))
         store.value("PRAGMA wal_checkpoint(TRUNCATE)")
     assert b"zirconium" not in path.read_bytes()

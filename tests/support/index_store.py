@@ -77,9 +77,7 @@ class IndexStore:
             "ts": ts,
         } | values
         store.execute(f"INSERT INTO chunks ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", list(row.values()))
-        ident = store.value("SELECT max(id) FROM chunks")
-        store.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (ident, text))
-        return ident
+        return store.value("SELECT max(id) FROM chunks")
 
     def ids(self):
         return [ident for (ident,) in self.store.rows("SELECT id FROM chunks ORDER BY id")]
@@ -91,10 +89,7 @@ class IndexStore:
     def change(self, ident, text):
         sha = hashlib.sha256(text.encode()).digest()
         with self.store.transaction():
-            old = self.store.value("SELECT text FROM chunks WHERE id = ?", (ident,))
-            self.store.execute("INSERT INTO chunks_fts (chunks_fts, rowid, text) VALUES ('delete', ?, ?)", (ident, old))
             self.store.execute("UPDATE chunks SET body = ?, text_sha256 = ? WHERE id = ?", (text, sha, ident))
-            self.store.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (ident, text))
 
     def embed(self, ids=None, model="dice"):
         """Give chunks vectors; gives the generation."""

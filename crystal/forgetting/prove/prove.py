@@ -202,8 +202,6 @@ class _Search:
             for table, values in groupby(traces.values(store), key=lambda found: found[0]):
                 for offset, _, source in self.patterns.find(_joined(value for _, value in values)):
                     self.add(f"{name}: {table}", offset, "row", source)
-            for word in traces.indexed_words(store, self.words):
-                self.add(name, 0, "index", word)
             if traces.entries_alone(store):
                 self.add(name, 0, "index")
         except CrystalError as error:

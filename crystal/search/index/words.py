@@ -164,6 +164,16 @@ class PartWords:
             return 0, 0
         return int(self.start[number]), int(self.start[number + 1])
 
+    def with_all(self, words: Sequence[bytes]) -> Array:
+        """Return the documents that have all of some words, ascending."""
+        spans = sorted(map(self.find, words), key=lambda span: span[1] - span[0])
+        found = self.document[slice(*spans[0])].astype(np.int64)
+        for start, end in spans[1:]:
+            listed = self.document[start:end]
+            at = np.minimum(np.searchsorted(listed, found.astype(listed.dtype)), max(0, end - start - 1))
+            found = found[listed[at] == found] if len(listed) else found[:0]
+        return found
+
     def containing(self, part: bytes) -> list[tuple[int, int]]:
         """Return the ranges of the postings of every word that contains some bytes."""
         data, found = bytes(self._words), []

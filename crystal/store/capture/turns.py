@@ -140,8 +140,6 @@ def _insert(store: Store, turn_rows: Sequence[tuple[object, ...]], chunk_rows: S
         " subagent, ts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [(*row[:3], packed(str(row[3])), *row[4:]) for row in chunk_rows],
     )
-    words = [(row[0], row[3]) for row in chunk_rows]
-    store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", words)
 
 
 def _note_copies(store: Store, copies: Sequence[Turn], session: int) -> None:

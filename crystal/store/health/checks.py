@@ -134,19 +134,6 @@ def _implausible(store: Store) -> str | None:
     return None
 
 
-def keyword_index_agrees(store: Store) -> bool:
-    """Return True if the keyword index holds exactly the chunks' text. Takes the write lock."""
-    with translated(store.path):
-        try:
-            store.db.execute("INSERT INTO chunks_fts(chunks_fts, rank) VALUES ('integrity-check', 1)")
-        except apsw.CorruptError:
-            return False
-    return True
-
-
-def rebuild_keywords(store: Store) -> None:
-    """Rebuild the keyword index from the chunks, inside a transaction."""
-    store.execute("INSERT INTO chunks_fts(chunks_fts) VALUES ('rebuild')")
 
 
 def chunks_with_wrong_hash(store: Store) -> list[int]:

@@ -338,12 +338,11 @@ def _write_chunks(store: Store, row: int, one: Remembered, folder: int | None) -
 def _insert_chunks(store: Store, row: int, one: Remembered, folder: int | None) -> None:
     for chunk in split(searched_text(one.key, one.text)):
         sha = hashlib.sha256(chunk.text.encode()).digest()
-        ident = store.value(
+        store.execute(
             "INSERT INTO chunks (start, body, text_sha256, source, role, project, agent, device, ts, memory)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (chunk.start, packed(chunk.text), sha, SOURCE, ROLE, folder, one.agent, one.device, one.updated_at, row),
         )
-        store.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (ident, chunk.text))
 
 
 def _chunks(store: Store, row: int) -> list[tuple[int, Chunk]]:

@@ -1,14 +1,15 @@
 """Delete chunks, and return the space of what was deleted to the disk.
 
 A deleted row leaves free pages in the file, a hole in a block of vectors (sqlite-vec frees a block of 1,024 when its
-last row goes, and fills no holes), and half-empty pages in the keyword index. ``give_back`` closes the holes, merges
-the index and truncates the file, in short transactions, so that it may stop anywhere and nobody waits long to write.
+last row goes, and fills no holes). ``give_back`` closes the holes and truncates the file, in short transactions, so
+that it may stop anywhere and nobody waits long to write.
 Measured: benchmarks/growth.py.
 """
 
 import contextlib
+import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,12 +29,7 @@ SHARE = 10
 """One part in this many must be waste before space is given back."""
 
 SLICE_PAGES = 2_000
-SLICE_WORDS = 500
 INCREMENTAL = 2
-
-ONE_BY_ONE = 1_000
-REWRITE_SHARE = 200
-"""For more than 1,000 deletions and one chunk in 200, rewriting the keyword index is faster than cleaning it."""
 
 PAGE = 500
 
@@ -46,52 +42,17 @@ class Space(NamedTuple):
     holes: int
 
 
-def delete_chunks(store: Store, ids: Sequence[int], *, marked: bool = False) -> int:
-    """Delete chunks with their words and vectors, inside the caller's transaction; return how many there were.
-
-    The keyword index keeps nothing of them: with ``secure-delete`` each word is removed from its page, 4 ms a chunk.
-    For many chunks the words are marked and the index is rewritten, without them, in the same transaction. With
-    ``marked`` they are only marked, for a caller that deletes more and then calls ``merge_words``.
-    """
+def delete_chunks(store: Store, ids: Sequence[int]) -> int:
+    """Delete chunks with their vectors, inside the caller's transaction; return how many there were."""
     deleted = 0
-    with _words_marked(store) if marked else _words_removed(store, len(ids)):
-        for at in range(0, len(ids), PAGE):
-            some = ids[at : at + PAGE]
-            marks = ", ".join("?" * len(some))
-            found = store.rows(f"SELECT id, text FROM chunks WHERE id IN ({marks})", some)
-            store.execute_many("INSERT INTO chunks_fts (chunks_fts, rowid, text) VALUES ('delete', ?, ?)", found)
-            vectors.delete_vectors(store, some)
-            store.execute_many("DELETE FROM chunks WHERE id = ?", [(ident,) for ident, _ in found])
-            deleted += len(found)
+    for at in range(0, len(ids), PAGE):
+        some = list(ids[at : at + PAGE])
+        vectors.delete_vectors(store, some)
+        gone = "DELETE FROM chunks WHERE id IN (SELECT value FROM json_each(?)) RETURNING id"
+        deleted += len(store.rows(gone, (json.dumps(some),)))
     if deleted:
         write_note(store, DELETED, str(deleted + int(read_note(store, DELETED) or 0)))
     return deleted
-
-
-@contextlib.contextmanager
-def _words_removed(store: Store, count: int) -> Iterator[None]:
-    if count <= ONE_BY_ONE or count <= store.value("SELECT count(*) FROM chunks") // REWRITE_SHARE:
-        yield
-        return
-    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 0)")
-    yield
-    store.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('optimize')")
-    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 1)")
-
-
-@contextlib.contextmanager
-def _words_marked(store: Store) -> Iterator[None]:
-    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 0)")
-    yield
-    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 1)")
-
-
-def merge_words(store: Store) -> None:
-    """Merge the keyword index into one segment, without the words that are only marked as deleted.
-
-    Call it outside a transaction; it uses short ones of its own.
-    """
-    _merge_words(store, lambda: False)
 
 
 # ------------------------------------------------------------------------------------------------------- looking
@@ -155,7 +116,7 @@ def give_back(store: Store, *, should_stop: Callable[[], bool] = lambda: False) 
     before, has_deletions = _pages(store), _has_deletions(store)
     if read_note(store, SPARSE) is not None and not should_stop() and rewrite(store):
         drop_note(store, SPARSE)
-    is_done = not has_deletions or (_fill_holes(store, should_stop) and _merge_words(store, should_stop))
+    is_done = not has_deletions or _fill_holes(store, should_stop)
     if is_done and (has_deletions or _has_free_pages(store)):
         is_done = _cut(store, should_stop)
     if is_done and has_deletions:
@@ -256,20 +217,3 @@ def _move(store: Store, table: str, block: int) -> None:
             vector = store.value(f"SELECT embedding FROM {table} WHERE rowid = ?", (ident,))
             store.execute(f"DELETE FROM {table} WHERE rowid = ?", (ident,))
             store.execute(f"INSERT INTO {table} (rowid, embedding) VALUES (?, vec_int8(?))", (ident, vector))
-
-
-# --------------------------------------------------------------------------------------------------------- words
-
-
-def _merge_words(store: Store, should_stop: Callable[[], bool]) -> bool:
-    """Merge each keyword index into one segment with full pages, some pages at a time. False if stopped."""
-    tables = store.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE '%USING fts5%' ORDER BY name")
-    for (table,) in tables:
-        pages, changes = -SLICE_WORDS, 2  # the first step makes all segments candidates
-        while changes >= 2:  # FTS5 reports fewer when nothing is left to merge
-            if should_stop():
-                return False
-            before = store.db.total_changes()
-            store.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (pages,))
-            changes, pages = store.db.total_changes() - before, SLICE_WORDS
-    return True

@@ -127,7 +127,6 @@ def _put_texts(store: Store, kind: str, content: Content) -> None:
         f"INSERT INTO chunks ({', '.join(columns)}, body, text_sha256) VALUES ({_marks(columns)}, ?, ?)",
         ((*row[:-1], packed(row[-1]), hashlib.sha256(row[-1].encode()).digest()) for row in fresh),
     )
-    store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", ((row[0], row[-1]) for row in fresh))
     _update(store, columns, [row[:-1] for row in rows if known.get(row[0]) == row[-1]])
 
 
