@@ -9,7 +9,6 @@ network and a relay's disk take is not in the times. Exits 1 where a target is m
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import random
@@ -27,6 +26,7 @@ from words import Writer
 from crystal.store import Store
 from crystal.store.search.vectors import ensure_generation, promote
 from crystal.store.sync import mirror
+from crystal.store.texts import text_hash
 from crystal.store.vector_bytes import rounded
 from crystal.sync.envelope.blob import seal
 from crystal.sync.envelope.header import ZERO_TAG
@@ -90,7 +90,7 @@ def add(store: Store, writer: Writer, dice: random.Random, count: int, dimension
         turns, chunks, words, vectors = [], [], [], []
         for ident in range(first, first + count):
             text = " ".join(writer.words(WORDS))
-            sha = hashlib.sha256(text.encode()).digest()
+            sha = text_hash(text)
             turns.append((ident, f"u{ident}", session, ident * 900, ident))
             chunks.append((ident, ident, text, sha, session, ident, generation))
             words.append((ident, text))

@@ -22,7 +22,7 @@ Times are milliseconds since the Unix epoch in UTC, offsets are bytes.
 A file with another application id, or with a newer version than the installed crystal knows, is refused and left untouched.
 Before a migration the file is copied to `crystal.db.v<old>.backup` beside it.
 
-Reading it with other tools is welcome; the tables `chunks_vec_<n>` need the extension sqlite-vec, and `chunks.text` the function `text_of` of `crystal/store/texts.py`, because `chunks.body` is compressed.
+Reading it with other tools is welcome; the tables `chunks_vec_<n>` need the extension sqlite-vec, and `chunks.text` the function `text_of` of `crystal/store/texts.py`, because texts are compressed.
 Write to it with crystal only: tables depend on each other in ways that SQLite does not check, and [`crystal verify`](cli.md#crystal-verify) will tell.
 The schema may change with every version; [the JSON](json.md) and [the Python API](python.md) are what stays.
 
@@ -44,6 +44,7 @@ WORDS = {
     "turns": "What was said and done: one row for each block of a transcript line.",
     "turn_copies": "Sessions in which a turn stands that was stored with another session.",
     "chunks": "The text, in stretches that are indexed and embedded.",
+    "text_blocks": "The texts of older chunks.",
     "embedding_generations": "The models whose vectors are here.",
     "problems": "What does not work just now.",
     "costs": "Every paid call.",

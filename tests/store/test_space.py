@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import random
 from array import array
 
@@ -11,8 +10,11 @@ import apsw
 import pytest
 
 from crystal.store import Store
+from crystal.store.notes import write_note
 from crystal.store.search import space, vectors
 from crystal.store.search.space import delete_chunks, give_back, is_due
+from crystal.store.text_blocks import SEEN_TO
+from crystal.store.texts import text_hash
 
 NOW = 1_790_000_000_000
 WORDS = [f"word{number}" for number in range(2_000)]
@@ -25,6 +27,7 @@ def filled(path, count=CHUNKS, seed=1):
     dice = random.Random(seed)
     with Store.open(path) as store:
         add(store, count, dice)
+        write_note(store, SEEN_TO, "1000000")  # to compress texts together has tests of its own
     return path
 
 
@@ -36,7 +39,7 @@ def add(store, count, dice):
             store.execute(
                 "INSERT INTO chunks (id, start, body, text_sha256, source, role, agent, device, ts)"
                 " VALUES (?, 0, ?, ?, 'conversation', 'user', 'cc', 'desk', ?)",
-                (ident, text, hashlib.sha256(text.encode()).digest(), NOW + ident),
+                (ident, text, text_hash(text), NOW + ident),
             )
     generation = vectors.ensure_generation(store, "test", "dice", DIMENSION, NOW)
     vectors.put_vectors(store, generation, [(ident, vector(ident)) for ident in range(first, first + count)])

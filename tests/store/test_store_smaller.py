@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from array import array
 from pathlib import Path
 
+import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from crystal.store import Store, connection, migrate
 from crystal.store.health import checks
 from crystal.store.search import index_source, space, vectors
-from crystal.store.texts import packed, text_of
+from crystal.store.texts import pack_block, packed, reference, register
 from crystal.store.vector_bytes import rounded
 
 TEXTS = ["short", "a longer text with words that are said again and again, again and again", "Ä " * 90, ""]
@@ -48,14 +50,17 @@ def write_old(path: Path, monkeypatch: pytest.MonkeyPatch, deleted: int = 0) -> 
             store.execute("DELETE FROM index_log")
 
 
-@pytest.mark.parametrize("text", [*TEXTS, "x" * 100_000])
-def test_a_text_is_what_it_was(text: str) -> None:
-    assert text_of(packed(text)) == text
-
-
-@given(st.text(max_size=300))
-def test_any_text_is_what_it_was(text: str) -> None:
-    assert text_of(packed(text)) == text
+@given(st.lists(st.one_of(st.sampled_from([*TEXTS, "x" * 100_000]), st.text(max_size=300)), max_size=8))
+def test_any_texts_are_what_they_were_alone_and_together(texts: list[str]) -> None:
+    with contextlib.closing(apsw.Connection(":memory:")) as db:
+        register(db)
+        db.execute("CREATE TABLE text_blocks (id INTEGER PRIMARY KEY, body)")
+        db.execute("INSERT INTO text_blocks VALUES (7, ?)", (pack_block(texts),))
+        for at, text in enumerate(texts):
+            bodies = (packed(text), reference(7, at))
+            assert list(db.execute("SELECT text_of(?), text_of(?)", bodies)) == [(text, text)]
+        assert list(db.execute("SELECT text_of(?)", (reference(7, len(texts)),))) == [("",)]
+        assert list(db.execute("SELECT text_of(?)", (reference(8, 0),))) == [("",)]
 
 
 @pytest.mark.slow

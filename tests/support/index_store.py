@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from array import array
 from collections import Counter
@@ -17,6 +16,7 @@ from crystal.search.index.words import TIMES
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks
 from crystal.store.search.words import tokenizer
+from crystal.store.texts import text_hash
 from tests.support.fresh_store import open_fresh
 
 NOW = 1_790_000_000_000
@@ -65,7 +65,7 @@ class IndexStore:
             "turn": turn,
             "start": dice.choice([0, 700]),
             "body": text,
-            "text_sha256": hashlib.sha256(text.encode()).digest(),
+            "text_sha256": text_hash(text),
             "source": dice.choice(["conversation", "file"]),
             "role": dice.choice(["user", "assistant", "tool_call"]),
             "session": session,
@@ -87,7 +87,7 @@ class IndexStore:
             delete_chunks(self.store, list(ids))
 
     def change(self, ident, text):
-        sha = hashlib.sha256(text.encode()).digest()
+        sha = text_hash(text)
         with self.store.transaction():
             self.store.execute("UPDATE chunks SET body = ?, text_sha256 = ? WHERE id = ?", (text, sha, ident))
 

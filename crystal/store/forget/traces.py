@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from crystal.store.connection import Store, translated
 from crystal.store.forget.forgotten_rows import as_json, each_text, pages
 from crystal.store.search.vectors import generations, table_of
+from crystal.store.text_blocks import texts_alone
 
 _SKIPPED = ("outbox",)
 """Tables of sealed data, which only a holder of the keys can open."""
@@ -45,22 +46,26 @@ _NAMES = (
 
 
 def bodies_of(store: Store, lines: Collection[str], memories: Collection[str]) -> list[bytes]:
-    """Return the compressed texts of lines and memories."""
-    return [
+    """Return the compressed texts of lines and memories, or the blocks that they are in."""
+    found = {
         body
         for name, wanted in (("t.uuid", lines), ("m.uid", memories))
         for page in pages(wanted)
         for (body,) in store.rows(
-            "SELECT c.body FROM chunks c LEFT JOIN turns t ON t.id = c.turn LEFT JOIN memories m ON m.id = c.memory"
+            "SELECT coalesce(b.body, c.body) FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
+            " LEFT JOIN memories m ON m.id = c.memory LEFT JOIN text_blocks b ON b.id = block_of(c.body)"
             f" WHERE {name} IN (SELECT value FROM json_each(?)) AND typeof(c.body) = 'blob'",
             (page,),
         )
-    ]
+    }
+    return list(found)
 
 
 def retained_bodies(store: Store, lines: Collection[str], memories: Collection[str]) -> Iterator[bytes]:
-    """Yield the compressed texts of everything but some lines and memories."""
+    """Yield the compressed texts of everything but some lines and memories. No block has a text of these any more."""
     with translated(store.path):
+        for (body,) in store.db.execute("SELECT body FROM text_blocks"):
+            yield body
         for body, uuid, uid in store.db.execute(
             "SELECT c.body, t.uuid, m.uid FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
             " LEFT JOIN memories m ON m.id = c.memory WHERE typeof(c.body) = 'blob'"
@@ -103,7 +108,7 @@ def values(store: Store) -> Iterator[tuple[str, bytes]]:
 
 
 def entries_alone(store: Store) -> int:
-    """Return how many vectors belong to no chunk."""
+    """Return how many vectors, and how many texts in blocks, belong to no chunk."""
     tables = [f"{table_of(one.id)}_rowids" for one in generations(store)]
     sql = "SELECT count(*) FROM {} WHERE rowid NOT IN (SELECT id FROM chunks)"
-    return sum(int(store.value(sql.format(table))) for table in tables)
+    return texts_alone(store) + sum(int(store.value(sql.format(table))) for table in tables)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Iterator
@@ -17,6 +16,8 @@ from crystal.store.capture.privacy import is_key
 from crystal.store.connection import Store, translated
 from crystal.store.memories import memories
 from crystal.store.search import vectors
+from crystal.store.search.space import delete_chunks
+from crystal.store.texts import text_hash
 
 PROGRESS_STEPS = 1_000
 """Steps of SQLite between two checks of the time."""
@@ -142,7 +143,7 @@ def chunks_with_wrong_hash(store: Store) -> list[int]:
         return [
             int(ident)
             for ident, text, sha in store.db.execute("SELECT id, text, text_sha256 FROM chunks")
-            if hashlib.sha256(text.encode()).digest() != sha
+            if text_hash(text) != sha
         ]
 
 
@@ -172,16 +173,11 @@ def has_turn(store: Store, uuid: str, part: int) -> bool:
 
 def has_text(store: Store, text: str) -> bool:
     """Return True if some chunk has exactly this text."""
-    sha = hashlib.sha256(text.encode()).digest()
-    return store.value("SELECT 1 FROM chunks WHERE text_sha256 = ?", (sha,)) is not None
+    return store.value("SELECT 1 FROM chunks WHERE text_sha256 = ?", (text_hash(text),)) is not None
 
 
 def drop_turns(store: Store, turns: list[int]) -> None:
-    """Delete turns with their chunks and vectors, to write them again from the archive. In a transaction.
-
-    The keyword index keeps the chunks' words, because damaged text is not what it was built from. Rebuild it
-    afterwards.
-    """
+    """Delete turns with their chunks and vectors, to write them again from the archive. In a transaction."""
     for turn in turns:
         _drop_chunks(store, "turn = ?", (turn,))
         store.execute("DELETE FROM turn_copies WHERE turn = ?", (turn,))
@@ -189,8 +185,7 @@ def drop_turns(store: Store, turns: list[int]) -> None:
 
 
 def _drop_chunks(store: Store, where: str, values: tuple[object, ...] = ()) -> None:
-    vectors.delete_vectors(store, [ident for (ident,) in store.rows(f"SELECT id FROM chunks WHERE {where}", values)])
-    store.execute(f"DELETE FROM chunks WHERE {where}", values)
+    delete_chunks(store, [ident for (ident,) in store.rows(f"SELECT id FROM chunks WHERE {where}", values)])
 
 
 _ORPHANS = (

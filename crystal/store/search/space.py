@@ -1,4 +1,4 @@
-"""Delete chunks, and return the space of what was deleted to the disk.
+"""Delete chunks, compress their texts together, and return the space that nothing uses to the disk.
 
 A deleted row leaves free pages in the file, a hole in a block of vectors (sqlite-vec frees a block of 1,024 when its
 last row goes, and fills no holes). ``give_back`` closes the holes and truncates the file, in short transactions, so
@@ -19,6 +19,8 @@ from crystal.store.connection import BUSY_TIMEOUT_MS, Store, connect, translated
 from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.recompress import SPARSE
 from crystal.store.search import vectors
+from crystal.store.text_blocks import is_due as is_packing_due
+from crystal.store.text_blocks import pack_texts, take_texts
 
 DELETED = "deleted_chunks"
 """Key in ``meta`` of the number of chunks deleted since the last ``give_back``."""
@@ -48,6 +50,7 @@ def delete_chunks(store: Store, ids: Sequence[int]) -> int:
     for at in range(0, len(ids), PAGE):
         some = list(ids[at : at + PAGE])
         vectors.delete_vectors(store, some)
+        take_texts(store, some)
         gone = "DELETE FROM chunks WHERE id IN (SELECT value FROM json_each(?)) RETURNING id"
         deleted += len(store.rows(gone, (json.dumps(some),)))
     if deleted:
@@ -82,8 +85,9 @@ def note_import(store: Store, before: int) -> None:
 
 
 def is_due(store: Store) -> bool:
-    """Return True if enough is waste for ``give_back`` to do something. Cheap: it reads three numbers."""
-    return _has_free_pages(store) or _has_deletions(store) or read_note(store, SPARSE) is not None
+    """Return True if enough is waste for ``give_back`` to do something. Cheap: it reads a few numbers."""
+    is_sparse = read_note(store, SPARSE) is not None
+    return is_sparse or _has_free_pages(store) or _has_deletions(store) or is_packing_due(store)
 
 
 def _has_free_pages(store: Store) -> bool:
@@ -105,7 +109,7 @@ def _pages(store: Store) -> tuple[int, int, int]:
 
 
 def give_back(store: Store, *, should_stop: Callable[[], bool] = lambda: False) -> int:
-    """Return the space of what was deleted to the disk, if there is enough of it; return the bytes.
+    """Compress texts, and return the space that nothing uses to the disk, if it is enough; return the bytes.
 
     No transaction may be open. A process that is killed, or stopped by ``should_stop``, leaves the rest to the next
     call; so does one without enough disk space for what it must write first. Readers and writers continue meanwhile.
@@ -114,6 +118,8 @@ def give_back(store: Store, *, should_stop: Callable[[], bool] = lambda: False) 
         StoreBusyError, StoreFullError: Nothing is lost; try again later.
     """
     before, has_deletions = _pages(store), _has_deletions(store)
+    if is_packing_due(store) and not pack_texts(store, should_stop):
+        return 0
     if read_note(store, SPARSE) is not None and not should_stop() and rewrite(store):
         drop_note(store, SPARSE)
     is_done = not has_deletions or _fill_holes(store, should_stop)
