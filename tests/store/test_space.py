@@ -279,15 +279,6 @@ def test_new_chunks_go_into_what_was_given_back(store):
     assert_whole(store)
 
 
-@pytest.mark.slow
-def test_space_tells_holes_from_free_pages(store):
-    assert space.space(store).holes == 0
-    delete(store, range(1, 1_000, 2))
-    seen = space.space(store)
-    assert seen.holes == 500 * DIMENSION
-    assert 0 < seen.free < seen.size
-
-
 def test_a_new_store_can_be_cut_piece_by_piece_also_when_its_maker_died_at_once(tmp_path):
     path = tmp_path / "crystal.db"
     with contextlib.closing(apsw.Connection(str(path))) as begun:

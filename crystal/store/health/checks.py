@@ -135,8 +135,6 @@ def _implausible(store: Store) -> str | None:
     return None
 
 
-
-
 def chunks_with_wrong_hash(store: Store) -> list[int]:
     """Return chunks whose text does not match its hash."""
     with translated(store.path):

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 
@@ -36,14 +36,6 @@ INCREMENTAL = 2
 PAGE = 500
 
 
-class Space(NamedTuple):
-    """The bytes of the file, those of its free pages, and the holes among the vectors."""
-
-    size: int
-    free: int
-    holes: int
-
-
 def delete_chunks(store: Store, ids: Sequence[int]) -> int:
     """Delete chunks with their vectors, inside the caller's transaction; return how many there were."""
     deleted = 0
@@ -59,13 +51,6 @@ def delete_chunks(store: Store, ids: Sequence[int]) -> int:
 
 
 # ------------------------------------------------------------------------------------------------------- looking
-
-
-def space(store: Store) -> Space:
-    """Measure used and wasted space. Reads a few bytes of every block of vectors."""
-    page, pages, free = _pages(store)
-    holes = sum(_holes(store, generation) for generation in vectors.generations(store))
-    return Space(page * pages, page * free, holes)
 
 
 def size_of(store: Store) -> int:
@@ -196,12 +181,6 @@ def _blocks(store: Store, table: str) -> list[tuple[int, int, int]]:
     """Return the blocks of a vec0 table as (id, capacity in rows, rows in use)."""
     rows: list[Any] = store.rows(f"SELECT chunk_id, size, validity FROM {table}_chunks ORDER BY chunk_id")
     return [(ident, size, int.from_bytes(validity, "little").bit_count()) for ident, size, validity in rows]
-
-
-def _holes(store: Store, generation: vectors.Generation) -> int:
-    """Return the bytes of a generation's holes; the newest block is still being filled."""
-    blocks = _blocks(store, vectors.table_of(generation.id))[:-1]
-    return sum(size - used for _, size, used in blocks) * generation.dimension
 
 
 def _fill_holes(store: Store, should_stop: Callable[[], bool]) -> bool:
