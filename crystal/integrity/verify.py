@@ -108,7 +108,7 @@ def verify(
     """Read everything again and compare.
 
     Args:
-        store: The store, open for writing: the keyword index can only be checked under the write lock.
+        store: The store, open for writing: archives are compared with it under the write lock.
         ldm_home: What archive paths are relative to.
         agents: The folder of all agents' archives.
         device: The machine whose transcripts can be on this disk.

@@ -263,7 +263,9 @@ def test_what_is_left_of_a_compressed_text_is_found(tmp_path: Path) -> None:
     found.say("s-0", line(gone, ident=GONE))
     looked_for = plan(found.grounds, ForgetRequest((GONE,)))
     needles = forgotten_text(found.grounds, looked_for)
-    body = found.machine.store.value("SELECT body FROM chunks WHERE text LIKE '%plumtree1 %'")
+    body = found.machine.store.value(
+        "SELECT b.body FROM chunks c JOIN text_blocks b ON b.id = block_of(c.body) WHERE c.text LIKE '%plumtree1 %'"
+    )
     assert isinstance(body, bytes)
     carry_out(found.grounds, looked_for, NOW)
     found.keep_up()

@@ -211,15 +211,14 @@ def test_eight_processes_that_make_the_store_at_once_make_one(path: Path) -> Non
 
 @pytest.mark.slow
 def test_deleted_text_leaves_no_byte_in_the_file(path: Path) -> None:
+    from crystal.store.search.space import delete_chunks
     from tests.support.store_factory import add_turn
 
     with Store.open(path) as store:
         for number in range(50):
             add_turn(store, text=f"filler {number}")
-        chunk = add_turn(store, text="the zirconium codeword")
+        add_turn(store, text="the zirconium codeword")
         with store.transaction():
-            row = store.row("SELECT id, text FROM chunks WHERE text LIKE '%zirconium%'")
-            assert row is not None, chunk
-            store.execute("DELETE FROM chunks WHERE id = ?", (row[0],))
+            assert delete_chunks(store, [store.value("SELECT id FROM chunks WHERE text LIKE '%zirconium%'")]) == 1
         store.value("PRAGMA wal_checkpoint(TRUNCATE)")
     assert b"zirconium" not in path.read_bytes()

@@ -36,7 +36,6 @@ FILE = "file"
 """Work: a file that is to be deleted; a path below the LDM home."""
 SESSION = "session"
 """Work: a session whose log, title and summary are to be made again from what is left. The detail is its agent."""
-"""Work: the keyword index still has deleted words, which merging removes."""
 SWEPT = "swept"
 """Tombstone whose rows are deleted and whose files are recorded."""
 

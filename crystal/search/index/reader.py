@@ -206,7 +206,7 @@ class Index:
         found = [np.empty(0, np.int64)]
         for part in self._parts:
             turns = part.arrays["turn"]
-            found += [turns[part.words.document[start:end]].astype(np.int64) for start, end in spans_of(part)]
+            found += [turns[part.words.documents(start, end)].astype(np.int64) for start, end in spans_of(part)]
         return distinct(np.concatenate(found))
 
     @_damage_told

@@ -1,4 +1,4 @@
-"""Writing conversations: sessions, turns, chunks and their keyword index, each turn once whatever file contains it."""
+"""Writing conversations: sessions, turns, chunks and their texts, each turn once whatever file contains it."""
 
 import json
 from collections.abc import Sequence

@@ -202,10 +202,7 @@ _ORPHANS = (
 
 
 def mend_orphans(store: Store) -> bool:
-    """Delete rows that refer to missing rows; the archive restores their text. Return False if it finds none.
-
-    Rebuild the keyword index afterwards, see ``drop_turns``.
-    """
+    """Delete rows that refer to missing rows; the archive restores their text. Return False if it finds none."""
     if not store.rows("PRAGMA foreign_key_check"):
         return False
     with store.transaction():
@@ -219,10 +216,7 @@ def mend_orphans(store: Store) -> bool:
 
 
 def mend_memories(store: Store) -> int:
-    """Rebuild chunks of memories that differ from the memory's text; return the number of these memories.
-
-    Rebuild the keyword index afterwards, see ``drop_turns``.
-    """
+    """Rebuild chunks of memories that differ from the memory's text; return the number of these memories."""
     wrong = memories.memories_with_other_chunks(store)
     for uid in wrong:
         with store.transaction():
