@@ -24,7 +24,8 @@ MAX_READ = 10_000
 """So many texts are read for a phrase or a name. What very many chunks have needs no more."""
 MAX_PHRASED = 1_000
 """So many chunks with a phrase are enough."""
-PAGE = 250
+FIRST_PAGE = 250
+"""So many texts are read at first, then four times as many: of many at once each block is read once."""
 
 _VERSION = re.compile(r"[vV]?([0-9]+\.[0-9].*)")
 
@@ -111,6 +112,7 @@ def _newest(store: Store, index: Index, variants: Sequence[Phrase], mask: Mask |
 
 def _texts(store: Store, index: Index, places: Ordinals) -> Iterator[tuple[int, str]]:
     """Yield the chunks of some documents with their texts."""
-    ids = index.take("id", places[:MAX_READ]).tolist()
-    for at in range(0, len(ids), PAGE):
-        yield from texts_of(store, ids[at : at + PAGE])
+    ids, at, size = index.take("id", places[:MAX_READ]).tolist(), 0, FIRST_PAGE
+    while at < len(ids):
+        yield from texts_of(store, ids[at : at + size])
+        at, size = at + size, 4 * size
