@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
@@ -30,7 +31,7 @@ FIRST_PAGE = 250
 _VERSION = re.compile(r"[vV]?([0-9]+\.[0-9].*)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Phrase:
     """Words that stand together; of a script without spaces, characters that may stand inside a run.
 
@@ -54,11 +55,23 @@ class Phrase:
         """Return the words that every text with the phrase has; a lone character may be a part of a pair."""
         return [stem for stem in self.stems if len(stem) > 1 or not UNSPACED.fullmatch(stem)]
 
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Return what every text of ASCII in small letters with the phrase has: the beginnings of its words."""
+        return re.compile("[^0-9a-z]+".join(f"{re.escape(_beginning(stem))}[0-9a-z]*" for stem in self.stems))
+
     def is_in(self, text: str) -> bool:
         """Return True if a text has the phrase."""
         if UNSPACED.search(self.written):
             return self.written.lower() in text.lower()
+        if text.isascii() and not self.pattern.search(text.lower()):
+            return False
         return f" {' '.join(self.stems)} " in f" {' '.join(self.tokenize(normalised(text)))} "
+
+
+def _beginning(stem: str) -> str:
+    """Return what every word with a Porter stem begins with: only the last letters of a stem may be others."""
+    return stem[:-2] if len(stem) > 4 else stem[:-1] if stem[-1] in "iel" else stem
 
 
 def with_phrases(store: Store, index: Index, phrases: Sequence[str], mask: Mask | None, scores: Floats) -> Mask:
