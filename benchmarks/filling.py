@@ -68,7 +68,6 @@ def _fill(store: Store, writer: Writer, chunks: int, special: str) -> None:
                 text = " ".join([*writer.words(50), *([special] if row % RARE == 0 else [])])
                 db.execute(ADD_TURN, (turn + row, f"u{row}", own, 300 * row, at))
                 db.execute(ADD_CHUNK, (chunk, turn + row, packed(text), own, at, generation))
-                db.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (chunk, text))
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 

@@ -85,12 +85,13 @@ class Machine:
             time.sleep(0.05)
 
     def wait_for(self, word: str, seconds: float = 30) -> None:
-        """Wait until a word is found by keyword."""
+        """Wait until a word is stored."""
         deadline = time.monotonic() + seconds
         db = apsw.Connection(str(self.db), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             db.set_busy_timeout(1000)
-            while not list(db.execute("SELECT 1 FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT 1", (word,))):
+            texts.register(db)
+            while not list(db.execute("SELECT 1 FROM chunks WHERE instr(text, ?) LIMIT 1", (word,))):
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{word} was not found within {seconds} seconds")
                 time.sleep(0.002)

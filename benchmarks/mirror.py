@@ -9,7 +9,6 @@ network and a relay's disk take is not in the times. Exits 1 where a target is m
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import random
@@ -27,6 +26,7 @@ from words import Writer
 from crystal.store import Store
 from crystal.store.search.vectors import ensure_generation, promote
 from crystal.store.sync import mirror
+from crystal.store.texts import text_hash
 from crystal.store.vector_bytes import rounded
 from crystal.sync.envelope.blob import seal
 from crystal.sync.envelope.header import ZERO_TAG
@@ -90,14 +90,13 @@ def add(store: Store, writer: Writer, dice: random.Random, count: int, dimension
         turns, chunks, words, vectors = [], [], [], []
         for ident in range(first, first + count):
             text = " ".join(writer.words(WORDS))
-            sha = hashlib.sha256(text.encode()).digest()
+            sha = text_hash(text)
             turns.append((ident, f"u{ident}", session, ident * 900, ident))
             chunks.append((ident, ident, text, sha, session, ident, generation))
             words.append((ident, text))
             vectors.append((ident, array("f", (dice.random() for _ in range(dimension))).tobytes()))
         store.execute_many(ADD_TURN, turns)
         store.execute_many(ADD_CHUNK, chunks)
-        store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", words)
         small = zip((ident for ident, _ in vectors), rounded([one for _, one in vectors], dimension), strict=True)
         store.execute_many(f"INSERT INTO chunks_vec_{generation} (rowid, embedding) VALUES (?, vec_int8(?))", small)
 

@@ -27,6 +27,8 @@ import apsw
 from capture import Talk, ms, quantile
 from machine import Machine, run
 
+from crystal.store import texts
+
 HOME_SECONDS, HOOK_RATIO = 3.0, 1.25
 CRYSTAL = [sys.executable, "-m", "crystal"]
 PLACES = {
@@ -88,15 +90,16 @@ def set_up(folder: Path, name: str, *words: str, stdin: str = "") -> Machine:
 
 
 def find(path: Path, word: str, seconds: float = 60.0) -> None:
-    """Wait until a word is in the keyword index of a database."""
+    """Wait until a word is in a database."""
     deadline = time.monotonic() + seconds
     while True:
         with contextlib.suppress(apsw.Error):  # the mirror is not there yet, or takes another's place
             db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
             try:
                 db.set_busy_timeout(1000)
+                texts.register(db)
                 while time.monotonic() < deadline:
-                    if list(db.execute("SELECT 1 FROM chunks_fts WHERE chunks_fts MATCH ? LIMIT 1", (word,))):
+                    if list(db.execute("SELECT 1 FROM chunks WHERE instr(text, ?) LIMIT 1", (word,))):
                         return
                     time.sleep(0.005)
             finally:

@@ -35,7 +35,7 @@ from search_ways import TOP, BruteForce, Crystal, Hnsw, Plain
 Times = dict[str, list[float]]
 FASTER, RECALL, SCALE, MAX_MEMORY = 10.0, 0.99, 2.2, 500e6
 JUDGED = 500_000
-PARTS = {"vectors": ("chunks_vec",), "keywords": ("chunks_fts",), "texts": ("chunks",)}
+PARTS = {"vectors": ("chunks_vec",), "texts": ("chunks",)}
 
 
 class Measured:

@@ -77,7 +77,7 @@ class Talk:
     def turn(self) -> float:
         """A turn that has ended: what was said is found when the worker has."""
         cost = self.hook("Stop", last_assistant_message=self.say())
-        if not self.machine.value(f"SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH 'zq{self.turns}'"):
+        if not self.machine.value(f"SELECT count(*) FROM chunks WHERE text LIKE '%zq{self.turns}'"):
             raise RuntimeError("the turn was not captured")
         if self.machine.value("SELECT count(*) FROM chunks WHERE vector_generation = 0"):
             raise RuntimeError("a chunk has no vector")

@@ -22,13 +22,13 @@ Times are milliseconds since the Unix epoch in UTC, offsets are bytes.
 A file with another application id, or with a newer version than the installed crystal knows, is refused and left untouched.
 Before a migration the file is copied to `crystal.db.v<old>.backup` beside it.
 
-Reading it with other tools is welcome; the tables `chunks_vec_<n>` need the extension sqlite-vec, and `chunks.text` the function `text_of` of `crystal/store/texts.py`, because `chunks.body` is compressed.
+Reading it with other tools is welcome; the tables `chunks_vec_<n>` need the extension sqlite-vec, and `chunks.text` the function `text_of` of `crystal/store/texts.py`, because texts are compressed.
 Write to it with crystal only: tables depend on each other in ways that SQLite does not check, and [`crystal verify`](cli.md#crystal-verify) will tell.
 The schema may change with every version; [the JSON](json.md) and [the Python API](python.md) are what stays.
 
 Two kinds of tables are not made by a migration.
 `chunks_vec_<n>` holds the vectors of embedding generation `n`: a `vec0` table with `embedding int8[dimension]` (see `crystal/store/vector_bytes.py`), whose rowid is the chunk's id.
-SQLite and FTS5 keep their own beside the declared ones (`sqlite_sequence`, `chunks_fts_data` and its like).
+SQLite keeps its own beside the declared ones (`sqlite_sequence`).
 """  # noqa: E501 - one sentence per line in Markdown
 
 WORDS = {
@@ -44,7 +44,7 @@ WORDS = {
     "turns": "What was said and done: one row for each block of a transcript line.",
     "turn_copies": "Sessions in which a turn stands that was stored with another session.",
     "chunks": "The text, in stretches that are indexed and embedded.",
-    "chunks_fts": "The keyword index over `chunks.text`: Porter stems, Unicode words, without diacritics.",
+    "text_blocks": "The texts of older chunks.",
     "embedding_generations": "The models whose vectors are here.",
     "problems": "What does not work just now.",
     "costs": "Every paid call.",
@@ -116,8 +116,6 @@ def render() -> str:
 
 def _table(name: str, body: str) -> str:
     words = [f"## {name}\n", WORDS[name], ""]
-    if "fts5" in body:
-        return "\n".join(words)
     rows: list[list[str]] = []
     constraints: list[str] = []
     for line in body.splitlines()[1:]:

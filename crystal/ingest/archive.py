@@ -26,7 +26,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-LEVEL = 3
+LEVEL = 9
 MAX_FRAME_BYTES = 4 << 30
 _NUMBERED = re.compile(r"(.*)\+(\d+)", re.DOTALL)
 _MAGIC = b"\x28\xb5\x2f\xfd"

@@ -124,13 +124,9 @@ class _Repair:
 
 
 def _repair_index(store: Store) -> Iterator[str]:
-    """Repair what search derives from the text: the entries of memories, the keyword index and the vectors."""
+    """Repair what search derives from the text: the entries of memories and the vectors."""
     if remade := checks.mend_memories(store):
         yield f"{remade} memories were indexed for search again"
-    if not checks.keyword_index_agrees(store):
-        with store.transaction():
-            checks.rebuild_keywords(store)
-        yield "the keyword index was made again"
     for vector_fault in checks.vector_faults(store):
         checks.mend_vectors(store, vector_fault)
         yield f"vectors of generation {vector_fault.generation}: {len(vector_fault.missing)} will be made again"

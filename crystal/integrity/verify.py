@@ -38,7 +38,6 @@ FaultKind = Literal[
     "index",
     "turns",
     "database",
-    "keywords",
     "chunks",
     "vectors",
     "memories",
@@ -109,7 +108,7 @@ def verify(
     """Read everything again and compare.
 
     Args:
-        store: The store, open for writing: the keyword index can only be checked under the write lock.
+        store: The store, open for writing: archives are compared with it under the write lock.
         ldm_home: What archive paths are relative to.
         agents: The folder of all agents' archives.
         device: The machine whose transcripts can be on this disk.
@@ -350,8 +349,6 @@ def _unknown_archives(store: Store, ldm_home: Path, agents: Path) -> Iterator[Fa
 
 
 def _index_faults(store: Store) -> Iterator[Fault]:
-    if not checks.keyword_index_agrees(store):
-        yield Fault("keywords", "chunks_fts", "the keyword index does not agree with the chunks")
     wrong = checks.chunks_with_wrong_hash(store)
     if wrong:
         yield Fault("chunks", "chunks", f"texts that are not what was stored: {len(wrong)}")

@@ -1,11 +1,10 @@
-"""What the store says of a question: quoted phrases, exact names, its vector, and candidates without an index.
+"""What the store says of a question: its vector, and candidates where there is no index.
 
 Nothing here raises for what a question says, and an embedder that fails costs vectors only.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -13,22 +12,10 @@ from typing import TYPE_CHECKING
 from crystal.errors import CrystalError
 from crystal.store import Store
 from crystal.store.search import vectors
-from crystal.store.search.candidates import (
-    all_of,
-    any_of,
-    contains_text,
-    count_texts,
-    has_any,
-    keyword_candidates,
-    literal_candidates,
-    matches_fts,
-    prefix,
-    quoted,
-    substring_candidates,
-)
+from crystal.store.search.candidates import newest_texts, stems
 from crystal.store.search.index_source import ids_where
 from crystal.store.search.scope import SearchScope
-from crystal.text.query import UNSPACED, Query, completions, in_short, parse_query, unspaced_pairs, without_phrases
+from crystal.text.query import Query, parse_query, unspaced_pairs
 
 if TYPE_CHECKING:
     from crystal.embedding.embedder import Embedder
@@ -38,57 +25,10 @@ FLOOR = 0.15
 """The cosine under which two texts have nothing to do with each other, by provider; measured for the embedded model."""
 
 FEW = 1_000
-"""So many chunks are ranked whole where there is no index; of more, what FTS5 and sqlite-vec put first."""
+"""So many chunks are ranked whole where there is no index."""
 
-MIN_PREFIX = 3
-
-_VERSION = re.compile(r"[vV]?([0-9]+\.[0-9].*)")
-
-
-# -------------------------------------------------------------------------------------------------- phrases and names
-
-
-def with_phrases(
-    asked: Query, places: Sequence[tuple[Store, SearchScope]]
-) -> tuple[Query, list[SearchScope], tuple[str, ...]]:
-    """Restrict to chunks with the quoted phrases; if no memory has them, search for their words instead."""
-    scopes = [scope for _, scope in places]
-    if not asked.phrases:
-        return asked, scopes, ()
-    condition = _phrased(asked.phrases)
-    if any(has_any(store, scope & condition) for store, scope in places):
-        return asked, [scope & condition for scope in scopes], ()
-    words = " and ".join(f'"{in_short(phrase)}"' for phrase in asked.phrases[:3])
-    return without_phrases(asked), scopes, (f"nothing has {words} word for word",)
-
-
-def _phrased(phrases: Sequence[str]) -> SearchScope:
-    """Return the condition for phrases; those of a script without spaces may stand inside a run of characters."""
-    spaced = [phrase for phrase in phrases if not UNSPACED.search(phrase)]
-    condition = matches_fts(all_of(map(quoted, spaced))) if spaced else SearchScope()
-    for phrase in phrases:
-        condition &= contains_text(phrase) if phrase not in spaced else SearchScope()
-    return condition
-
-
-def exact_chunks(store: Store, asked: Query, scope: SearchScope, limit: int) -> dict[int, int]:
-    """Return the chunks with the identifier that is the question, by tier: 0 to the letter, 1 in any case, 2 nearly."""
-    if not asked.is_literal:
-        return {}
-    name = asked.compounds[0]
-    return {ident: tier for ident, _, tier in literal_candidates(store, _as_words(name), name, scope, limit)}
-
-
-def naming_chunks(store: Store, name: str, scope: SearchScope, limit: int) -> list[int]:
-    """Return the chunks that have a name of the question as it is written, in any case."""
-    found = literal_candidates(store, _as_words(name), name, scope, limit)
-    return [ident for ident, _, tier in found if tier < 2]
-
-
-def _as_words(name: str) -> str:
-    """Return the FTS query for a name; a version is looked up with and without the ``v`` before it."""
-    version = _VERSION.match(name)
-    return any_of([quoted(name), quoted(version[1]), quoted(f"v{version[1]}")]) if version else quoted(name)
+MAX_READ = 20_000
+"""So many of the newest texts are read for words where there is no index."""
 
 
 # -------------------------------------------------------------------------------------------------- without an index
@@ -97,46 +37,45 @@ def _as_words(name: str) -> str:
 def propose_chunks(
     store: Store, asked: Query, wordings: Sequence[str], scope: SearchScope, vector: QuestionVector, limit: int
 ) -> list[int]:
-    """Return the chunks to rank where there is no index: all if they are few, else what each engine puts first.
+    """Return the chunks to rank where there is no index: all if they are few, else those with most of the words.
 
     Args:
         store: The memory.
         asked: The question.
         wordings: Other ways to put it.
         scope: What may answer.
-        vector: The question's vector, if there is one.
-        limit: How many each engine proposes.
+        vector: The question's vector, if there is one: what is nearest to it is proposed, too.
+        limit: How many are proposed for their words, and for their meaning.
     """
     few = ids_where(store, scope.sql, scope.values, FEW + 1)
     if len(few) <= FEW:
         return few
-    found = set(exact_chunks(store, asked, scope, limit))
-    for expression in _expressions(asked, wordings):
-        if expression and len(found) < limit:
-            found.update(_by_words(store, expression, scope, limit))
-    found.update(ident for ident, _ in substring_candidates(store, unspaced_pairs(asked.text), scope, limit))
+    found = set(_with_most_words(store, _beginnings(store, asked, wordings), scope, limit))
     if vector.data:
         near = vectors.nearest(store, vector.generation, vector.data, limit, scope.sql, scope.values)
         found.update(ident for ident, _ in near)
     return sorted(found)
 
 
-def _by_words(store: Store, expression: str, scope: SearchScope, limit: int) -> list[int]:
-    """Return the best matches; eight times as many where most of them are copies of a few texts."""
-    best = [ident for ident, _ in keyword_candidates(store, expression, scope, limit)]
-    if len(best) == limit and count_texts(store, best) < limit // 4:
-        best = [ident for ident, _ in keyword_candidates(store, expression, scope, 8 * limit)]
-    return best
+def _with_most_words(store: Store, beginnings: Sequence[str], scope: SearchScope, limit: int) -> list[int]:
+    """Return the chunks that have most of some beginnings of words, of equal texts the newest one."""
+    counts: dict[int, int] = {}
+    seen: set[str] = set()
+    for ident, text in newest_texts(store, scope, MAX_READ):
+        lower = text.lower()
+        count = sum(beginning in lower for beginning in beginnings)
+        if count and text not in seen:
+            seen.add(text)
+            counts[ident] = count
+    return sorted(counts, key=lambda ident: (-counts[ident], -ident))[:limit]
 
 
-def _expressions(asked: Query, wordings: Sequence[str]) -> list[str]:
-    """Return the FTS queries for all words, for any of them, and for words that begin so; the strictest first."""
-    words = [*asked.compounds, *asked.terms]
-    words += [word for wording in wordings for word in parse_query(wording).terms]
-    exact = list(map(quoted, [*asked.phrases, *words]))
-    begun = [prefix(word) for word in words if len(word) >= MIN_PREFIX]
-    begun += [quoted(whole) for word in words for whole in completions(word)]
-    return [all_of(exact), any_of(exact), any_of(begun)]
+def _beginnings(store: Store, asked: Query, wordings: Sequence[str]) -> list[str]:
+    """Return what a text has that has the words of a question: phrases, pairs, and the beginnings of words."""
+    terms = [*asked.terms, *(word for wording in wordings for word in parse_query(wording).terms)]
+    shared = [stem.removesuffix("i") for term in terms for _, _, stem in stems(store, term)]  # Porter: happy, happi
+    whole = (*asked.phrases, *asked.compounds, *unspaced_pairs(asked.text))
+    return [one for one in dict.fromkeys([*map(str.lower, whole), *shared]) if one]
 
 
 # --------------------------------------------------------------------------------------------------------- vectors

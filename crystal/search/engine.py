@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from crystal.model.recall import Filters
-from crystal.search.candidates import QuestionVector, by_meaning_alone, propose_chunks, with_phrases
+from crystal.search.candidates import QuestionVector, by_meaning_alone, propose_chunks
 from crystal.search.index import folder_of
 from crystal.search.ranking.latest import is_time_alone, list_latest, list_showing
 from crystal.search.request import MemorySource, Mode, SearchRequest, SearchResult
@@ -116,7 +116,7 @@ class _Question:
             if why_not:
                 return SearchResult(text, "keywords", (), (*why_not, *notes))
             places = [
-                SearchedStore(source, scope, scope, vector.checked(source.store))
+                SearchedStore(source, scope, vector.checked(source.store))
                 for source, scope, vector in zip(self.sources, scopes, self.vectors, strict=True)
                 if not scope.is_empty
             ]
@@ -160,15 +160,16 @@ class _Question:
         from crystal.search.ranking.scoring import Preferences
 
         request, how = self.request, self.request.how
-        asked, narrowed, relaxed = _narrowed(self.asked, places)
         spans = tuple((span.start, span.end) for span in self.times)
         preferences = Preferences(request.now, spans, how.recency, how.fusion)
         reorder = None if how.deep is None else how.deep.rerank
-        wanted = RankingRequest(request.query, asked, request.limit, preferences, self.wordings, reorder)
         model = None if how.late is None else how.late()
-        (answers, said), why_not = self._with_indexes(
-            narrowed, asked, lambda fields: rank(narrowed, fields, wanted, model)
-        )
+
+        def ranked(fields: Sequence[Field], asked: Query) -> tuple[Sequence[RankedAnswer], Notes]:
+            wanted = RankingRequest(request.query, asked, request.limit, preferences, self.wordings, reorder)
+            return rank(places, fields, wanted, model)
+
+        (answers, said), asked, relaxed, why_not = self._with_indexes(places, ranked)
         is_meant = any(place.vector.data for place in places)
         mode: Mode = "keywords" if not is_meant else "hybrid" if asked.has_words else "vectors"
         is_vague = mode == "hybrid" and answers and not any("keywords" in one.scores for one in answers)
@@ -181,54 +182,57 @@ class _Question:
         """Return what is nearest in meaning, in the memories that have vectors."""
         from crystal.search.ranking.similar import rank_by_similarity
 
-        _, narrowed, relaxed = _narrowed(self.asked, places)
         meant = _joined((place.source, (by_meaning_alone(place.vector.note or ""),)) for place in places)
         if not any(place.vector.data for place in places):
-            return _Found((), (*relaxed, *meant), (), "vectors")
+            return _Found((), meant, (), "vectors")
         how = self.request.how
         model = None if how.late is None else how.late()
-        answers, why_not = self._with_indexes(
-            narrowed, self.asked, lambda fields: rank_by_similarity(narrowed, fields, self.request.limit, model)
+        answers, _, relaxed, why_not = self._with_indexes(
+            places, lambda fields, _: rank_by_similarity(places, fields, self.request.limit, model)
         )
         nothing = () if answers else ("nothing is close to it in meaning",)
         return _Found(answers, (*relaxed, *meant, *nothing), why_not, "vectors")
 
     def _with_indexes(
-        self, places: Sequence[SearchedStore], asked: Query, ranked: Callable[[Sequence[Field]], Ranked]
-    ) -> tuple[Ranked, Notes]:
-        """Rank with the index of each memory, or one in memory where its files cannot be used; give also why not."""
+        self, places: Sequence[SearchedStore], ranked: Callable[[Sequence[Field], Query], Ranked]
+    ) -> tuple[Ranked, Query, Notes, Notes]:
+        """Rank with the index of each memory, or one in memory where its files cannot be used.
+
+        Returns:
+            What was ranked, the question without phrases that nothing has, the note that says so, and why an index in
+            memory took the place of the files.
+        """
         from crystal.search.index.files import IndexDamagedError
-        from crystal.search.ranking.order import field_of
+        from crystal.search.ranking.order import fields_of
 
-        def fields(opened: Sequence[Index]) -> list[Field]:
-            limit = self.request.limit
-            return [field_of(place, index, asked, limit) for place, index in zip(places, opened, strict=True)]
+        def found(indexes: Sequence[Index], reasons: Sequence[str]) -> tuple[Ranked, Query, Notes, Notes]:
+            fields, asked, relaxed = fields_of(places, indexes, self.asked, self.request.limit)
+            why_not = (f"the index did not rank this: {'; '.join(reasons)}",) if reasons else ()
+            return ranked(fields, asked), asked, relaxed, why_not
 
-        found = [self._open_index(place, asked) for place in places]
-        reasons = [reason for _, reason in found if reason]
+        opened = [self._open_index(place) for place in places]
         try:
-            return ranked(fields([index for index, _ in found])), _not_ranked(reasons)
+            return found([index for index, _ in opened], [reason for _, reason in opened if reason])
         except IndexDamagedError as error:
-            in_memory = [self._index_in_memory(place, asked) for place in places]
-            return ranked(fields(in_memory)), _not_ranked([str(error)])
+            return found([self._index_in_memory(place) for place in places], [str(error)])
 
-    def _open_index(self, place: SearchedStore, asked: Query) -> tuple[Index, str]:
+    def _open_index(self, place: SearchedStore) -> tuple[Index, str]:
         from crystal.search.index.reader import Absent, open_index
 
         store, vector = place.source.store, place.vector
         index = open_index(store, folder_of(store.path))
         if isinstance(index, Absent):
-            return self._index_in_memory(place, asked), index.reason
+            return self._index_in_memory(place), index.reason
         if vector.data and not index.has_vectors(vector.generation):
-            return self._index_in_memory(place, asked), "its vectors are being made"
+            return self._index_in_memory(place), "its vectors are being made"
         return index, ""
 
-    def _index_in_memory(self, place: SearchedStore, asked: Query) -> Index:
+    def _index_in_memory(self, place: SearchedStore) -> Index:
         from crystal.search.index.reader import index_of_chunks
 
         most = max(CANDIDATES, 4 * self.request.limit)
         store = place.source.store
-        ids = propose_chunks(store, asked, self.wordings, place.narrowed, place.vector, most)
+        ids = propose_chunks(store, self.asked, self.wordings, place.scope, place.vector, most)
         return index_of_chunks(store, ids)
 
     def _latest(self, places: Sequence[SearchedStore]) -> _Found:
@@ -257,16 +261,6 @@ class _Question:
             lines += deep.reasons
             lines += [f"the first {by_model} ranked by the model"] if by_model else []
         return (*lines, *([] if recency == "light" else [f"recency: {recency}"]))
-
-
-def _narrowed(asked: Query, places: Sequence[SearchedStore]) -> tuple[Query, list[SearchedStore], Notes]:
-    """Restrict what may answer to the quoted phrases of the question."""
-    asked, scopes, relaxed = with_phrases(asked, [(place.source.store, place.scope) for place in places])
-    return asked, [replace(place, narrowed=scope) for place, scope in zip(places, scopes, strict=True)], relaxed
-
-
-def _not_ranked(reasons: Sequence[str]) -> Notes:
-    return (f"the index did not rank this: {'; '.join(reasons)}",) if reasons else ()
 
 
 def _means_something(character: str) -> bool:

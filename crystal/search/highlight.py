@@ -1,4 +1,4 @@
-"""Where a text has the words of a question: by stem, as the keyword index sees it, by phrase, by substring.
+"""Where a text has the words of a question: by stem, as the index sees it, by phrase, by substring.
 
 For showing hits. It reads nothing from the store but its tokenizer.
 """

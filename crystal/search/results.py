@@ -50,13 +50,11 @@ class SearchedStore:
     Attributes:
         source: The memory.
         scope: What the filters leave of it.
-        narrowed: What may answer: the scope, and the quoted phrases of the question.
         vector: The question as a vector of its model, as far as the present state allows its use.
     """
 
     source: MemorySource
     scope: SearchScope
-    narrowed: SearchScope
     vector: QuestionVector
 
 
@@ -112,7 +110,7 @@ def latest_answers(places: Sequence[SearchedStore], spans: Sequence[tuple[int, i
     """Return the latest turns of users and assistants within spans of time, latest first."""
     depth = 4 * limit
     while True:
-        latest = [latest_chunks(place.source.store, place.narrowed, spans, depth) for place in places]
+        latest = [latest_chunks(place.source.store, place.scope, spans, depth) for place in places]
         found = read_chunks(places, ((at, ident) for at, ids in enumerate(latest) for ident in ids))
         answers: dict[Unit, RankedAnswer] = {}
         for ref, chunk in sorted(found.items(), key=lambda one: (-(one[1].ts or 0), one[0][1], one[0][0])):

@@ -90,7 +90,7 @@ def upgrade(db: apsw.Connection, path: Path) -> bool:
     Processes that start at once are serialised by the write lock; the later ones find nothing to do.
 
     Returns:
-        Whether anything was applied. Then reopen the file: FTS5 caches what it read during a migration.
+        Whether anything was applied. Then reopen the file: what was read during a migration is cached.
     """
     found = version_of(db)
     if found >= newest():

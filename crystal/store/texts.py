@@ -1,15 +1,20 @@
-"""The form in which the texts of chunks are stored: compressed where that is shorter.
+"""The form in which the texts of chunks are stored: compressed, alone or together with others.
 
-``chunks.body`` holds a text, or a blob: one byte that names the dictionary, then a zstd frame without its magic number.
-``chunks.text`` is computed from it by the SQL function ``text_of``, so every query reads texts as before. The
-dictionary is part of the program and never changes: it must hold no words of a user, who may want them forgotten.
+``chunks.body`` refers to a text of a block in ``text_blocks``: one byte that names the dictionary, then a zstd frame
+without its magic number, of many texts. What an older crystal wrote is a text, or such a frame of one. ``chunks.text``
+is computed from it by the SQL function ``text_of``. The dictionary is part of the program and never changes: it must
+hold no words of a user, who may want them forgotten.
 """
 
 # ruff: noqa: PLC0415 - every hook's worker opens the store, and one that finds nothing new reads no text
 
 from __future__ import annotations
 
+import hashlib
+import struct
 import sys
+import weakref
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +28,16 @@ LEVEL = 6
 MIN_BYTES = 48
 """Compression does not make shorter texts smaller."""
 
+REFERENCE = b"\x02"
+BLOCK_SIZE = 32_000
+"""Characters of a block: more take little less space, and reading one text reads the whole block."""
+BLOCK_LEVEL = 9
+MAX_BLOCKS = 16
+"""So many blocks are remembered."""
+
+_PLACE = struct.Struct(">IH")
+_LENGTH = struct.Struct("<I")
+
 _FILE = Path(__file__).with_name("texts-1.dictionary")
 
 
@@ -31,27 +46,106 @@ def packed(text: str) -> str | bytes:
     data = text.encode()
     if len(data) < MIN_BYTES:
         return text
-    frame = _zstd().compress(data, options=_options(), zstd_dict=_dictionary())
-    return ENGLISH + frame[len(MAGIC) :] if len(frame) - len(MAGIC) + 1 < len(data) else text
+    frame = _compressed(data, LEVEL)
+    return frame if len(frame) < len(data) else text
 
 
-def text_of(body: Any) -> Any:
-    """Return the stored text; an empty one if it is damaged, which ``crystal verify`` detects by its hash."""
-    if not isinstance(body, bytes):
-        return body
-    zstd = _zstd()
-    try:
-        return zstd.decompress(MAGIC + body[1:], zstd_dict=_dictionary()).decode() if body[:1] == ENGLISH else ""
-    except (zstd.ZstdError, UnicodeDecodeError):
-        return ""
+def text_hash(text: str) -> bytes:
+    """Return the hash by which equal texts are found: the first half of SHA-256."""
+    return hashlib.sha256(text.encode()).digest()[:16]
+
+
+def pack_block(texts: Sequence[str]) -> bytes:
+    """Return what is stored for several texts: how many, the length of each in bytes, and the texts."""
+    encoded = [text.encode() for text in texts]
+    lengths = b"".join(_LENGTH.pack(len(text)) for text in encoded)
+    return _compressed(_LENGTH.pack(len(encoded)) + lengths + b"".join(encoded), BLOCK_LEVEL)
+
+
+def reference(block: int, place: int) -> bytes:
+    """Return what is stored with a chunk whose text is in a block."""
+    return REFERENCE + _PLACE.pack(block, place)
+
+
+def block_of(body: Any) -> int | None:
+    """Return the block to which a chunk's body refers, or None."""
+    if isinstance(body, bytes) and body[:1] == REFERENCE and len(body) == _PLACE.size + 1:
+        return int(_PLACE.unpack(body[1:])[0])
+    return None
+
+
+class TextReader:
+    """Reads texts for the queries of one connection, and remembers the blocks that it read last."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = weakref.ref(db)
+        self._blocks: dict[int, list[str]] = {}
+
+    def text_of(self, body: Any) -> Any:
+        """Return the stored text; an empty one if it is damaged, which ``crystal verify`` detects by its hash."""
+        if not isinstance(body, bytes):
+            return body
+        block = block_of(body)
+        if block is None:
+            return _decoded(_decompressed(body))
+        texts, place = self._texts_of(block), _PLACE.unpack(body[1:])[1]
+        return texts[place] if place < len(texts) else ""
+
+    def _texts_of(self, block: int) -> list[str]:
+        known = self._blocks.pop(block, None)
+        db = self._db()
+        if known is None and db is not None:
+            found = list(db.execute("SELECT body FROM text_blocks WHERE id = ?", (block,)))
+            known = _unpacked(_decompressed(found[0][0])) if found else []
+            if db.txn_state("main") == apsw.SQLITE_TXN_WRITE:
+                return known  # a transaction that is undone gives the number away again
+        self._blocks[block] = known or []
+        if len(self._blocks) > MAX_BLOCKS:
+            del self._blocks[next(iter(self._blocks))]
+        return self._blocks[block]
 
 
 def register(db: apsw.Connection) -> None:
-    """Register the SQL function that reads texts on a connection."""
-    read: Any = text_of
-    write: Any = packed
-    db.create_scalar_function("text_of", read, 1, deterministic=True, flags=apsw.SQLITE_INNOCUOUS)
-    db.create_scalar_function("packed", write, 1, deterministic=True)
+    """Register the SQL functions that read and write texts on a connection."""
+    functions: tuple[tuple[str, Any, int], ...] = (
+        ("text_of", TextReader(db).text_of, apsw.SQLITE_INNOCUOUS),
+        ("packed", packed, 0),
+        ("block_of", block_of, 0),
+    )
+    for name, function, flags in functions:
+        db.create_scalar_function(name, function, 1, deterministic=True, flags=flags)
+
+
+def _compressed(data: bytes, level: int) -> bytes:
+    frame: bytes = _zstd().compress(data, options=_options(level), zstd_dict=_dictionary())
+    return ENGLISH + frame[len(MAGIC) :]
+
+
+def _decompressed(body: bytes) -> bytes:
+    """Return what was compressed, nothing if it is damaged."""
+    zstd = _zstd()
+    try:
+        data: bytes = zstd.decompress(MAGIC + body[1:], zstd_dict=_dictionary()) if body[:1] == ENGLISH else b""
+    except zstd.ZstdError:
+        return b""
+    return data
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def _unpacked(data: bytes) -> list[str]:
+    count = _LENGTH.unpack_from(data)[0] if data else 0
+    at = _LENGTH.size * (count + 1)
+    texts = []
+    for (length,) in _LENGTH.iter_unpack(data[_LENGTH.size : at]):
+        texts.append(_decoded(data[at : at + length]))
+        at += length
+    return texts
 
 
 @cache
@@ -69,7 +163,7 @@ def _dictionary() -> Any:
 
 
 @cache
-def _options() -> dict[int, int]:
+def _options(level: int) -> dict[int, int]:
     """Return zstd options: no dictionary name and no checksum in frames, because the store has a hash of every text."""
     parameter = _zstd().CompressionParameter
-    return {parameter.compression_level: LEVEL, parameter.dict_id_flag: 0, parameter.checksum_flag: 0}
+    return {parameter.compression_level: level, parameter.dict_id_flag: 0, parameter.checksum_flag: 0}

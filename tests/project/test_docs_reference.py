@@ -51,10 +51,10 @@ def test_every_table_and_column_of_a_fresh_store_is_on_the_page(home: Path) -> N
     db = apsw.Connection(str(home / ".ldm" / "memory" / "crystal.db"), flags=apsw.SQLITE_OPEN_READONLY)
     tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
     for table in tables:
-        if table.startswith(("sqlite_", "chunks_fts_", "chunks_vec_")):
+        if table.startswith(("sqlite_", "chunks_vec_")):
             continue
         section = page.split(f"\n## {table}\n")[1].split("\n## ")[0]
-        columns = [] if table == "chunks_fts" else [row[1] for row in db.execute(f"PRAGMA table_xinfo({table})")]
+        columns = [row[1] for row in db.execute(f"PRAGMA table_xinfo({table})")]
         assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == columns
     db.close()
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from crystal.search.index.plan import merges
 from crystal.search.index.terms import camel_parts, document_words, query_terms
+from crystal.search.index.words import Gathering, PartWords, merge_words
 from crystal.store import Store
 from crystal.store.search.words import tokenizer
 from tests.support.index_store import rebuild
@@ -79,3 +80,23 @@ def test_rebuilding_gives_the_same(world):
     rebuild(world)
     after, _ = world.open().scores([(["alpha"], 1.0)], None)
     assert np.array_equal(before, after)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 3_000))
+def test_the_documents_of_rare_and_frequent_words_are_those_that_have_them(seed, count):
+    dice = np.random.default_rng(seed)
+    shares = {"everywhere": 1.0, "often": 0.3, "seldom": 0.01, "rarely": 0.003}
+    having = {word: np.flatnonzero(dice.random(count) < share) for word, share in shares.items()}
+    halves = []
+    for first, last in ((0, count // 2), (count // 2, count)):
+        gathering = Gathering()
+        for document in range(first, last):
+            gathering.add([word for word, documents in having.items() if document in documents])
+        halves.append(PartWords(gathering.arrays(np.arange(last - first))))
+    orders = [np.arange(count // 2), np.arange(count // 2, count)]
+    merged = PartWords(merge_words(halves, orders))
+    for word, documents in having.items():
+        assert merged.documents(*merged.find(word.encode())).tolist() == documents.tolist()
+    both = np.intersect1d(having["often"], having["seldom"])
+    assert merged.with_all([b"often", b"seldom"]).tolist() == both.tolist()
+    assert merged.with_all([b"often", b"never"]).tolist() == []

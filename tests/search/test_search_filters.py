@@ -178,7 +178,6 @@ def large(tmp_path_factory, way):
                 " VALUES (?, 0, ?, randomblob(32), 'conversation', 'user', ?, 'cc-test', 'desk', ?)",
                 [(ident, text, rare if is_rare else common, NOW) for ident, text, is_rare in rows],
             )
-            store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", [row[:2] for row in rows])
         embed_all(store, Meaning())
         if way != "memory":
             bring_up_to_date(store, now=NOW, budget_seconds=60)

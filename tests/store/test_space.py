@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import random
 from array import array
 
@@ -11,8 +10,11 @@ import apsw
 import pytest
 
 from crystal.store import Store
+from crystal.store.notes import write_note
 from crystal.store.search import space, vectors
 from crystal.store.search.space import delete_chunks, give_back, is_due
+from crystal.store.text_blocks import SEEN_TO
+from crystal.store.texts import text_hash
 
 NOW = 1_790_000_000_000
 WORDS = [f"word{number}" for number in range(2_000)]
@@ -25,6 +27,7 @@ def filled(path, count=CHUNKS, seed=1):
     dice = random.Random(seed)
     with Store.open(path) as store:
         add(store, count, dice)
+        write_note(store, SEEN_TO, "1000000")  # to compress texts together has tests of its own
     return path
 
 
@@ -36,9 +39,8 @@ def add(store, count, dice):
             store.execute(
                 "INSERT INTO chunks (id, start, body, text_sha256, source, role, agent, device, ts)"
                 " VALUES (?, 0, ?, ?, 'conversation', 'user', 'cc', 'desk', ?)",
-                (ident, text, hashlib.sha256(text.encode()).digest(), NOW + ident),
+                (ident, text, text_hash(text), NOW + ident),
             )
-            store.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (ident, text))
     generation = vectors.ensure_generation(store, "test", "dice", DIMENSION, NOW)
     vectors.put_vectors(store, generation, [(ident, vector(ident)) for ident in range(first, first + count)])
 
@@ -56,13 +58,12 @@ def delete(store, ids):
 
 
 def found(store, word):
-    return [ident for (ident,) in store.rows("SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ?", (word,))]
+    return [ident for (ident,) in store.rows("SELECT id FROM chunks WHERE instr(text, ?)", (f"{word} ",))]
 
 
 def assert_whole(store):
-    """The file, the keyword index and the vectors agree with the chunks that are left."""
+    """The file and the vectors agree with the chunks that are left."""
     assert store.rows("PRAGMA integrity_check") == [("ok",)]
-    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('integrity-check', 1)")
     left = store.rows("SELECT id FROM chunks ORDER BY id")
     assert store.rows("SELECT rowid FROM chunks_vec_1_rowids ORDER BY rowid") == left
     for (ident,) in left[:: max(1, len(left) // 20)]:
@@ -105,12 +106,6 @@ def test_no_byte_of_a_deleted_text_stays_in_the_file(store, count):
     raw = store.path.read_bytes()
     assert b"mark3 " not in raw
     assert b"mark2999 " in raw
-
-
-@pytest.mark.slow
-def test_the_index_goes_on_deleting_securely_after_many_were_deleted(store):
-    delete(store, range(1, 1_300))
-    assert store.value("SELECT v FROM chunks_fts_config WHERE k = 'secure-delete'") == 1
 
 
 @pytest.mark.slow
@@ -282,15 +277,6 @@ def test_new_chunks_go_into_what_was_given_back(store):
     give_back(store)
     add(store, 500, random.Random(5))
     assert_whole(store)
-
-
-@pytest.mark.slow
-def test_space_tells_holes_from_free_pages(store):
-    assert space.space(store).holes == 0
-    delete(store, range(1, 1_000, 2))
-    seen = space.space(store)
-    assert seen.holes == 500 * DIMENSION
-    assert 0 < seen.free < seen.size
 
 
 def test_a_new_store_can_be_cut_piece_by_piece_also_when_its_maker_died_at_once(tmp_path):

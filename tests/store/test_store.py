@@ -42,7 +42,6 @@ def test_a_new_store_is_private_and_set_up_as_promised(path: Path) -> None:
         assert store.value("PRAGMA synchronous") == 2
         assert store.value("PRAGMA secure_delete") == 1
         assert store.value("PRAGMA foreign_keys") == 1
-        assert store.value("SELECT v FROM chunks_fts_config WHERE k = 'secure-delete'") == 1
         assert store.value("SELECT vec_version()")
         names = {path: stat.S_IMODE(path.stat().st_mode) for path in path.parent.iterdir()}
         assert set(names.values()) == {0o600}
@@ -57,7 +56,6 @@ def test_the_tables_that_users_of_the_system_know_are_there(path: Path) -> None:
     names = {name for name, _ in schema(path)}
     assert {
         "chunks",
-        "chunks_fts",
         "memories",
         "capture_state",
         "sources",
@@ -213,16 +211,14 @@ def test_eight_processes_that_make_the_store_at_once_make_one(path: Path) -> Non
 
 @pytest.mark.slow
 def test_deleted_text_leaves_no_byte_in_the_file(path: Path) -> None:
+    from crystal.store.search.space import delete_chunks
     from tests.support.store_factory import add_turn
 
     with Store.open(path) as store:
         for number in range(50):
             add_turn(store, text=f"filler {number}")
-        chunk = add_turn(store, text="the zirconium codeword")
+        add_turn(store, text="the zirconium codeword")
         with store.transaction():
-            row = store.row("SELECT id, text FROM chunks WHERE text LIKE '%zirconium%'")
-            assert row is not None, chunk
-            store.execute("INSERT INTO chunks_fts(chunks_fts, rowid, text) VALUES ('delete', ?, ?)", row)
-            store.execute("DELETE FROM chunks WHERE id = ?", (row[0],))
+            assert delete_chunks(store, [store.value("SELECT id FROM chunks WHERE text LIKE '%zirconium%'")]) == 1
         store.value("PRAGMA wal_checkpoint(TRUNCATE)")
     assert b"zirconium" not in path.read_bytes()

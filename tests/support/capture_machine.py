@@ -141,4 +141,3 @@ class CaptureMachine:
                     assert len(clean) == size
             assert at == state.mark.offset
         assert self.store.value("SELECT count(*) FROM chunks WHERE turn NOT IN (SELECT id FROM turns)") == 0
-        self.store.execute("INSERT INTO chunks_fts(chunks_fts, rank) VALUES ('integrity-check', 1)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 from array import array
@@ -10,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from crystal.store import Store
+from crystal.store.texts import text_hash
 from crystal.store.vector_bytes import rounded
 from tests.support.fresh_store import open_fresh
 
@@ -24,7 +24,7 @@ def add_chunk(store: Store, text: str, *, ts: int = NOW, role: str = "user") -> 
     ident = store.value(
         "INSERT INTO chunks (start, body, text_sha256, source, role, agent, device, ts)"
         " VALUES (0, ?, ?, 'conversation', ?, 'cc-test', 'test', ?) RETURNING id",
-        (text, hashlib.sha256(text.encode()).digest(), role, ts),
+        (text, text_hash(text), role, ts),
     )
     return int(ident)
 

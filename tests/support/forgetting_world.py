@@ -347,10 +347,6 @@ class World(Machines):
             turns = Counter(uuid for uuid, _ in rows)
             missing = [one.word for uuid, one in staying.items() if turns[uuid] != 1]
             assert not missing, "\n".join([f"not once at home: {missing}", *self.log])
-            for one in staying.values():
-                found = machine.store.rows("SELECT text FROM chunks WHERE instr(text, ?) > 0", (one.word,))
-                hits = machine.store.value("SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH ?", (one.word,))
-                assert hits == len(found), one
             archived: Counter[str] = Counter()
             for path in (self.home.ldm / "agents").glob("*/memory/transcripts/**/*.zst"):
                 seen = set()
@@ -360,7 +356,6 @@ class World(Machines):
                 archived.update(ident for ident in seen if ident)
             lost = [one.word for uuid, one in staying.items() if not archived[uuid]]
             assert not lost, "\n".join([f"not in home's archive: {lost}", *self.log])
-            machine.store.execute("INSERT INTO chunks_fts(chunks_fts, rank) VALUES ('integrity-check', 1)")
             assert machine.store.value("PRAGMA quick_check") == "ok"
             remembered = {text for (text,) in machine.store.rows("SELECT text FROM memories")}
         gone = [

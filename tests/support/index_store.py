@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from array import array
 from collections import Counter
@@ -17,6 +16,7 @@ from crystal.search.index.words import TIMES
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks
 from crystal.store.search.words import tokenizer
+from crystal.store.texts import text_hash
 from tests.support.fresh_store import open_fresh
 
 NOW = 1_790_000_000_000
@@ -65,7 +65,7 @@ class IndexStore:
             "turn": turn,
             "start": dice.choice([0, 700]),
             "body": text,
-            "text_sha256": hashlib.sha256(text.encode()).digest(),
+            "text_sha256": text_hash(text),
             "source": dice.choice(["conversation", "file"]),
             "role": dice.choice(["user", "assistant", "tool_call"]),
             "session": session,
@@ -77,9 +77,7 @@ class IndexStore:
             "ts": ts,
         } | values
         store.execute(f"INSERT INTO chunks ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", list(row.values()))
-        ident = store.value("SELECT max(id) FROM chunks")
-        store.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (ident, text))
-        return ident
+        return store.value("SELECT max(id) FROM chunks")
 
     def ids(self):
         return [ident for (ident,) in self.store.rows("SELECT id FROM chunks ORDER BY id")]
@@ -89,12 +87,9 @@ class IndexStore:
             delete_chunks(self.store, list(ids))
 
     def change(self, ident, text):
-        sha = hashlib.sha256(text.encode()).digest()
+        sha = text_hash(text)
         with self.store.transaction():
-            old = self.store.value("SELECT text FROM chunks WHERE id = ?", (ident,))
-            self.store.execute("INSERT INTO chunks_fts (chunks_fts, rowid, text) VALUES ('delete', ?, ?)", (ident, old))
             self.store.execute("UPDATE chunks SET body = ?, text_sha256 = ? WHERE id = ?", (text, sha, ident))
-            self.store.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (ident, text))
 
     def embed(self, ids=None, model="dice"):
         """Give chunks vectors; gives the generation."""

@@ -124,7 +124,6 @@ def assert_equal(world: World, mirror: Mirror) -> None:
             if name in ("vectors", "serving", "refused") and not home.get("vectors") and not home.get("refused"):
                 continue  # a model without vectors is of no use, and does not travel alone
             assert copy.get(name) == rows, name
-        there.db.execute("INSERT INTO chunks_fts(chunks_fts, rank) VALUES ('integrity-check', 1)")
         assert there.value("SELECT count(*) FROM mirror_rows") == 0
         assert there.value("PRAGMA quick_check") == "ok"
 
@@ -141,7 +140,6 @@ def drop(store: Store, uuid: str) -> None:
     """Delete a line with its chunks."""
     with store.transaction():
         checks.drop_turns(store, [store.value("SELECT id FROM turns WHERE uuid = ?", (uuid,))])
-        checks.rebuild_keywords(store)
 
 
 def tell(world: World, device: Mirror) -> None:

@@ -117,7 +117,6 @@ class Mirrors(RuleBasedStateMachine):
         turns = self.dice.sample(known, min(2, len(known)))
         with store.transaction():
             checks.drop_turns(store, turns)
-            checks.rebuild_keywords(store)
 
     @rule(session=st.sampled_from(SESSIONS))
     def forget_a_session(self, session: str) -> None:
@@ -128,7 +127,6 @@ class Mirrors(RuleBasedStateMachine):
                 checks.drop_turns(store, [i for (i,) in store.rows("SELECT id FROM turns WHERE session = ?", (row,))])
                 store.execute("DELETE FROM turn_copies WHERE session = ?", (row,))
                 store.execute("DELETE FROM sessions WHERE id = ?", (row,))
-                checks.rebuild_keywords(store)
 
     @rule(old=st.sampled_from(["desk", "laptop", "phone"]), new=st.sampled_from(["desk", "laptop", "phone"]))
     def rename_a_device(self, old: str, new: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import itertools
 import logging
@@ -19,6 +18,7 @@ from prometheus_client import generate_latest
 
 from crystal.store.sync import outbox, relay_peers
 from crystal.store.sync.refusal_counts import refusals
+from crystal.store.texts import text_hash
 from crystal.sync.envelope.content import padded_length
 from crystal.sync.envelope.header import HEADER_BYTES
 from tests.support.capture_machine import line
@@ -59,7 +59,7 @@ def canaries(world: World) -> list[bytes]:
     words = [*TEXTS, SECRET, *itertools.chain.from_iterable(NAMES.values()), *agents]
     found = [word.encode() for word in words]
     for text in TEXTS:
-        sha = hashlib.sha256(text.encode()).digest()
+        sha = text_hash(text)
         found += [sha, sha.hex().encode()]
     for device in world.devices:
         for secret in device.secrets.values():

@@ -104,9 +104,6 @@ class Finisher:
         self._try(self._half_made_mirror)
         if context.outbox is not None:
             self._try(context.outbox.clean)
-        for store in self._stores:
-            if words := forgotten_work.works(store, rows.WORDS):
-                self._try(space.merge_words, store, done=words, among=store)
         context.progress("removing it from the search index", 0, 0)
         for store in self._stores:
             self._try(file_cleanup.purge_index, store, self._now)

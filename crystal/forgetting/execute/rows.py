@@ -36,8 +36,6 @@ FILE = "file"
 """Work: a file that is to be deleted; a path below the LDM home."""
 SESSION = "session"
 """Work: a session whose log, title and summary are to be made again from what is left. The detail is its agent."""
-WORDS = "words"
-"""Work: the keyword index still has deleted words, which merging removes."""
 SWEPT = "swept"
 """Tombstone whose rows are deleted and whose files are recorded."""
 
@@ -73,7 +71,7 @@ def delete_here(context: ForgetContext, mirror: Store | None, now: int) -> None:
     if untold:  # other machines may have copies of them
         more.append(_made("lines", (), untold, context.device, now))
     if mirror is not None:
-        _delete_many(mirror, gone, now)
+        _delete_many(mirror, gone)
         with mirror.transaction():
             _delete(mirror, gone)
     with store.transaction():
@@ -84,7 +82,7 @@ def delete_here(context: ForgetContext, mirror: Store | None, now: int) -> None:
             context.on_tombstones(store, more)
         for row, numbers in sorted(places.items()):
             forgotten_work.add_work(store, ARCHIVE, str(row), sorted(numbers), now)
-    _delete_many(store, gone, now)
+    _delete_many(store, gone)
     with store.transaction():
         resets = _delete(store, gone)
         forgotten_rows.close_relayed(store, gone.whole, BY_FORGETTING)
@@ -192,15 +190,14 @@ def _search(context: ForgetContext, stores: Sequence[Store], gone: DeletionSet) 
 # --------------------------------------------------------------------------------------------------------- deleting
 
 
-def _delete_many(store: Store, gone: DeletionSet, now: int) -> None:
+def _delete_many(store: Store, gone: DeletionSet) -> None:
     """Delete the chunks in separate short transactions if there are very many."""
     chunks = forgotten_work.chunks_of(store, gone.lines)
     if len(chunks) <= forgotten_work.MANY:
         return
     for at in range(0, len(chunks), forgotten_work.BATCH):
         with store.transaction():
-            space.delete_chunks(store, chunks[at : at + forgotten_work.BATCH], marked=True)
-            forgotten_work.add_work(store, WORDS, "", None, now)
+            space.delete_chunks(store, chunks[at : at + forgotten_work.BATCH])
 
 
 def _delete(store: Store, gone: DeletionSet) -> list[tuple[str, str, str | None]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from crystal.forgetting.match.patterns import TextMatcher, words_of
 from crystal.forgetting.request import ForgetContext, ForgetPlan
+from crystal.search.index.terms import Tokenize, document_words
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
+from crystal.store.search.words import tokenizer
 
 SCOPES = ("session", "project", "before")
 
@@ -66,4 +68,21 @@ def rare_words(
     stores: Sequence[Store], words: Collection[str], lines: Collection[str], memories: Collection[str]
 ) -> set[str]:
     """Return the words that nothing but these lines and memories says."""
-    return {word for word in words if not any(traces.is_said(store, word, lines, memories) for store in stores)}
+    left = set(words)
+    for store in stores:
+        tokenize = tokenizer(store)
+        stems = {word: " ".join(tokenize(word)) for word in left}
+        for said in forgotten_rows.each_text(store):
+            if not left:
+                break
+            if said.uuid not in lines and said.uid not in memories:
+                left -= _words_in(said.text, left, stems, tokenize)
+    return left
+
+
+def _words_in(text: str, words: Collection[str], stems: Mapping[str, str], tokenize: Tokenize) -> set[str]:
+    """Return the words that a text has in any form, or that an index takes from it."""
+    found = document_words(tokenize, text, None)
+    terms = {*tokenize(text), *found.text, *found.parts}
+    run = f" {' '.join(tokenize(text))} "
+    return {word for word in words if word in terms or stems[word] in terms or f" {stems[word]} " in run}

@@ -1,8 +1,8 @@
 """Prove that something is forgotten on this machine: check every byte of every file of crystal.
 
-Rows are counted by their ids, tables are read value by value, the keyword index is queried for the words, archives and
-sealed blobs are opened, and all files are read raw to their last byte, including free pages, logs and leftovers. If
-something cannot be read, it is reported and nothing is proved.
+Rows are counted by their ids, tables are read value by value, archives and sealed blobs are opened, and all files are
+read raw to their last byte, including free pages, logs and leftovers. If something cannot be read, it is reported and
+nothing is proved.
 """
 
 from __future__ import annotations
@@ -202,8 +202,6 @@ class _Search:
             for table, values in groupby(traces.values(store), key=lambda found: found[0]):
                 for offset, _, source in self.patterns.find(_joined(value for _, value in values)):
                     self.add(f"{name}: {table}", offset, "row", source)
-            for word in traces.indexed_words(store, self.words):
-                self.add(name, 0, "index", word)
             if traces.entries_alone(store):
                 self.add(name, 0, "index")
         except CrystalError as error:

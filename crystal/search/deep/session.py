@@ -7,8 +7,15 @@ from dataclasses import dataclass, field
 
 from crystal.errors import CrystalError, UnavailableError
 from crystal.search.deep.asker import Asker
-from crystal.search.deep.expansion import EXPANSION_TOKENS, expansion_prompt, variants_in
-from crystal.search.deep.reranking import MAX_PASSAGES, RERANKING_TOKENS, order_in, reranking_prompt
+from crystal.search.deep.prompts import (
+    EXPANSION_TOKENS,
+    MAX_PASSAGES,
+    RERANKING_TOKENS,
+    expansion_prompt,
+    order_in,
+    reranking_prompt,
+    variants_in,
+)
 
 EXPANSION_SECONDS = 8.0
 RERANKING_SECONDS = 12.0

@@ -180,6 +180,17 @@ class Index:
         return sum(end - start for start, end in spans)
 
     @_damage_told
+    def with_all(self, terms: Sequence[str], mask: Mask | None) -> Ordinals:
+        """Return the documents that have all of some words, ascending; all documents if there are no words."""
+        mask = self._not_void() if mask is None else mask
+        words = [_bytes(term) for term in dict.fromkeys(terms)]
+        found = [np.empty(0, np.int64)]
+        for part, start in zip(self._parts, self._starts.tolist(), strict=False):
+            places = part.words.with_all(words) if words else np.arange(part.size)
+            found.append(places[mask[start + places]] + start if mask is not None else places + start)
+        return np.concatenate(found)
+
+    @_damage_told
     def turns_with(self, term: str) -> Ordinals:
         """Return the turns of the documents that have a word, ascending; 0 stands for documents without a turn."""
         word = _bytes(term)
@@ -195,7 +206,7 @@ class Index:
         found = [np.empty(0, np.int64)]
         for part in self._parts:
             turns = part.arrays["turn"]
-            found += [turns[part.words.document[start:end]].astype(np.int64) for start, end in spans_of(part)]
+            found += [turns[part.words.documents(start, end)].astype(np.int64) for start, end in spans_of(part)]
         return distinct(np.concatenate(found))
 
     @_damage_told

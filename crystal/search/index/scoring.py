@@ -103,7 +103,7 @@ class Scorer:
 
     def _near(self, spans: Sequence[tuple[int, int]]) -> Array:
         """Return the documents that have a word, and their neighbours."""
-        found = np.concatenate([self._part.words.document[start:end] for start, end in spans]).astype(np.int64)
+        found = np.concatenate([self._part.words.documents(start, end) for start, end in spans]).astype(np.int64)
         after = found[found < self._part.size - 1]
         before = found[found > 0] - 1
         joined = self._part.joined
@@ -113,9 +113,9 @@ class Scorer:
         words = self._part.words
         for number, (start, end) in enumerate(spans):
             if number:
-                times[words.document[start:end]] += words.times(start, end)
+                times[words.documents(start, end)] += words.times(start, end)
             else:
-                times[words.document[start:end]] = words.times(start, end)
+                times[words.documents(start, end)] = words.times(start, end)
 
     def _scattered(self, places: Array, spans: Sequence[tuple[int, int]], times: Floats) -> tuple[Floats, Floats]:
         """Count a word in documents, alone and with their neighbours; ``times`` is all zeros before and after."""
@@ -124,7 +124,7 @@ class Scorer:
         before, after, has_before, has_after = self._around(places)
         both = alone + times[before] * has_before + times[after] * has_after
         for start, end in spans:
-            times[self._part.words.document[start:end]] = 0.0
+            times[self._part.words.documents(start, end)] = 0.0
         return alone, both
 
     def _counted(
@@ -152,7 +152,7 @@ class Scorer:
         wanted = places.astype(np.uint32)  # as the postings: others would be converted as a whole
         found = np.zeros(len(places), np.float32)
         for start, end in spans:
-            documents = self._part.words.document[start:end]
+            documents = self._part.words.documents(start, end)
             at = np.minimum(np.searchsorted(documents, wanted), len(documents) - 1)
             found += np.where(documents[at] == wanted, self._part.words.times(start, end)[at], 0)
         return found

@@ -1,4 +1,4 @@
-"""What the words of a text are: stems of the keyword index, parts of compound names, pairs of characters, its date."""
+"""What the words of a text are: stems, parts of compound names, pairs of characters, its date."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARKS = re.compile(f"[{MARKS}\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe
 # A letter beside a mark that joins it to nothing: a reader sees a border there.
 _BORDER = r"[0-9A-Za-z\u00c0-\u024f\u0370-\u052f]"
 _JOINED = re.compile(rf"\S*(?:{_BORDER}[{MARKS}]|[{MARKS}]{_BORDER})\S*")
-# To FTS5 a private character (the icons of a terminal's font) is a letter.
+# To the tokenizer a private character (the icons of a terminal's font) is a letter.
 _PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]+")
 _LETTERS = str.maketrans({
     "\u00df": "ss", "\u1e9e": "ss", "\u0131": "i", "\u00f8": "o", "\u00d8": "O", "\u0142": "l", "\u0141": "L",

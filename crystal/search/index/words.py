@@ -2,8 +2,9 @@
 
 Words are sorted by their UTF-8 bytes and found by binary search in the map. A posting is the ordinal of a document
 and how often it has the word, in four bits: of each byte the lower half is of the even posting, the upper half of the
-odd one. While a part is made a posting is one number, word << 32 | document << 8 | count, so that sorting numbers is
-all there is to do.
+odd one. The ordinals of a frequent word are steps from one to the next: bytes whose sum they are, where a byte of 255
+is only a part of a step. While a part is made a posting is one number, word << 32 | document << 8 | count, so that
+sorting numbers is all there is to do.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ Keys = npt.NDArray[np.uint64]
 MAX_TIMES = 64
 TIMES = np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32, 48, 64], np.uint8)
 """How often a document can have a word: four bits each. More often is counted as the next number below."""
+PART_OF_STEP = 255
+FREQUENT = 200
+"""One in so many documents has a frequent word, on average."""
+MIN_STEPS = 32
 BLOCK = 1 << 20
 _WORD, _DOCUMENT = np.uint64(32), np.uint64(8)
 _COUNT, _ORDINAL = np.uint64(0xFF), np.uint64(0xFFFFFF)
@@ -96,7 +101,7 @@ def merge_words(parts: Sequence[PartWords], orders: Sequence[Array]) -> dict[str
     for part, known, order in zip(parts, lists, orders, strict=True):
         rank = np.fromiter((number[word] for word in known), np.uint64, len(known))
         word = np.repeat(rank, _lengths(part.start))
-        document = order[part.document]
+        document = order[part.all_documents()]
         there, times = document >= 0, part.times(0, len(document))
         keys.append(
             word[there] << _WORD | document[there].astype(np.uint64) << _DOCUMENT | times[there].astype(np.uint64)
@@ -117,13 +122,32 @@ def arrays_of(words: Sequence[bytes], keys: Keys) -> dict[str, Array]:
         level[: len(keys)][block] = np.searchsorted(TIMES, (keys[block] & _COUNT).astype(np.uint8), "right") - 1
     used = [word for word, frequency in zip(words, frequencies.tolist(), strict=True) if frequency]
     ends = np.cumsum(np.fromiter(map(len, used), np.int64, len(used)))
+    frequencies = frequencies[frequencies > 0]
+    is_frequent = (frequencies >= MIN_STEPS) & (frequencies * FREQUENT > newest)
+    has_steps = np.repeat(is_frequent, frequencies)
+    steps, step_at = _steps(document[has_steps], frequencies[is_frequent])
     return {
         "words": np.frombuffer(b"".join(used), np.uint8),
         "word_at": np.concatenate([[0], ends]).astype("<u4" if not len(ends) or ends[-1] < 2**32 else "<u8"),
-        "posting_at": np.concatenate([[0], np.cumsum(frequencies[frequencies > 0])]).astype("<u4"),
-        "document": document,
+        "posting_at": np.concatenate([[0], np.cumsum(frequencies)]).astype("<u4"),
+        "document": document[~has_steps],
+        "frequent": np.flatnonzero(is_frequent).astype("<u4"),
+        "steps": steps,
+        "step_at": step_at.astype("<u4"),
         "times": level[::2] | level[1::2] << 4,
     }
+
+
+def _steps(documents: Array, frequencies: Array) -> tuple[Array, Array]:
+    """Return the ordinals of some words as steps, and where the steps of each word begin, and end."""
+    ends = np.cumsum(frequencies)
+    step: Array = np.diff(documents.astype(np.int32), prepend=np.int32(0))
+    first = ends - frequencies
+    step[first] = documents[first]
+    last = np.cumsum(step // PART_OF_STEP + 1)
+    found = np.full(int(last[-1]) if len(last) else 0, PART_OF_STEP, np.uint8)
+    found[last - 1] = step % PART_OF_STEP
+    return found, np.concatenate([[0], last[ends - 1]])
 
 
 class PartWords:
@@ -133,7 +157,12 @@ class PartWords:
         self._words: memoryview = memoryview(arrays["words"])
         self._at: Array = arrays["word_at"]
         self.start: Array = arrays["posting_at"]
-        self.document: Array = arrays["document"]
+        self._document: Array = arrays["document"]
+        self._frequent: Array = arrays["frequent"].astype(np.int64)
+        self._steps: Array = arrays["steps"]
+        self._step_at: Array = arrays["step_at"]
+        lengths = self.start[self._frequent + 1].astype(np.int64) - self.start[self._frequent]
+        self._before = np.concatenate([[0], np.cumsum(lengths)])
         self._times: Array = arrays["times"]
         self.size = len(self._at) - 1
 
@@ -143,6 +172,31 @@ class PartWords:
         levels = np.empty(2 * len(packed), np.uint8)
         levels[::2], levels[1::2] = packed & 15, packed >> 4
         return np.asarray(TIMES.take(levels[start % 2 :][: end - start]))
+
+    def documents(self, start: int, end: int) -> Array:
+        """Return the documents of all postings of a word, ascending; none if the range is empty."""
+        if start == end:
+            return self._document[:0]
+        word = int(np.searchsorted(self.start, start, "right")) - 1
+        at = int(np.searchsorted(self._frequent, word))
+        if at == len(self._frequent) or self._frequent[at] != word:
+            before = int(self._before[at])
+            return np.asarray(self._document[start - before : end - before])
+        steps = self._steps[self._step_at[at] : self._step_at[at + 1]]
+        return np.asarray(np.cumsum(steps, dtype=np.uint32)[steps != PART_OF_STEP])
+
+    def all_documents(self) -> Array:
+        """Return the documents of all postings."""
+        lengths = _lengths(self.start)
+        is_frequent = np.zeros(self.size, np.bool_)
+        is_frequent[self._frequent] = True
+        has_steps = np.repeat(is_frequent, lengths)
+        sums = np.concatenate([[0], np.cumsum(self._steps, dtype=np.int64)])
+        found = np.empty(len(has_steps), np.int64)
+        found[~has_steps] = self._document
+        before = np.repeat(sums[self._step_at[:-1]], lengths[self._frequent])
+        found[has_steps] = sums[1:][self._steps != PART_OF_STEP] - before
+        return found
 
     def word(self, number: int) -> bytes:
         """Return the word with a number; numbers follow the sort order of the words."""
@@ -163,6 +217,16 @@ class PartWords:
         if number == self.size or self.word(number) != word:
             return 0, 0
         return int(self.start[number]), int(self.start[number + 1])
+
+    def with_all(self, words: Sequence[bytes]) -> Array:
+        """Return the documents that have all of some words, ascending."""
+        spans = sorted(map(self.find, words), key=lambda span: span[1] - span[0])
+        found = self.documents(*spans[0]).astype(np.int64)
+        for start, end in spans[1:]:
+            listed = self.documents(start, end)
+            at = np.minimum(np.searchsorted(listed, found.astype(listed.dtype)), max(0, end - start - 1))
+            found = found[listed[at] == found] if len(listed) else found[:0]
+        return found
 
     def containing(self, part: bytes) -> list[tuple[int, int]]:
         """Return the ranges of the postings of every word that contains some bytes."""

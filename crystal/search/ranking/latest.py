@@ -42,4 +42,4 @@ def list_showing(places: Sequence[SearchedStore], pictures: str, limit: int) -> 
     showing = SearchScope()
     for picture in sorted({word.replace("\ufe0f", "") for word in pictures.split()}):
         showing &= contains_text(picture)
-    return list_latest([replace(place, narrowed=place.scope & showing) for place in places], [EVER], limit)
+    return list_latest([replace(place, scope=place.scope & showing) for place in places], [EVER], limit)

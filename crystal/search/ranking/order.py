@@ -8,8 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from crystal.search.candidates import exact_chunks, naming_chunks
-from crystal.search.index.reader import Index
+from crystal.search.index.reader import Index, Mask
 from crystal.search.index.terms import query_terms
 from crystal.search.ranking.late import late_scores, likenesses, looked_at, weights_of
 from crystal.search.ranking.listing import collapsed, mixed
@@ -22,11 +21,12 @@ from crystal.search.ranking.scoring import (
     rank_numbers,
     session_scores,
 )
+from crystal.search.ranking.verbatim import exact_chunks, naming_chunks, with_phrases
 from crystal.search.request import LateModel
 from crystal.search.results import RankedAnswer, SearchedStore, Unit, read_chunks
 from crystal.store import Store
 from crystal.store.search.words import tokenizer
-from crystal.text.query import Query, completions, in_short
+from crystal.text.query import Query, completions, in_short, without_phrases
 
 EXACT = 10.0
 """What is added to the score of an answer that has the very thing looked for; less for each tier below."""
@@ -56,22 +56,45 @@ class RankingRequest:
     reorder: Callable[[str, Sequence[str]], Sequence[int] | None] | None = None
 
 
-def field_of(place: SearchedStore, index: Index, asked: Query, limit: int) -> Field:
-    """Return a memory as the ranking of a question sees it."""
+def fields_of(
+    places: Sequence[SearchedStore], indexes: Sequence[Index], asked: Query, limit: int
+) -> tuple[list[Field], Query, tuple[str, ...]]:
+    """Return the memories as the ranking of a question sees them, the question, and what the reader should know of it.
+
+    Only what has the quoted phrases may answer; if no memory has them, their words are searched for instead.
+    """
+    said: tuple[str, ...] = ()
+    masks = [index.mask(place.scope) for place, index in zip(places, indexes, strict=True)]
+    if asked.phrases:
+        stems = query_terms(places[0].source.store, " ".join((*asked.phrases, *asked.terms)))
+        terms = [(word.stems, word.weight) for word in sought_words(indexes, stems)[0]]
+        phrased = [
+            with_phrases(place.source.store, index, asked.phrases, mask, index.scores(terms, mask)[0])
+            for place, index, mask in zip(places, indexes, masks, strict=True)
+        ]
+        if any(mask.any() for mask in phrased):
+            masks = [*phrased]
+        else:
+            words = " and ".join(f'"{in_short(phrase)}"' for phrase in asked.phrases[:3])
+            asked, said = without_phrases(asked), (f"nothing has {words} word for word",)
+    return [_field(*one, asked, limit) for one in zip(places, indexes, masks, strict=True)], asked, said
+
+
+def _field(place: SearchedStore, index: Index, mask: Mask | None, asked: Query, limit: int) -> Field:
     store, vector = place.source.store, place.vector
     named: dict[int, float] = {}
     for name in asked.names:
-        found = naming_chunks(store, name, place.narrowed, MAX_NAMED)
+        found = naming_chunks(store, index, name, mask, MAX_NAMED)
         weight = rarity(len(found), index.documents) if len(found) < MAX_NAMED else 0.0
         for ident in found:  # each name is one rare word
             named[ident] = named.get(ident, 0.0) + weight
     return Field(
         index,
-        index.mask(place.narrowed),
+        mask,
         vector.generation,
         np.frombuffer(vector.data, "<f4") if vector.data else None,
         vector.floor,
-        exact_chunks(store, asked, place.narrowed, 4 * limit),
+        exact_chunks(store, index, asked, mask, 4 * limit),
         named,
     )
 

@@ -1,14 +1,14 @@
-"""Writing conversations: sessions, turns, chunks and their keyword index, each turn once whatever file contains it."""
+"""Writing conversations: sessions, turns, chunks and their texts, each turn once whatever file contains it."""
 
-import hashlib
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crystal.model.capture import Chunk, Origin, Project, Turn
 from crystal.store.capture.projects import project_row
 from crystal.store.connection import Store
-from crystal.store.texts import packed
+from crystal.store.text_blocks import put_texts
+from crystal.store.texts import text_hash
 
 CONVERSATION = "conversation"
 
@@ -55,7 +55,7 @@ def add_turns(
         ident = next_turn + len(turn_rows)
         turn_rows.append(_turn_row(store, origin, turn, ident, session, segment, folder))
         for chunk in chunks:
-            sha = hashlib.sha256(chunk.text.encode()).digest()
+            sha = text_hash(chunk.text)
             chunk_rows.append(
                 (
                     next_chunk + len(chunk_rows),
@@ -129,7 +129,7 @@ def _turn_row(
     )
 
 
-def _insert(store: Store, turn_rows: Sequence[tuple[object, ...]], chunk_rows: Sequence[tuple[object, ...]]) -> None:
+def _insert(store: Store, turn_rows: Sequence[tuple[object, ...]], chunk_rows: Sequence[tuple[Any, ...]]) -> None:
     store.execute_many(
         "INSERT INTO turns (id, uuid, part, session, segment, offset, role, tool, parent_uuid, subagent, ts, project,"
         " branch, message_id, model, full_length) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -138,10 +138,9 @@ def _insert(store: Store, turn_rows: Sequence[tuple[object, ...]], chunk_rows: S
     store.execute_many(
         "INSERT INTO chunks (id, turn, start, body, text_sha256, source, role, session, project, agent, device, branch,"
         " subagent, ts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [(*row[:3], packed(str(row[3])), *row[4:]) for row in chunk_rows],
+        [(*row[:3], b"", *row[4:]) for row in chunk_rows],
     )
-    words = [(row[0], row[3]) for row in chunk_rows]
-    store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", words)
+    put_texts(store, [(row[0], row[3]) for row in chunk_rows])
 
 
 def _note_copies(store: Store, copies: Sequence[Turn], session: int) -> None:

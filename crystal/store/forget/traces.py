@@ -1,7 +1,6 @@
 """Texts of a store, and what its file holds in forms that a byte search does not find: for the proof of forgetting.
 
-A long value lies in several pages, and the keyword index stores only how a word differs from the one before. So both
-are also queried through the database. Everything here only reads.
+A long value lies in several pages, so values are also queried through the database. Everything here only reads.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from collections.abc import Collection, Iterator
 
 from crystal.store.connection import Store, translated
 from crystal.store.forget.forgotten_rows import as_json, each_text, pages
-from crystal.store.search.candidates import quoted
 from crystal.store.search.vectors import generations, table_of
+from crystal.store.text_blocks import texts_alone
 
 _SKIPPED = ("outbox",)
 """Tables of sealed data, which only a holder of the keys can open."""
@@ -47,41 +46,32 @@ _NAMES = (
 
 
 def bodies_of(store: Store, lines: Collection[str], memories: Collection[str]) -> list[bytes]:
-    """Return the compressed texts of lines and memories."""
-    return [
+    """Return the compressed texts of lines and memories, or the blocks that they are in."""
+    found = {
         body
         for name, wanted in (("t.uuid", lines), ("m.uid", memories))
         for page in pages(wanted)
         for (body,) in store.rows(
-            "SELECT c.body FROM chunks c LEFT JOIN turns t ON t.id = c.turn LEFT JOIN memories m ON m.id = c.memory"
+            "SELECT coalesce(b.body, c.body) FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
+            " LEFT JOIN memories m ON m.id = c.memory LEFT JOIN text_blocks b ON b.id = block_of(c.body)"
             f" WHERE {name} IN (SELECT value FROM json_each(?)) AND typeof(c.body) = 'blob'",
             (page,),
         )
-    ]
+    }
+    return list(found)
 
 
 def retained_bodies(store: Store, lines: Collection[str], memories: Collection[str]) -> Iterator[bytes]:
-    """Yield the compressed texts of everything but some lines and memories."""
+    """Yield the compressed texts of everything but some lines and memories. No block has a text of these any more."""
     with translated(store.path):
+        for (body,) in store.db.execute("SELECT body FROM text_blocks"):
+            yield body
         for body, uuid, uid in store.db.execute(
             "SELECT c.body, t.uuid, m.uid FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
             " LEFT JOIN memories m ON m.id = c.memory WHERE typeof(c.body) = 'blob'"
         ):
             if uuid not in lines and uid not in memories:
                 yield body
-
-
-def is_said(store: Store, word: str, lines: Collection[str], memories: Collection[str]) -> bool:
-    """Return True if the keyword index finds a word in what remains without some lines and memories."""
-    with translated(store.path):
-        for uuid, uid in store.db.execute(
-            "SELECT t.uuid, m.uid FROM chunks_fts f JOIN chunks c ON c.id = f.rowid LEFT JOIN turns t ON t.id = c.turn"
-            " LEFT JOIN memories m ON m.id = c.memory WHERE f.chunks_fts MATCH ?",
-            (quoted(word),),
-        ):
-            if uuid not in lines and uid not in memories:
-                return True
-    return False
 
 
 def count_turns(store: Store) -> int:
@@ -117,22 +107,8 @@ def values(store: Store) -> Iterator[tuple[str, bytes]]:
                         yield table, value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
 
 
-def indexed_words(store: Store, words: Collection[str]) -> set[str]:
-    """Return which of some words the keyword index contains."""
-    with translated(store.path):
-        store.db.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.crystal_words USING fts5vocab(main, chunks_fts, row)")
-        try:
-            sql = "SELECT term FROM temp.crystal_words WHERE term = ?"
-            return {term for word in words for (term,) in store.db.execute(sql, (word,))}
-        finally:
-            store.db.execute("DROP TABLE temp.crystal_words")
-
-
 def entries_alone(store: Store) -> int:
-    """Return how many entries of the keyword index and of the vectors belong to no chunk."""
-    tables = ["chunks_fts_docsize", *(f"{table_of(one.id)}_rowids" for one in generations(store))]
-    key = {"chunks_fts_docsize": "id"}
-    return sum(
-        int(store.value(f"SELECT count(*) FROM {table} WHERE {key.get(table, 'rowid')} NOT IN (SELECT id FROM chunks)"))
-        for table in tables
-    )
+    """Return how many vectors, and how many texts in blocks, belong to no chunk."""
+    tables = [f"{table_of(one.id)}_rowids" for one in generations(store)]
+    sql = "SELECT count(*) FROM {} WHERE rowid NOT IN (SELECT id FROM chunks)"
+    return texts_alone(store) + sum(int(store.value(sql.format(table))) for table in tables)

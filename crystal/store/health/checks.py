@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Iterator
@@ -17,6 +16,8 @@ from crystal.store.capture.privacy import is_key
 from crystal.store.connection import Store, translated
 from crystal.store.memories import memories
 from crystal.store.search import vectors
+from crystal.store.search.space import delete_chunks
+from crystal.store.texts import text_hash
 
 PROGRESS_STEPS = 1_000
 """Steps of SQLite between two checks of the time."""
@@ -134,28 +135,13 @@ def _implausible(store: Store) -> str | None:
     return None
 
 
-def keyword_index_agrees(store: Store) -> bool:
-    """Return True if the keyword index holds exactly the chunks' text. Takes the write lock."""
-    with translated(store.path):
-        try:
-            store.db.execute("INSERT INTO chunks_fts(chunks_fts, rank) VALUES ('integrity-check', 1)")
-        except apsw.CorruptError:
-            return False
-    return True
-
-
-def rebuild_keywords(store: Store) -> None:
-    """Rebuild the keyword index from the chunks, inside a transaction."""
-    store.execute("INSERT INTO chunks_fts(chunks_fts) VALUES ('rebuild')")
-
-
 def chunks_with_wrong_hash(store: Store) -> list[int]:
     """Return chunks whose text does not match its hash."""
     with translated(store.path):
         return [
             int(ident)
             for ident, text, sha in store.db.execute("SELECT id, text, text_sha256 FROM chunks")
-            if hashlib.sha256(text.encode()).digest() != sha
+            if text_hash(text) != sha
         ]
 
 
@@ -185,16 +171,11 @@ def has_turn(store: Store, uuid: str, part: int) -> bool:
 
 def has_text(store: Store, text: str) -> bool:
     """Return True if some chunk has exactly this text."""
-    sha = hashlib.sha256(text.encode()).digest()
-    return store.value("SELECT 1 FROM chunks WHERE text_sha256 = ?", (sha,)) is not None
+    return store.value("SELECT 1 FROM chunks WHERE text_sha256 = ?", (text_hash(text),)) is not None
 
 
 def drop_turns(store: Store, turns: list[int]) -> None:
-    """Delete turns with their chunks and vectors, to write them again from the archive. In a transaction.
-
-    The keyword index keeps the chunks' words, because damaged text is not what it was built from. Rebuild it
-    afterwards.
-    """
+    """Delete turns with their chunks and vectors, to write them again from the archive. In a transaction."""
     for turn in turns:
         _drop_chunks(store, "turn = ?", (turn,))
         store.execute("DELETE FROM turn_copies WHERE turn = ?", (turn,))
@@ -202,8 +183,7 @@ def drop_turns(store: Store, turns: list[int]) -> None:
 
 
 def _drop_chunks(store: Store, where: str, values: tuple[object, ...] = ()) -> None:
-    vectors.delete_vectors(store, [ident for (ident,) in store.rows(f"SELECT id FROM chunks WHERE {where}", values)])
-    store.execute(f"DELETE FROM chunks WHERE {where}", values)
+    delete_chunks(store, [ident for (ident,) in store.rows(f"SELECT id FROM chunks WHERE {where}", values)])
 
 
 _ORPHANS = (
@@ -222,10 +202,7 @@ _ORPHANS = (
 
 
 def mend_orphans(store: Store) -> bool:
-    """Delete rows that refer to missing rows; the archive restores their text. Return False if it finds none.
-
-    Rebuild the keyword index afterwards, see ``drop_turns``.
-    """
+    """Delete rows that refer to missing rows; the archive restores their text. Return False if it finds none."""
     if not store.rows("PRAGMA foreign_key_check"):
         return False
     with store.transaction():
@@ -239,10 +216,7 @@ def mend_orphans(store: Store) -> bool:
 
 
 def mend_memories(store: Store) -> int:
-    """Rebuild chunks of memories that differ from the memory's text; return the number of these memories.
-
-    Rebuild the keyword index afterwards, see ``drop_turns``.
-    """
+    """Rebuild chunks of memories that differ from the memory's text; return the number of these memories."""
     wrong = memories.memories_with_other_chunks(store)
     for uid in wrong:
         with store.transaction():

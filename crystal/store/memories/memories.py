@@ -7,7 +7,6 @@ stored in chunks, so that search finds it; a deprecated one has none. What was f
 
 from __future__ import annotations
 
-import hashlib
 import json
 import unicodedata
 from collections.abc import Collection, Sequence
@@ -20,7 +19,8 @@ from crystal.store.capture.projects import project_row
 from crystal.store.connection import Row, Store
 from crystal.store.notes import MEMORY_RECORD_SIZE, drop_aliases, drop_note
 from crystal.store.search.space import delete_chunks
-from crystal.store.texts import packed
+from crystal.store.text_blocks import put_texts
+from crystal.store.texts import text_hash
 from crystal.text.chunking import merge, split
 
 SOURCE = "memory"
@@ -337,13 +337,13 @@ def _write_chunks(store: Store, row: int, one: Remembered, folder: int | None) -
 
 def _insert_chunks(store: Store, row: int, one: Remembered, folder: int | None) -> None:
     for chunk in split(searched_text(one.key, one.text)):
-        sha = hashlib.sha256(chunk.text.encode()).digest()
+        sha = text_hash(chunk.text)
         ident = store.value(
             "INSERT INTO chunks (start, body, text_sha256, source, role, project, agent, device, ts, memory)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-            (chunk.start, packed(chunk.text), sha, SOURCE, ROLE, folder, one.agent, one.device, one.updated_at, row),
+            " VALUES (?, x'', ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+            (chunk.start, sha, SOURCE, ROLE, folder, one.agent, one.device, one.updated_at, row),
         )
-        store.execute("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", (ident, chunk.text))
+        put_texts(store, [(int(ident), chunk.text)])
 
 
 def _chunks(store: Store, row: int) -> list[tuple[int, Chunk]]:

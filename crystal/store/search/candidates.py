@@ -1,19 +1,18 @@
-"""Keyword candidates: FTS5 expressions safe for any query text, BM25 with filters applied inside, and chunk details."""
+"""The chunks of an answer: their texts, their copies, and everything about their origin."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import apsw
 
 from crystal.model.capture import Category
-from crystal.store.connection import Store
+from crystal.store.connection import Store, translated
 from crystal.store.search.scope import SearchScope, where
-
-_MAX_READ = 20_000
+from crystal.store.search.words import TOKENIZER
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,108 +44,27 @@ class Candidate:
     harness: str | None = None
 
 
-# ---------------------------------------------------------------------------------------------------- expressions
-
-
-def quoted(text: str) -> str:
-    """Return an FTS5 string: the words of a text in this order, without operators."""
-    return '"' + text.replace('"', '""') + '"'
-
-
-def prefix(text: str) -> str:
-    """Return an expression for whatever begins with ``text``."""
-    return quoted(text) + " *"
-
-
-def any_of(parts: Iterable[str]) -> str:
-    """Return an expression that matches at least one of some expressions."""
-    return _joined(" OR ", parts)
-
-
-def all_of(parts: Iterable[str]) -> str:
-    """Return an expression that matches all of some expressions."""
-    return _joined(" AND ", parts)
-
-
-def _joined(operator: str, parts: Iterable[str]) -> str:
-    distinct = list(dict.fromkeys(part for part in parts if part))
-    return distinct[0] if len(distinct) == 1 else f"({operator.join(distinct)})" if distinct else ""
-
-
 # ---------------------------------------------------------------------------------------------------------- search
 
 
-def keyword_candidates(store: Store, expression: str, scope: SearchScope, limit: int) -> list[tuple[int, float]]:
-    """Return the chunks that match an FTS5 expression, as (chunk id, BM25; higher is better), best first, newer first.
-
-    The filter is a set of ids that FTS5 applies while matching: with a plain ``rowid IN`` SQLite would run the whole
-    match again for every id, and with ``ORDER BY rank`` FTS5 would score what the filter removes (measured:
-    docs/adr/0008-search.md).
-    """
-    inside = f" AND +rowid IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
-    rows = store.rows(
-        "SELECT rowid, bm25(chunks_fts) AS cost FROM chunks_fts WHERE chunks_fts MATCH ?"
-        f"{inside} ORDER BY cost, rowid DESC LIMIT ?",
-        (expression, *scope.values, limit),
-    )
-    return [(int(ident), -float(cost)) for ident, cost in rows]
+def texts_of(store: Store, ids: Sequence[int]) -> list[tuple[int, str]]:
+    """Return the texts of some chunks, newest chunk first."""
+    sql = "SELECT id, text FROM chunks WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id DESC"
+    return [(int(ident), str(text)) for ident, text in store.rows(sql, (json.dumps(list(ids)),))]
 
 
-def literal_candidates(
-    store: Store, expression: str, literal: str, scope: SearchScope, limit: int
-) -> list[tuple[int, float, int]]:
-    """Return the chunks that match an FTS5 expression, first those with ``literal`` exactly, then in any case.
-
-    Returns:
-        (chunk id, BM25; higher is better, tier), where the tier is 0 for an exact match, 1 in any case of ASCII, 2 for
-        neither.
-    """
-    inside = f" AND +rowid IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
-    # Only the newest ones: a literal that is in very many chunks needs no exact order.
-    newest = (
-        "SELECT rowid AS chunk, bm25(chunks_fts) AS cost FROM chunks_fts WHERE chunks_fts MATCH ?"
-        f"{inside} ORDER BY rowid DESC LIMIT {_MAX_READ}"
-    )
-    tier = "CASE WHEN instr(c.text, ?) > 0 THEN 0 WHEN instr(lower(c.text), lower(?)) > 0 THEN 1 ELSE 2 END"
-    rows = store.rows(
-        f"SELECT id, cost, tier FROM (SELECT c.id, cost, {tier} AS tier FROM ({newest}) JOIN chunks c ON c.id = chunk)"
-        " ORDER BY tier, cost, id DESC LIMIT ?",
-        (literal, literal, expression, *scope.values, limit),
-    )
-    return [(int(ident), -float(cost), int(tier)) for ident, cost, tier in rows]
-
-
-def substring_candidates(store: Store, parts: Sequence[str], scope: SearchScope, limit: int) -> list[tuple[int, float]]:
-    """Return the chunks that contain some strings, as (chunk id, how many of them), most first, then newest first.
-
-    Reads every chunk that the filter leaves: for scripts whose words the index does not know.
-    """
-    if not parts:
-        return []
-    count = " + ".join(["(instr(text, ?) > 0)"] * len(parts))
-    inside = f" WHERE {scope.sql}" if scope.sql else ""
-    rows = store.rows(
-        f"SELECT id, found FROM (SELECT id, ts, {count} AS found FROM chunks{inside}) WHERE found > 0"
-        " ORDER BY found DESC, ts DESC, id DESC LIMIT ?",
-        (*parts, *scope.values, limit),
-    )
-    return [(int(ident), float(found)) for ident, found in rows]
+def newest_texts(store: Store, scope: SearchScope, limit: int) -> Iterator[tuple[int, str]]:
+    """Yield the newest chunks that a filter leaves, with their texts."""
+    where = f" WHERE {scope.sql}" if scope.sql else ""
+    with translated(store.path):
+        rows = store.db.execute(f"SELECT id, text FROM chunks{where} ORDER BY id DESC LIMIT ?", (*scope.values, limit))
+        for ident, text in rows:
+            yield int(ident), str(text)
 
 
 def contains_text(run: str) -> SearchScope:
     """Return a filter for the chunks that contain some characters; SQLite reads every text for it."""
     return where("instr(lower(text), lower(?)) > 0", run)
-
-
-def matches_fts(expression: str) -> SearchScope:
-    """Return a filter, for any engine, for the chunks that match an FTS5 expression."""
-    return where("id IN (SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ?)", expression)
-
-
-def has_any(store: Store, scope: SearchScope) -> bool:
-    """Return True if a filter leaves anything."""
-    where = f" WHERE {scope.sql}" if scope.sql else ""
-    return bool(store.value(f"SELECT EXISTS (SELECT 1 FROM chunks{where})", scope.values))
 
 
 def latest_chunks(store: Store, scope: SearchScope, spans: Sequence[tuple[int, int]], limit: int) -> list[int]:
@@ -158,13 +76,6 @@ def latest_chunks(store: Store, scope: SearchScope, spans: Sequence[tuple[int, i
         (*(moment for span in spans for moment in span), *scope.values, limit),
     )
     return [ident for (ident,) in rows]
-
-
-def count_texts(store: Store, chunks: Sequence[int]) -> int:
-    """Return how many different texts some chunks have."""
-    listed = json.dumps(list(chunks))
-    sql = "SELECT count(DISTINCT text_sha256) FROM chunks WHERE id IN (SELECT value FROM json_each(?))"
-    return int(store.value(sql, (listed,)))
 
 
 def count_copies(store: Store, text_sha256: bytes, scope: SearchScope) -> int:
@@ -233,7 +144,7 @@ def candidates(store: Store, ids: Sequence[int]) -> dict[int, Candidate]:
 
 def stems(store: Store, text: str) -> list[tuple[int, int, str]]:
     """Return the words of a text as the index sees them: (first character, after the last, stem)."""
-    tokenize = store.db.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
+    tokenize = store.db.fts5_tokenizer(*TOKENIZER)
     data = text.encode("utf-8", "replace")
     tokens = cast("list[tuple[Any, ...]]", tokenize(data, apsw.FTS5_TOKENIZE_DOCUMENT, None))
     if len(data) == len(text):

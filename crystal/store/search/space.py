@@ -1,16 +1,17 @@
-"""Delete chunks, and return the space of what was deleted to the disk.
+"""Delete chunks, compress their texts together, and return the space that nothing uses to the disk.
 
 A deleted row leaves free pages in the file, a hole in a block of vectors (sqlite-vec frees a block of 1,024 when its
-last row goes, and fills no holes), and half-empty pages in the keyword index. ``give_back`` closes the holes, merges
-the index and truncates the file, in short transactions, so that it may stop anywhere and nobody waits long to write.
+last row goes, and fills no holes). ``give_back`` closes the holes and truncates the file, in short transactions, so
+that it may stop anywhere and nobody waits long to write.
 Measured: benchmarks/growth.py.
 """
 
 import contextlib
+import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 
@@ -18,6 +19,8 @@ from crystal.store.connection import BUSY_TIMEOUT_MS, Store, connect, translated
 from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.recompress import SPARSE
 from crystal.store.search import vectors
+from crystal.store.text_blocks import is_due as is_packing_due
+from crystal.store.text_blocks import pack_texts, take_texts
 
 DELETED = "deleted_chunks"
 """Key in ``meta`` of the number of chunks deleted since the last ``give_back``."""
@@ -28,80 +31,26 @@ SHARE = 10
 """One part in this many must be waste before space is given back."""
 
 SLICE_PAGES = 2_000
-SLICE_WORDS = 500
 INCREMENTAL = 2
-
-ONE_BY_ONE = 1_000
-REWRITE_SHARE = 200
-"""For more than 1,000 deletions and one chunk in 200, rewriting the keyword index is faster than cleaning it."""
 
 PAGE = 500
 
 
-class Space(NamedTuple):
-    """The bytes of the file, those of its free pages, and the holes among the vectors."""
-
-    size: int
-    free: int
-    holes: int
-
-
-def delete_chunks(store: Store, ids: Sequence[int], *, marked: bool = False) -> int:
-    """Delete chunks with their words and vectors, inside the caller's transaction; return how many there were.
-
-    The keyword index keeps nothing of them: with ``secure-delete`` each word is removed from its page, 4 ms a chunk.
-    For many chunks the words are marked and the index is rewritten, without them, in the same transaction. With
-    ``marked`` they are only marked, for a caller that deletes more and then calls ``merge_words``.
-    """
+def delete_chunks(store: Store, ids: Sequence[int]) -> int:
+    """Delete chunks with their vectors, inside the caller's transaction; return how many there were."""
     deleted = 0
-    with _words_marked(store) if marked else _words_removed(store, len(ids)):
-        for at in range(0, len(ids), PAGE):
-            some = ids[at : at + PAGE]
-            marks = ", ".join("?" * len(some))
-            found = store.rows(f"SELECT id, text FROM chunks WHERE id IN ({marks})", some)
-            store.execute_many("INSERT INTO chunks_fts (chunks_fts, rowid, text) VALUES ('delete', ?, ?)", found)
-            vectors.delete_vectors(store, some)
-            store.execute_many("DELETE FROM chunks WHERE id = ?", [(ident,) for ident, _ in found])
-            deleted += len(found)
+    for at in range(0, len(ids), PAGE):
+        some = list(ids[at : at + PAGE])
+        vectors.delete_vectors(store, some)
+        take_texts(store, some)
+        gone = "DELETE FROM chunks WHERE id IN (SELECT value FROM json_each(?)) RETURNING id"
+        deleted += len(store.rows(gone, (json.dumps(some),)))
     if deleted:
         write_note(store, DELETED, str(deleted + int(read_note(store, DELETED) or 0)))
     return deleted
 
 
-@contextlib.contextmanager
-def _words_removed(store: Store, count: int) -> Iterator[None]:
-    if count <= ONE_BY_ONE or count <= store.value("SELECT count(*) FROM chunks") // REWRITE_SHARE:
-        yield
-        return
-    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 0)")
-    yield
-    store.execute("INSERT INTO chunks_fts (chunks_fts) VALUES ('optimize')")
-    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 1)")
-
-
-@contextlib.contextmanager
-def _words_marked(store: Store) -> Iterator[None]:
-    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 0)")
-    yield
-    store.execute("INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 1)")
-
-
-def merge_words(store: Store) -> None:
-    """Merge the keyword index into one segment, without the words that are only marked as deleted.
-
-    Call it outside a transaction; it uses short ones of its own.
-    """
-    _merge_words(store, lambda: False)
-
-
 # ------------------------------------------------------------------------------------------------------- looking
-
-
-def space(store: Store) -> Space:
-    """Measure used and wasted space. Reads a few bytes of every block of vectors."""
-    page, pages, free = _pages(store)
-    holes = sum(_holes(store, generation) for generation in vectors.generations(store))
-    return Space(page * pages, page * free, holes)
 
 
 def size_of(store: Store) -> int:
@@ -121,8 +70,9 @@ def note_import(store: Store, before: int) -> None:
 
 
 def is_due(store: Store) -> bool:
-    """Return True if enough is waste for ``give_back`` to do something. Cheap: it reads three numbers."""
-    return _has_free_pages(store) or _has_deletions(store) or read_note(store, SPARSE) is not None
+    """Return True if enough is waste for ``give_back`` to do something. Cheap: it reads a few numbers."""
+    is_sparse = read_note(store, SPARSE) is not None
+    return is_sparse or _has_free_pages(store) or _has_deletions(store) or is_packing_due(store)
 
 
 def _has_free_pages(store: Store) -> bool:
@@ -144,7 +94,7 @@ def _pages(store: Store) -> tuple[int, int, int]:
 
 
 def give_back(store: Store, *, should_stop: Callable[[], bool] = lambda: False) -> int:
-    """Return the space of what was deleted to the disk, if there is enough of it; return the bytes.
+    """Compress texts, and return the space that nothing uses to the disk, if it is enough; return the bytes.
 
     No transaction may be open. A process that is killed, or stopped by ``should_stop``, leaves the rest to the next
     call; so does one without enough disk space for what it must write first. Readers and writers continue meanwhile.
@@ -153,9 +103,11 @@ def give_back(store: Store, *, should_stop: Callable[[], bool] = lambda: False) 
         StoreBusyError, StoreFullError: Nothing is lost; try again later.
     """
     before, has_deletions = _pages(store), _has_deletions(store)
+    if is_packing_due(store) and not pack_texts(store, should_stop):
+        return 0
     if read_note(store, SPARSE) is not None and not should_stop() and rewrite(store):
         drop_note(store, SPARSE)
-    is_done = not has_deletions or (_fill_holes(store, should_stop) and _merge_words(store, should_stop))
+    is_done = not has_deletions or _fill_holes(store, should_stop)
     if is_done and (has_deletions or _has_free_pages(store)):
         is_done = _cut(store, should_stop)
     if is_done and has_deletions:
@@ -231,12 +183,6 @@ def _blocks(store: Store, table: str) -> list[tuple[int, int, int]]:
     return [(ident, size, int.from_bytes(validity, "little").bit_count()) for ident, size, validity in rows]
 
 
-def _holes(store: Store, generation: vectors.Generation) -> int:
-    """Return the bytes of a generation's holes; the newest block is still being filled."""
-    blocks = _blocks(store, vectors.table_of(generation.id))[:-1]
-    return sum(size - used for _, size, used in blocks) * generation.dimension
-
-
 def _fill_holes(store: Store, should_stop: Callable[[], bool]) -> bool:
     """Move rows of blocks with many holes after the newest row: a block goes with its last row. False if stopped."""
     for generation in vectors.generations(store):
@@ -256,20 +202,3 @@ def _move(store: Store, table: str, block: int) -> None:
             vector = store.value(f"SELECT embedding FROM {table} WHERE rowid = ?", (ident,))
             store.execute(f"DELETE FROM {table} WHERE rowid = ?", (ident,))
             store.execute(f"INSERT INTO {table} (rowid, embedding) VALUES (?, vec_int8(?))", (ident, vector))
-
-
-# --------------------------------------------------------------------------------------------------------- words
-
-
-def _merge_words(store: Store, should_stop: Callable[[], bool]) -> bool:
-    """Merge each keyword index into one segment with full pages, some pages at a time. False if stopped."""
-    tables = store.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE '%USING fts5%' ORDER BY name")
-    for (table,) in tables:
-        pages, changes = -SLICE_WORDS, 2  # the first step makes all segments candidates
-        while changes >= 2:  # FTS5 reports fewer when nothing is left to merge
-            if should_stop():
-                return False
-            before = store.db.total_changes()
-            store.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (pages,))
-            changes, pages = store.db.total_changes() - before, SLICE_WORDS
-    return True

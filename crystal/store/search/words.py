@@ -1,4 +1,4 @@
-"""The tokenizer of the keyword index, for indexes outside SQLite: the same words in the same form."""
+"""The tokenizer of the search index: words without accents, as Porter stems."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import apsw
 
 from crystal.store.connection import Store
 
+TOKENIZER = ("porter", ["unicode61", "remove_diacritics", "2"])
+"""That of SQLite's FTS5, with its arguments; no table of FTS5 is used."""
+
 
 def tokenizer(store: Store) -> Callable[[str], list[str]]:
-    """Return a function that splits a text into words as the keyword index does: folded, Porter stems, in order."""
-    tokenize = store.db.fts5_tokenizer("porter", ["unicode61", "remove_diacritics", "2"])
+    """Return a function that splits a text into words: folded, Porter stems, in order."""
+    tokenize = store.db.fts5_tokenizer(*TOKENIZER)
 
     def words(text: str) -> list[str]:
         data = text.encode("utf-8", "replace")

@@ -7,7 +7,6 @@ is applied in one transaction together with its place in the list; applying one 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,8 @@ from crystal.store.connection import Store, translated
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks, empty_log
 from crystal.store.sync.mirror_content import KINDS, Content, Row, VectorSpace
-from crystal.store.texts import packed
+from crystal.store.text_blocks import put_texts
+from crystal.store.texts import text_hash
 
 COPY_PAGES = 2_000
 
@@ -124,10 +124,10 @@ def _put_texts(store: Store, kind: str, content: Content) -> None:
     delete_chunks(store, [row[0] for row in rows if known.get(row[0], row[-1]) != row[-1]])
     fresh = [row for row in rows if known.get(row[0]) != row[-1]]
     store.execute_many(
-        f"INSERT INTO chunks ({', '.join(columns)}, body, text_sha256) VALUES ({_marks(columns)}, ?, ?)",
-        ((*row[:-1], packed(row[-1]), hashlib.sha256(row[-1].encode()).digest()) for row in fresh),
+        f"INSERT INTO chunks ({', '.join(columns)}, body, text_sha256) VALUES ({_marks(columns)}, x'', ?)",
+        ((*row[:-1], text_hash(row[-1])) for row in fresh),
     )
-    store.execute_many("INSERT INTO chunks_fts (rowid, text) VALUES (?, ?)", ((row[0], row[-1]) for row in fresh))
+    put_texts(store, [(row[0], row[-1]) for row in fresh])
     _update(store, columns, [row[:-1] for row in rows if known.get(row[0]) == row[-1]])
 
 

@@ -1,0 +1,131 @@
+"""The chunks that have something word for word: quoted phrases, and names as they are written.
+
+The index knows which chunks have all the words. Whether these stand together is read in the texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+import numpy as np
+
+from crystal.search.index.documents import distinct
+from crystal.search.index.reader import Floats, Index, Mask, Ordinals
+from crystal.search.index.terms import Tokenize, normalised
+from crystal.store import Store
+from crystal.store.search.candidates import texts_of
+from crystal.store.search.words import tokenizer
+from crystal.text.query import UNSPACED, Query
+
+MAX_READ = 10_000
+"""So many texts are read for a phrase or a name. What very many chunks have needs no more."""
+MAX_PHRASED = 1_000
+"""So many chunks with a phrase are enough."""
+FIRST_PAGE = 250
+"""So many texts are read at first, then four times as many: of many at once each block is read once."""
+
+_VERSION = re.compile(r"[vV]?([0-9]+\.[0-9].*)")
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """Words that stand together; of a script without spaces, characters that may stand inside a run.
+
+    Attributes:
+        written: The phrase as it was typed.
+        stems: Its words as the index has them.
+        tokenize: Splits a text into such words.
+    """
+
+    written: str
+    stems: tuple[str, ...]
+    tokenize: Tokenize
+
+    @classmethod
+    def of(cls, written: str, tokenize: Tokenize) -> Phrase:
+        """Take a phrase apart."""
+        return cls(written, tuple(tokenize(normalised(written))), tokenize)
+
+    @property
+    def looked_up(self) -> list[str]:
+        """Return the words that every text with the phrase has; a lone character may be a part of a pair."""
+        return [stem for stem in self.stems if len(stem) > 1 or not UNSPACED.fullmatch(stem)]
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Return what every text of ASCII in small letters with the phrase has: the beginnings of its words."""
+        return re.compile("[^0-9a-z]+".join(f"{re.escape(_beginning(stem))}[0-9a-z]*" for stem in self.stems))
+
+    def is_in(self, text: str) -> bool:
+        """Return True if a text has the phrase."""
+        if UNSPACED.search(self.written):
+            return self.written.lower() in text.lower()
+        if text.isascii() and not self.pattern.search(text.lower()):
+            return False
+        return f" {' '.join(self.stems)} " in f" {' '.join(self.tokenize(normalised(text)))} "
+
+
+def _beginning(stem: str) -> str:
+    """Return what every word with a Porter stem begins with: only the last letters of a stem may be others."""
+    return stem[:-2] if len(stem) > 4 else stem[:-1] if stem[-1] in "iel" else stem
+
+
+def with_phrases(store: Store, index: Index, phrases: Sequence[str], mask: Mask | None, scores: Floats) -> Mask:
+    """Return which documents have all of some phrases: of very many those with the best scores."""
+    tokenize = tokenizer(store)
+    wanted = [Phrase.of(phrase, tokenize) for phrase in phrases]
+    places = index.with_all([word for phrase in wanted for word in phrase.looked_up], mask)
+    read = _texts(store, index, places[np.argsort(-scores[places], kind="stable")])
+    found = (ident for ident, text in read if all(phrase.is_in(text) for phrase in wanted))
+    having = np.zeros(index.size, np.bool_)
+    having[index.find(list(islice(found, MAX_PHRASED)))] = True
+    return having
+
+
+def exact_chunks(store: Store, index: Index, asked: Query, mask: Mask | None, limit: int) -> dict[int, int]:
+    """Return the chunks with the identifier that is the question, by tier: 0 to the letter, 1 in any case, 2 nearly."""
+    if not asked.is_literal:
+        return {}
+    name = asked.compounds[0]
+    variants = _variants(store, name)
+    found = [
+        (0 if name in text else 1 if name.lower() in text.lower() else 2, -ident)
+        for ident, text in _newest(store, index, variants, mask)
+        if any(variant.is_in(text) for variant in variants)
+    ]
+    return {-ident: tier for tier, ident in sorted(found)[:limit]}
+
+
+def naming_chunks(store: Store, index: Index, name: str, mask: Mask | None, limit: int) -> list[int]:
+    """Return the newest chunks that have a name of the question as it is written, in any case."""
+    variants, lower = _variants(store, name), name.lower()
+    found = (
+        ident
+        for ident, text in _newest(store, index, variants, mask)
+        if lower in text.lower() and any(variant.is_in(text) for variant in variants)
+    )
+    return list(islice(found, limit))
+
+
+def _variants(store: Store, name: str) -> list[Phrase]:
+    """Return a name as a phrase, a version with and without the ``v`` before it."""
+    version, tokenize = _VERSION.match(name), tokenizer(store)
+    return [Phrase.of(one, tokenize) for one in ([name, version[1], f"v{version[1]}"] if version else [name])]
+
+
+def _newest(store: Store, index: Index, variants: Sequence[Phrase], mask: Mask | None) -> Iterator[tuple[int, str]]:
+    """Yield the newest chunks with all words of a variant, with their texts."""
+    places = distinct(np.concatenate([index.with_all(variant.looked_up, mask) for variant in variants]))
+    return _texts(store, index, places[np.argsort(-index.take("id", places), kind="stable")])
+
+
+def _texts(store: Store, index: Index, places: Ordinals) -> Iterator[tuple[int, str]]:
+    """Yield the chunks of some documents with their texts."""
+    ids, at, size = index.take("id", places[:MAX_READ]).tolist(), 0, FIRST_PAGE
+    while at < len(ids):
+        yield from texts_of(store, ids[at : at + size])
+        at, size = at + size, 4 * size

@@ -1,0 +1,111 @@
+"""Keep the texts of chunks in blocks, which are compressed as one.
+
+The texts of one transaction become blocks at once; small blocks are put together later. A block is never changed:
+where a chunk is deleted, the texts of the others get a new block.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+
+from crystal.store.connection import Store
+from crystal.store.notes import read_note, write_note
+from crystal.store.texts import BLOCK_SIZE, pack_block, reference
+
+PACKED_TO, SEEN_TO = "texts_packed_to", "texts_seen_to"
+"""Keys in ``meta`` of the chunks to which texts are in large blocks, and were looked at."""
+
+MIN_CHUNKS = 64
+"""Fewer new chunks are not looked at."""
+
+MANY = 2_000
+"""So many chunks are read for one transaction."""
+
+
+def put_texts(store: Store, texts: Iterable[tuple[int, str]]) -> None:
+    """Store the texts of chunks, which have none yet, in blocks. Inside a transaction."""
+    block: list[tuple[int, str]] = []
+    size = 0
+    for one in texts:
+        block.append(one)
+        size += len(one[1])
+        if size >= BLOCK_SIZE or len(block) == MANY:
+            _write_block(store, block)
+            block, size = [], 0
+    if block:
+        _write_block(store, block)
+
+
+def take_texts(store: Store, ids: Sequence[int]) -> None:
+    """Remove the texts of some chunks from their blocks. Inside a transaction."""
+    listed = json.dumps(list(ids))
+    blocks = store.rows(
+        "SELECT id, first, last FROM text_blocks WHERE id IN"
+        " (SELECT block_of(body) FROM chunks WHERE id IN (SELECT value FROM json_each(?)))",
+        (listed,),
+    )
+    for block, first, last in blocks:
+        others = store.rows(
+            "SELECT id, text FROM chunks WHERE id BETWEEN ? AND ? AND block_of(body) = ?"
+            " AND id NOT IN (SELECT value FROM json_each(?))",
+            (first, last, block, listed),
+        )
+        put_texts(store, others)
+        store.execute("DELETE FROM text_blocks WHERE id = ?", (block,))
+
+
+def is_due(store: Store) -> bool:
+    """Return True if the small blocks of new chunks may be enough for a large one. Cheap: it reads two numbers."""
+    return int(store.value("SELECT max(id) FROM chunks") or 0) - _number(store, SEEN_TO) >= MIN_CHUNKS
+
+
+def pack_texts(store: Store, should_stop: Callable[[], bool]) -> bool:
+    """Put small blocks together until too little is left for another one, in short transactions. False if stopped."""
+    is_done = False
+    while not is_done:
+        if should_stop():
+            return False
+        with store.transaction():
+            is_done = _pack_some(store)
+    return True
+
+
+def texts_alone(store: Store) -> int:
+    """Return how many texts in blocks belong to no chunk."""
+    used = "SELECT count(*) FROM chunks WHERE block_of(body) IN (SELECT id FROM text_blocks)"
+    return int(store.value(f"SELECT (SELECT coalesce(sum(texts), 0) FROM text_blocks) - ({used})"))
+
+
+def _number(store: Store, note: str) -> int:
+    return int(read_note(store, note) or 0)
+
+
+def _pack_some(store: Store) -> bool:
+    """Make the next large blocks; return True if nothing is left for another one."""
+    sql = f"SELECT id, text FROM chunks WHERE id > ? ORDER BY id LIMIT {MANY}"
+    rows = store.rows(sql, (_number(store, PACKED_TO),))
+    is_last = len(rows) < MANY
+    size, end = 0, 0 if is_last else len(rows)
+    for at, (_, text) in enumerate(rows if is_last else ()):
+        size += len(text)
+        if size >= BLOCK_SIZE:
+            size, end = 0, at + 1
+    if end:
+        take_texts(store, [ident for ident, _ in rows[:end]])
+        put_texts(store, rows[:end])
+        write_note(store, PACKED_TO, str(rows[end - 1][0]))
+    if rows:
+        write_note(store, SEEN_TO, str(rows[-1][0]))
+    return is_last
+
+
+def _write_block(store: Store, texts: Sequence[tuple[int, str]]) -> None:
+    ids = [ident for ident, _ in texts]
+    block = store.value(
+        "INSERT INTO text_blocks (first, last, texts, body) VALUES (?, ?, ?, ?) RETURNING id",
+        (min(ids), max(ids), len(texts), pack_block([text for _, text in texts])),
+    )
+    store.execute_many(
+        "UPDATE chunks SET body = ? WHERE id = ?", [(reference(int(block), at), ident) for at, ident in enumerate(ids)]
+    )
