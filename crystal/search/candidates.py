@@ -57,6 +57,13 @@ def propose_chunks(
     return sorted(found)
 
 
+def note_of_unread(store: Store) -> tuple[str, ...]:
+    """Return a note for the reader if there are texts that are not read for words without an index."""
+    if store.value("SELECT 1 FROM chunks LIMIT 1 OFFSET ?", (MAX_READ,)) is None:
+        return ()
+    return (f"the search index is not ready: only the newest {MAX_READ:,} texts were searched for words",)
+
+
 def _with_most_words(store: Store, beginnings: Sequence[str], scope: SearchScope, limit: int) -> list[int]:
     """Return the chunks that have most of some beginnings of words, of equal texts the newest one."""
     counts: dict[int, int] = {}

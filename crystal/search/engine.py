@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from crystal.model.recall import Filters
-from crystal.search.candidates import QuestionVector, by_meaning_alone, propose_chunks
+from crystal.search.candidates import QuestionVector, by_meaning_alone, note_of_unread, propose_chunks
 from crystal.search.index import folder_of
 from crystal.search.ranking.latest import is_time_alone, list_latest, list_showing
 from crystal.search.request import MemorySource, Mode, SearchRequest, SearchResult
@@ -205,16 +205,18 @@ class _Question:
         from crystal.search.index.files import IndexDamagedError
         from crystal.search.ranking.order import fields_of
 
-        def found(indexes: Sequence[Index], reasons: Sequence[str]) -> tuple[Ranked, Query, Notes, Notes]:
-            fields, asked, relaxed = fields_of(places, indexes, self.asked, self.request.limit)
-            why_not = (f"the index did not rank this: {'; '.join(reasons)}",) if reasons else ()
-            return ranked(fields, asked), asked, relaxed, why_not
+        def found(opened: Sequence[tuple[Index, str]]) -> tuple[Ranked, Query, Notes, Notes]:
+            fields, asked, relaxed = fields_of(places, [index for index, _ in opened], self.asked, self.request.limit)
+            missing = [place.source for place, (_, reason) in zip(places, opened, strict=True) if reason]
+            unread = _joined((source, note_of_unread(source.store)) for source in missing)
+            reasons = "; ".join(dict.fromkeys(reason for _, reason in opened if reason))
+            why_not = (f"the index did not rank this: {reasons}",) if reasons else ()
+            return ranked(fields, asked), asked, (*relaxed, *unread), why_not
 
-        opened = [self._open_index(place) for place in places]
         try:
-            return found([index for index, _ in opened], [reason for _, reason in opened if reason])
+            return found([self._open_index(place) for place in places])
         except IndexDamagedError as error:
-            return found([self._index_in_memory(place) for place in places], [str(error)])
+            return found([(self._index_in_memory(place), str(error)) for place in places])
 
     def _open_index(self, place: SearchedStore) -> tuple[Index, str]:
         from crystal.search.index.reader import Absent, open_index

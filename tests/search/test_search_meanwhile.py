@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from crystal.model.recall import Filters
+from crystal.search import candidates
 from crystal.search.index import bring_up_to_date
 from crystal.search.request import How
 from crystal.store import Store
@@ -162,3 +163,14 @@ def test_search_while_eight_writers_ingest_loses_nothing_and_never_fails(tmp_pat
         hits = search(reader, None, "needle", now=NOW, limit=1000).hits
         assert len({hit.uuid for hit in hits}) == len(hits) == 97
     assert asked
+
+
+@pytest.mark.parametrize(("most", "is_named"), [(4, False), (3, True)])
+def test_texts_that_are_not_read_without_an_index_are_named(tmp_path, monkeypatch, most, is_named):
+    monkeypatch.setattr(candidates, "FEW", 1)
+    monkeypatch.setattr(candidates, "MAX_READ", most)
+    with open_store(tmp_path) as store:
+        for number, text in enumerate(("the lamp is amber", "rain", "wind", "snow")):
+            add_turn(store, text, session=f"s{number}", ts=NOW - number)
+        notes = search(store, None, "wind", now=NOW).notes
+    assert any(f"only the newest {most} texts were searched for words" in note for note in notes) == is_named
