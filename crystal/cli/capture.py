@@ -6,6 +6,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -179,16 +180,22 @@ def _warn(tally: Tally, problems: list[str]) -> None:
 
 
 def import_with_bar(machine: Machine, past: Sequence[Past]) -> Tally:
-    """Import past transcripts; what is imported stays when the user interrupts it.
+    """Import past transcripts, and make the index of their words; what is imported stays when the user interrupts it.
 
     Raises:
         Exit: The user interrupted it; with code 130.
     """
+    from crystal.app import maintenance
     from crystal.app.import_past import import_sessions
 
     try:
         with progress_bar("importing", sum(one.todo for one in past)) as advance:
-            return import_sessions(machine, past, advance)
+            tally = import_sessions(machine, past, advance)
+        # A full disk leaves it to the background: a search says what it did not read.
+        with contextlib.suppress(CrystalError), bar_shown() as bar:
+            until = time.monotonic() + DAY_SECONDS
+            maintenance.index(machine.store, machine.now(), until, partial(bar, STEPS["index"]))
+        return tally
     except KeyboardInterrupt:
         typer.echo("crystal: stopped; what is imported stays; to continue: crystal backfill", err=True)
         raise typer.Exit(130) from None

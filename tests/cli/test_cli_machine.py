@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from crystal.app.context import open_machine
+from crystal.search import candidates
 from crystal.store.problems import record_problem
 from tests.support.capture_machine import line
 from tests.support.command import crystal
@@ -48,6 +49,19 @@ def test_a_problem_names_the_part_that_fails(home: Path) -> None:
         record_problem(machine.store, "summary", "the model does not answer", now=1)
     assert json.loads(crystal("status", "--json").out)["problems"][0]["part"] == "summary"
     assert "summary: the model does not answer" in crystal("status").out
+
+
+def test_an_import_ends_when_the_index_has_every_word(
+    home: Path, projects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "FEW", 1)
+    monkeypatch.setattr(candidates, "MAX_READ", 2)
+    for number, text in enumerate(("the zeppelin is amber", "rain", "wind", "snow", "hail")):
+        os.utime(say(projects, f"session-{number}", text), (1_000 + number, 1_000 + number))
+    assert crystal("backfill", "--no-embed").code == 0
+    done = crystal("search", "zeppelin", "--all")
+    assert "the zeppelin is amber" in done.out
+    assert "not ready" not in done.err
 
 
 def test_a_proof_without_transcripts_says_that_nothing_was_captured_yet(home: Path) -> None:
