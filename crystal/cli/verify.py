@@ -127,7 +127,7 @@ def _print(mended: Mended, *, tried: bool) -> None:
         share, words = "100 % ", "of all bytes are accounted for"
         if not proof.transcripts:
             share, words = "ok ", "nothing has been captured yet"
-        say_item(share, f"{words}; archive, database, keywords and vectors agree", look, style=look.good)
+        say_item(share, f"{words}; archive, database and vectors agree", look, style=look.good)
         return
     say_item(f"{proof.percent:.3f} % ", "proved", look, style=look.bad)
     typer.echo(f"crystal: hint: {_next_step(proof, tried=tried)}", err=True)
