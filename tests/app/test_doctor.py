@@ -98,7 +98,6 @@ def test_a_server_of_ones_own_needs_no_key() -> None:
     assert checks("API key") == []
 
 
-@pytest.mark.slow
 def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(

@@ -68,7 +68,6 @@ def test_a_repository_without_a_remote_keeps_its_project_when_it_moves(ready, tm
     assert [(one["sessions"], sorted(one["folders"])) for one in listed] == [(2, sorted([str(old), str(new)]))]
 
 
-@pytest.mark.slow
 def test_a_marked_folder_keeps_its_project_without_git(ready, tmp_path, monkeypatch):
     old = tmp_path / "notes"
     (old / "deep").mkdir(parents=True)
@@ -97,7 +96,6 @@ def test_a_name_that_a_person_gave_holds_for_the_past_and_for_new_folders(ready,
     assert crystal("projects", "rename", "plum shop", " ").code == 2
 
 
-@pytest.mark.slow
 def test_two_projects_become_one_and_two_again(ready, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir(), two.mkdir()
@@ -122,7 +120,6 @@ def test_an_unknown_project_is_named_with_the_next_step(ready):
     )
 
 
-@pytest.mark.slow
 def test_two_projects_of_one_name_are_told_apart_by_their_folders(ready, tmp_path):
     for place in ("a", "b"):
         folder = tmp_path / place / "shop"

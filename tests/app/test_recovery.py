@@ -239,7 +239,6 @@ def test_a_log_that_was_thrown_away_takes_nothing_with_it_and_brings_nothing_pri
         ENOUGH.remove("b says something in the log")
 
 
-@pytest.mark.slow
 def test_without_the_record_nothing_that_may_have_been_private_is_imported_unasked(memory: Memory) -> None:
     delete_all(memory)
     (memory.ldm / "private.jsonl").unlink()
@@ -282,7 +281,6 @@ def test_a_repair_that_is_killed_is_taken_up_again(memory: Memory, seed: int) ->
     assert list(memory.data.glob("crystal.db.damaged-*"))
 
 
-@pytest.mark.slow
 def test_a_kill_between_the_last_two_steps_costs_nothing(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     data = fold(memory)
     overwrite_header(data, random.Random(1))

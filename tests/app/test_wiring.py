@@ -49,7 +49,6 @@ def test_a_sync_by_hand_tries_again_what_rests(home: Path) -> None:
     assert json.loads(crystal("status", "--json").out)["queues"]["chunks_without_vector"] == 0
 
 
-@pytest.mark.slow
 def test_a_key_that_cannot_be_fetched_leaves_summaries_simple(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = home / ".claude" / "projects" / "p"
     folder.mkdir(parents=True)

@@ -97,7 +97,6 @@ def test_files_are_the_owners_alone(opened):
 # -- backup
 
 
-@pytest.mark.slow
 def test_a_backup_of_a_serving_relay_serves_the_same(opened, tmp_path):
     bodies = {1: sealed(1), 2: sealed(2, LARGE)}
     for seq, body in bodies.items():

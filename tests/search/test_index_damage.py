@@ -82,7 +82,6 @@ def test_without_an_index_writing_notes_nothing(world):
 # ---------------------------------------------------------------------------------------------------------- damage
 
 
-@pytest.mark.slow
 def test_a_damaged_file_is_noticed_and_made_anew(world):
     world.add(120)
     world.embed()

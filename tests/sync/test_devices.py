@@ -17,7 +17,6 @@ from tests.support.pairing_boxes import URL, Box, Pairs
 from tests.support.pairing_state import device_state, is_joined
 
 
-@pytest.mark.slow
 def test_revoking_ends_one_device_and_no_other(pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rolled: list[int] = []
     pairs.run()
@@ -62,7 +61,6 @@ def test_a_rotation_is_not_begun_twice(pairs: Pairs) -> None:
             devices.rotate(machine, "laptop")
 
 
-@pytest.mark.slow
 def test_a_device_of_a_home_cannot_be_named_like_home(pairs: Pairs) -> None:
     pairs.run()
     with pairs.home.open() as machine:

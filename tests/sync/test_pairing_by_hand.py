@@ -124,7 +124,6 @@ def test_plain_http_to_another_machine_is_refused_before_anything_is_kept(pairs:
     assert device_state(pairs.device)["key"] is None
 
 
-@pytest.mark.slow
 def test_what_waits_for_a_former_home_goes_to_the_new_one(pairs: Pairs) -> None:
     with pairs.device.open() as machine:
         pair_device.join_offline(machine, invited(pairs))

@@ -102,7 +102,6 @@ def test_a_device_without_a_memory_of_its_own_sends_all_the_same(world: World) -
     assert waiting(device) == 0
 
 
-@pytest.mark.slow
 def test_an_ended_session_ends_at_home_and_only_its_devices_can_end_it(world: World) -> None:
     from crystal.sync.sink import tell_ended
 

@@ -154,7 +154,6 @@ def test_a_segment_is_taken_again_without_a_trace(world: World) -> None:
     assert {row.generation for row in checks.ledger_rows(world.home.store, state.id)} == {0}
 
 
-@pytest.mark.slow
 def test_cuts_may_fall_on_blank_lines(world: World, tmp_path: Path) -> None:
     device = world.device("laptop")
     device.say("a", line("one"), b"\n")
@@ -326,7 +325,6 @@ def test_a_clock_that_goes_back_delays_no_check_of_the_relay(world: World) -> No
     assert_settled(world)
 
 
-@pytest.mark.slow
 def test_what_a_copy_says_where_another_was_private_is_kept(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("shared"))

@@ -101,7 +101,6 @@ def test_blobs_with_the_words_do_not_stay_at_the_relay(world: World) -> None:
     assert info.count == 0
 
 
-@pytest.mark.slow
 def test_a_crash_while_the_outbox_is_cleaned_leaves_all_or_nothing(world: World) -> None:
     one = world.device("laptop")
     one.say("a", line("before", ident="u-1"), line("plum", ident="u-2"))
