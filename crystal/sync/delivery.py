@@ -77,7 +77,7 @@ class Delivery:
         on_state: Called with home's state document, before its receipts are processed; returns the link to use from
             then on, which a key rotation changes.
         on_mirror: Called with the mirror's newest manifest and its serial.
-        about: Further fields of the heartbeat, such as the mirror's version.
+        about: Further fields of the heartbeat, such as the mirror's objects that cannot be read.
         keep_ms: How long a blob is kept after its receipt.
     """
 
