@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from crystal.app.context import Machine, now_ms
 from crystal.app.relay_links import relay_client
-from crystal.app.sync.forget import Unconfirmed, unconfirmed
+from crystal.app.sync.forget import unconfirmed
 from crystal.errors import CrystalError, DeniedError, UnavailableError, UsageError
 from crystal.store import Store
 from crystal.store.problems import LastingProblem, find_problem, list_problems
@@ -84,7 +85,7 @@ class RelayState:
         skips: Holes that were left on purpose.
         refused: What was refused, with the name of its device.
         lost: What the relay confirmed and does not have.
-        forgotten: What other machines have not confirmed of forgetting.
+        forgotten: What other machines have not confirmed of forgetting, see ``unconfirmed``.
     """
 
     role: str
@@ -98,7 +99,7 @@ class RelayState:
     skips: tuple[Skip, ...]
     refused: tuple[tuple[str | None, RefusalCount], ...]
     lost: tuple[LastingProblem, ...]
-    forgotten: Unconfirmed
+    forgotten: dict[str, Any]
 
 
 # ---------------------------------------------------------------------------------------------------------- looking
