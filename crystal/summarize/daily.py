@@ -26,7 +26,7 @@ from crystal.summarize.markdown import file_stem
 from crystal.summarize.simple import first_words
 from crystal.summarize.wording import cut, escaped, one_line
 
-ROOM = "daily log"
+PART = "daily log"
 FOLDER = "daily"
 WORDS_CHARACTERS = 80
 PROJECT_CHARACTERS = 40
@@ -95,9 +95,9 @@ def log_sessions(
             log.write(sessions)
         after = sessions[-1].id
     if log.report.problems:
-        record_problem(store, ROOM, log.report.problems[0], now)
+        record_problem(store, PART, log.report.problems[0], now)
     else:
-        clear_problem(store, ROOM)
+        clear_problem(store, PART)
     return log.report
 
 

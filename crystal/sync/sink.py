@@ -18,7 +18,7 @@ from crystal.sync.sending import Link, put_control, put_message
 from crystal.sync.wire import Lane, encode_segment
 from crystal.transcript import reader_of
 
-ROOM = "relay"
+PART = "relay"
 """Name of the note that nothing can be sealed."""
 
 
@@ -50,7 +50,7 @@ class DeviceSink:
         except CrystalError as error:
             if self.store_here is None:
                 raise
-            problems.record_problem(self.store, ROOM, error.message, self.clock())
+            problems.record_problem(self.store, PART, error.message, self.clock())
             return self.store_here(segment, _claim_for_later(claim))
         payload = encode_segment(segment, self._projects(segment), self.lane)
 

@@ -17,10 +17,10 @@ from crystal.sync.forgotten import put_again, put_forgotten, read_told, take_fro
 from crystal.sync.sending import Link
 from crystal.sync.wire import InvalidRecordError
 
-ROOM = "forgetting"
-"""Key (``room``) of the problem: home's list of deletions cannot be parsed."""
+PART = "forgetting"
+"""Key (``part``) of the problem: home's list of deletions cannot be parsed."""
 FINISHING = "forgetting files"
-"""Key (``room``) of the problem: forgotten data could not be deleted completely yet."""
+"""Key (``part``) of the problem: forgotten data could not be deleted completely yet."""
 
 
 # -------------------------------------------------------------------------------------------------------- on a device
@@ -40,12 +40,12 @@ def take_forgotten(machine: Machine, peer: Peer, body: Mapping[str, Any], as_of:
     try:
         told = read_told(body.get("forgotten"))
     except InvalidRecordError as error:
-        record_problem(machine.store, ROOM, error.message, now_ms())
+        record_problem(machine.store, PART, error.message, now_ms())
         return
     if told is not None:
         with machine.store.transaction():
             take_from_home(machine.store, peer, told, now=now_ms(), as_of=as_of)
-        clear_problem(machine.store, ROOM)
+        clear_problem(machine.store, PART)
 
 
 def finish_soon(machine: Machine) -> list[str]:
