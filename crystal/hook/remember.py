@@ -118,7 +118,7 @@ def _is_lasting(text: str, *, is_explicit: bool) -> bool:
     if _is_question(said) or _is_passing(said):
         return False
     if said.clauses[1][0] == ":":
-        return _is_label(words) and len(said.clauses) > 2
+        return _is_label(words) and any(behind for _, behind in said.clauses[1:])
     if len(words) < 3 or _asks_for_work(said) or _points_at_work(said):
         return False
     lasts = _BEGINNINGS.get(words[0], _is_of_thing)
@@ -221,7 +221,7 @@ def _points_at_work(said: _Statement) -> bool:
 def _is_label(words: "list[str]") -> bool:
     """Return True for the name of a value that a colon ends: ``our staging port``."""
     is_named = words[0] in ("our", "my") or words[-1] == "rule"
-    return words[:2] == ["how", "to"] or (is_named and 1 < len(words) <= 5 and not lists.TASKS & set(words))
+    return words[:2] == ["how", "to"] or (is_named and 1 < len(words) <= 5 and not lists.NO_LABELS & set(words))
 
 
 def _is_of_us(said: _Statement) -> bool:
@@ -230,11 +230,12 @@ def _is_of_us(said: _Statement) -> bool:
     verb, after = (*words[1:3], "", "")[:2]
     if verb in ("am", "are"):
         return _is_of_us_being(said, words[2:])
-    if verb in lists.HABITS and after not in ("the", "a", "an", "it", "one"):
+    if verb in lists.HABITS or (verb in lists.DECISIONS and (said.is_explicit or words[0] == "we")):
+        is_general = after not in ("the", "a", "an", "it", "one") or any(map(said.has_capital, words[3:5]))
+        return is_general or said.is_explicit or said.is_standing
+    if said.is_standing and (verb in lists.NEEDS or said.words[1] in ("never", "always")):
         return True
-    if said.is_standing or (verb in lists.HABITS and any(map(said.has_capital, words[3:5]))):
-        return True
-    return said.is_explicit and (verb in lists.HABITS or verb in ("must", "can't", "cannot"))
+    return said.is_explicit and verb in ("must", "can't", "cannot")
 
 
 def _is_of_us_being(said: _Statement, words: "list[str]") -> bool:
@@ -309,12 +310,16 @@ def _is_standing_order(said: _Statement) -> bool:
     return said.is_standing
 
 
+def _is_duty(said: _Statement) -> bool:
+    return said.is_standing and said.words[1] in lists.DUTIES
+
+
 _BEGINNINGS = {
     "always": _is_rule,
     "never": _is_rule,
     "to": _is_standing_order,
     "not": _is_standing_order,
-    "you": _is_standing_order,
+    "you": _is_duty,
     "i": _is_of_us,
     "we": _is_of_us,
     "this": _is_of_whole,

@@ -65,13 +65,17 @@ HABITS = _words(
     """use prefer like love hate dislike live work write speak drink eat own call name run deploy test ship release
     support host build store keep follow target squash rebase merge review sign tag format lint log track document
     publish version pin avoid start finish meet pair charge bill pay accept require cache mirror translate measure
-    mock commit allow sell serve represent encode identify number separate generate treat round sleep cook decided
-    agreed chose moved switched migrated renamed deprecated standardized standardised settled dropped adopted"""
+    mock commit allow sell serve represent encode identify number separate generate treat round sleep cook"""
 )
 KINDS = _words("monorepo fork library public private python rust typescript django rails")
 WHOLES = _words("repo repository project codebase monorepo package app service team company machine laptop workspace")
+DECISIONS = _words(
+    "decided agreed chose moved switched migrated renamed deprecated standardized standardised settled dropped adopted"
+)
+DUTIES = _words("always never should must shouldn't mustn't")
 TRAITS = _words("allergic vegetarian vegan based a an using running targeting hosting supporting living")
 ADVERBS = _words("don't only never always both mostly usually do not")
+NEEDS = _words("need have want must should can can't cannot")
 FILLERS = _words("not very really too so only just")
 CONJUNCTIONS = _words("and but so also thus hence or")
 PASSING_STATES = _words(
@@ -121,6 +125,7 @@ TASKS = _words(
     branch code focus priority deadline scope intention intent purpose rest message answer prompt feedback comment
     comments review fix patch diff build function bug issue test"""
 )
+NO_LABELS = TASKS | _words("error errors output log warning exception trace todo step steps context")
 LITERALS = _words("true false null none undefined nil nan yes no on off 0 1")
 SHORTENED = _words("mr mrs ms dr st vs etc e.g i.e no nr prof inc ltd")
 ROLE = ("you are", "you're", "you have", "you can", "you don't", "you cannot", "you can't")

@@ -92,6 +92,7 @@ def test_what_is_taken_was_meant_so(name: str, least: float) -> None:
         "",
         "remember ",
         "remember everywhere:",
+        "remember our staging port:",
         "remembering is hard",
         "Remembered: nothing",
         "do you remember the port",
