@@ -92,10 +92,6 @@ class RelayApp:
         method = call.scope["method"] if call.scope["method"] in _METHODS else "other"
         relay.metrics.requests.labels(call.route, method, str(status)).inc()
         relay.metrics.seconds.labels(call.route).observe(seconds)
-        if status == 401:
-            relay.metrics.auth_failures.inc()
-        elif status == 429:
-            relay.metrics.rate_limited.inc()
         wanted = relay.settings.access_log
         if wanted == "all" or (wanted == "errors" and status >= 400):
             fields = {

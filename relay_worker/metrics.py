@@ -28,10 +28,6 @@ class Metrics(Collector):
             "crystal_relay_request_seconds", "Time of a request.", ["route"], buckets=SECONDS, registry=self.registry
         )
         self.put_bytes = Counter("crystal_relay_put_bytes", "Bytes of stored bodies.", registry=self.registry)
-        self.auth_failures = Counter(
-            "crystal_relay_auth_failures", "Requests refused with 401.", registry=self.registry
-        )
-        self.rate_limited = Counter("crystal_relay_rate_limited", "Requests refused with 429.", registry=self.registry)
         self.expired = Counter("crystal_relay_expired_blobs", "Blobs that nobody read in time.", registry=self.registry)
         self.connections = Gauge("crystal_relay_connections", "Open connections.", registry=self.registry)
         self.connections_refused = Counter(

@@ -55,16 +55,8 @@ def make_capture(machine: Machine, lane: Lane = "live") -> Capture:
     )
 
 
-def _store_sink(machine: Machine) -> Sink:
+def _local_sink(machine: Machine) -> Sink:
     find_project = cache(project_finder(machine.store))
-
-    def claim_here(store: Store, segment: Segment, claim: Claim, now: int) -> int:
-        ident = claim(store, segment, now)
-        if has_home(store):  # this machine has joined a home since this process began
-            from crystal.store.sync import past  # noqa: PLC0415 - only beside a home
-
-            past.include(store, len(segment.pieces), private=bool(segment.private_uuids))
-        return ident
 
     def sink(segment: Segment, claim: Claim) -> IngestReport:
         return ingest(
@@ -74,8 +66,25 @@ def _store_sink(machine: Machine) -> Sink:
             archive_folder=machine.agent_folder() / "transcripts",
             find_project=find_project,
             now=machine.now(),
-            claim=lambda store, claimed, now: claim_here(store, claimed, claim, now),
+            claim=claim,
         )
+
+    return sink
+
+
+def _store_sink(machine: Machine) -> Sink:
+    store_here = _local_sink(machine)
+
+    def sink(segment: Segment, claim: Claim) -> IngestReport:
+        def claim_here(store: Store, claimed: Segment, now: int) -> int:
+            ident = claim(store, claimed, now)
+            if has_home(store):  # this machine has joined a home since this process began
+                from crystal.store.sync import past  # noqa: PLC0415 - only beside a home
+
+                past.include(store, len(claimed.pieces), private=bool(claimed.private_uuids))
+            return ident
+
+        return store_here(segment, claim_here)
 
     return sink
 
@@ -89,11 +98,9 @@ def _device_sinks(machine: Machine, lane: Lane) -> tuple[Sink, SessionEnded]:
         machine.store,
         link,
         lane,
-        machine.places.ldm_home,
-        machine.agent_folder() / "transcripts",
         cache(project_finder(machine.store)),
         machine.now,
-        machine.config.relay_local_memory,
+        _local_sink(machine) if machine.config.relay_local_memory else None,
     )
 
     def ended(session: str, at: int) -> None:

@@ -11,7 +11,7 @@ from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind
 from crystal.config.table import Config
 from crystal.errors import CrystalError, UsageError
 from crystal.model.capture import Memory
-from crystal.search.request import How, LateModel, MemorySource, SearchRequest
+from crystal.search.request import How, MemorySource, SearchRequest
 from crystal.store import Store
 from crystal.store.search.scope import role_words, roles_named
 from crystal.store.search.vectors import serving_generation
@@ -19,6 +19,7 @@ from crystal.timewords.parse import end_of
 
 if TYPE_CHECKING:
     from crystal.embedding.embedder import Embedder
+    from crystal.embedding.late import TokenComparer
     from crystal.model.recall import Filters
     from crystal.search.deep import Asker, Deep
 
@@ -134,7 +135,7 @@ def deep_search(config: Config, *, now: int) -> Deep:
     return Deep(asker, now)
 
 
-def _late(embedder: Embedder | None) -> LateModel:
+def _late(embedder: Embedder | None) -> TokenComparer:
     """Return the model that compares token by token: the embedded table, or a transformer if one is used."""
     from crystal.embedding.choice import ChosenEmbedder  # noqa: PLC0415 - NumPy, 0.1 s: only where vectors rank
     from crystal.embedding.late import TokenComparer  # noqa: PLC0415 - the same

@@ -92,7 +92,7 @@ def gather_health(machine: Machine, state: CaptureState | None = None) -> dict[s
         "hook": _latency(hooks.latencies(store)),
         "redactions": privacy.redaction_counts(store),
         "problems": [
-            {"part": one.room, "message": one.message, "since": one.since, "at": one.at, "tries": one.tries}
+            {"part": one.part, "message": one.message, "since": one.since, "at": one.at, "tries": one.tries}
             for one in problems.list_problems(store)
         ],
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated, Any
 
@@ -11,11 +10,11 @@ import typer
 from crystal.app.context import open_kept_machine, open_reader
 from crystal.app.sync.relay_state import DeviceStatus, find_device, list_devices
 from crystal.cli.confirm import confirm
-from crystal.cli.json_output import json_row
+from crystal.cli.json_output import json_row, print_json
+from crystal.cli.options import AsJson
 from crystal.cli.render import cells, note, one_line, padded, say
 from crystal.timewords.parse import ago
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Name = Annotated[str, typer.Argument(help="A device, by name.", metavar="NAME", show_default=False)]
 
 commands = typer.Typer(help="The machines that send to this home.", invoke_without_command=True)
@@ -30,8 +29,7 @@ def devices(context: typer.Context, *, as_json: AsJson = False) -> None:
         found = list_devices(machine)
         now, role = machine.now(), machine.config.role
     if as_json:
-        found_json = [_json(one) for one in found]
-        print(json.dumps({"schema": 1, "role": role, "devices": found_json}, default=bytes.hex))
+        print_json({"role": role, "devices": [_json(one) for one in found]})
         return
     if not found:
         say("no devices yet; add one: crystal relay pair" if role == "home" else "this machine has no devices")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crystal.cli.json_output import print_json
+from crystal.cli.options import AsJson
 from crystal.cli.progress import steps_shown
 from crystal.cli.render import clipped, count_words, look_of, one_line, say, speaker
 
@@ -57,7 +58,7 @@ def forget(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be forgotten.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     prove: Annotated[bool, typer.Option("--prove", help="Then search every file for what may be left.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Forget for good: messages, memories, sessions, projects. Shows first what goes; cannot be undone.
 
@@ -129,7 +130,7 @@ def _show(
     is_seen: bool = False,
 ) -> None:
     if as_json:
-        print(json.dumps(_as_json(plan, done, proof)))
+        print_json(_as_json(plan, done, proof))
         return
     if plan.is_empty:
         _say_nothing_found(plan)
@@ -240,7 +241,6 @@ DONE_KEYS = ("messages", "memories", "notes", "tombstones", "done", "pending", "
 
 def _as_json(plan: ForgetPlan, done: Forgotten | None, proof: ForgetProof | None) -> dict[str, Any]:
     return {
-        "schema": 1,
         "found": not plan.is_empty,
         "token": plan.token,
         "items": [dict(zip(ITEM_KEYS, astuple(item), strict=True)) for item in plan.items],

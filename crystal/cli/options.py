@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crystal.app.context import Machine
 from crystal.errors import UsageError
+
+if TYPE_CHECKING:
+    from crystal.app.context import Machine
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Limit = Annotated[str, typer.Option("-n", "--limit", help="How many at most.", metavar="N")]

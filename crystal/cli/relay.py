@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +15,8 @@ from crystal.app.sync.relay_state import plan_skip, purge_refused, read_refused,
 from crystal.app.sync.relay_state import skip as skip_over
 from crystal.cli import relay_pairing, relay_status
 from crystal.cli.confirm import confirm
+from crystal.cli.json_output import print_json
+from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, note, one_line, say, size_words
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 from crystal.store.sync.outbox import backlog
@@ -29,7 +30,6 @@ if TYPE_CHECKING:  # what sends and fetches loads for the commands that do
     from crystal.app.sync.home import PollOutcome
     from crystal.sync.delivery import DeliveryReport
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 WATCH_SECONDS = 5.0
 """How long the relay may keep a question until something comes; what is said at home waits as long to be published."""
@@ -100,11 +100,11 @@ def _say_poll(outcome: PollOutcome, *, quiet: bool, as_json: bool) -> None:
     if as_json:
         counts = {name: getattr(report, name) for name in ("blobs", "turns", "chunks", "repeated", "waiting", "stuck")}
         warnings = [one_line(problem) for problem in outcome.problems]
-        print(json.dumps({"schema": 1, **counts, "told": outcome.told, "warnings": warnings}), flush=True)
+        print_json({**counts, "told": outcome.told, "warnings": warnings})
     elif not quiet:
         taken = f"{count_words(report.blobs, 'blob')} taken: {count_words(report.turns, 'turn')}"
         say(taken if report.blobs else "nothing new")
-        sys.stdout.flush()
+    sys.stdout.flush()
     for problem in outcome.problems:
         say(f"crystal: warning: {one_line(problem)}", stream=sys.stderr)
 
@@ -170,13 +170,13 @@ def _say_delivery(machine: Machine, report: DeliveryReport, *, quiet: bool, as_j
     if as_json:
         found = {"sent": report.sent, "sent_bytes": report.sent_bytes, "heard": report.heard, "waiting": waiting}
         problem = None if report.problem is None else one_line(report.problem)
-        print(json.dumps({"schema": 1, **found, "problem": problem, "notes": noticed}), flush=True)
+        print_json({**found, "problem": problem, "notes": noticed})
     elif not quiet:
         sent = f"{count_words(report.sent, 'blob')} sent, {size_words(report.sent_bytes)}" if report.sent else ""
         done = "nothing waits" if report.problem else "home has everything"
         left = f"{count_words(waiting, 'blob')} not confirmed by home yet" if waiting else done
         say("; ".join(part for part in (sent, left) if part))
-        sys.stdout.flush()
+    sys.stdout.flush()
     note(*noticed)
 
 
@@ -281,15 +281,8 @@ def _describe(machine: Machine, *, as_json: bool) -> None:
     found = read_key(places)
     key, ident = found.key, _key_id(found.key)
     if as_json:
-        device_id = None if key.device_id is None else key.device_id.hex()
-        facts: dict[str, object] = {
-            "place": place_of(places, KEY),
-            "source": found.source,
-            "kind": key.kind,
-            "id": ident,
-        }
-        facts |= {"device_id": device_id, "generation": key.generation, "note": found.note}
-        print(json.dumps({"schema": 1, **facts}))
+        facts = {"place": place_of(places, KEY), "source": found.source, "kind": key.kind, "id": ident}
+        print_json(facts | {"device_id": key.device_id, "generation": key.generation, "note": found.note})
         return
     what = "root: it opens everything" if key.kind == "root" else f"of this device, generation {key.generation}"
     for name, words in (("kept in", found.source), ("kind", what), ("key id", ident)):

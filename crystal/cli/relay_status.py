@@ -9,13 +9,14 @@ from typing import Any
 import typer
 
 from crystal.app.context import open_reader
+from crystal.app.sync.forget import unconfirmed_words
 from crystal.app.sync.relay_state import RelayState, StreamStatus, relay_state, short_ids
-from crystal.cli.json_output import json_row, print_json
+from crystal.cli.json_output import iso_times, json_row, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, one_line, say, size_words
 from crystal.store.sync.refusal_counts import RefusalCount
 from crystal.store.sync.relay_peers import Peer
-from crystal.timewords.parse import ago, iso
+from crystal.timewords.parse import ago
 
 WAITS, REFUSED, DAMAGED = 1, 5, 6
 MAX_UNPROVEN_SHOWN = 3
@@ -81,7 +82,7 @@ def _json(state: RelayState) -> dict[str, Any]:
         "relay": {"url": state.url, "reachable": state.reachable, "problem": problem},
         "home": home,
         "outbox": outbox,
-        "forgotten": state.forgotten.as_json(iso),
+        "forgotten": iso_times(state.forgotten),
         "streams": [_stream_json(one) for one in state.streams],
         "skips": [
             {"device": names.get(one.stream), **json_row(one, "stream", "seq", "code", "at")} for one in state.skips
@@ -118,7 +119,7 @@ def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[st
         heard = "never heard yet" if state.home.heard_at is None else f"last heard {ago(state.home.heard_at)}"
         lines.append(("home", f"{_home_name(state.home)}, {heard}"))
     lines += _outbox_lines(state, ago)
-    forgotten = state.forgotten.words(ago)
+    forgotten = unconfirmed_words(state.forgotten, ago)
     lines += [("forgotten", forgotten)] if forgotten is not None else []
     for problem in state.lost:
         lines.append(

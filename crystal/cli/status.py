@@ -151,9 +151,9 @@ def _relay(relay: dict[str, Any] | None, ago: Callable[[int | None], str]) -> li
         mirror = relay["mirror"]
         words = f"{count_words(mirror['chunks'], 'chunk')} of home, as of {ago(mirror['as_of'])}"
         lines.append(("mirror", words if mirror["complete"] else f"{words}; not complete yet"))
-    from crystal.app.sync.forget import Unconfirmed
+    from crystal.app.sync.forget import unconfirmed_words
 
-    forgotten = Unconfirmed.of(relay["forgotten"]).words(ago)
+    forgotten = unconfirmed_words(relay["forgotten"], ago)
     if forgotten is not None:
         lines.append(("forgotten", forgotten))
     if relay["refused"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from crystal.cli.json_output import print_json
+from crystal.cli.options import AsJson
 from crystal.cli.progress import progress_bar
 from crystal.cli.render import count_words, look_of, say_item, size_words
 
@@ -24,7 +25,7 @@ FAULT_FIELDS = ("kind", "what", "message", "start", "stop")
 
 def verify(
     mend: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Read transcripts and archive again and prove that every byte is captured, private, or skipped by a named rule.
 
@@ -41,7 +42,7 @@ def verify(
         with open_kept_machine() as machine, progress_bar("reading", bytes_to_prove(machine)) as advance:
             mended = Mended(prove(machine, advance))
     if as_json:
-        typer.echo(json.dumps(_as_json(mended)))
+        print_json(_as_json(mended))
     else:
         _print(mended, tried=mend)
     if mended.proof.damaged:
@@ -57,7 +58,7 @@ def restore(
         typer.Option("--project", help="Resume in this folder instead of the one where the session was."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be written.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write an archived session back to where `claude --resume` finds it."""
     from crystal.app.context import open_kept_machine
@@ -67,7 +68,7 @@ def restore(
         written = restore_session(machine, session, project.absolute() if project else None, dry_run=dry_run)
     if as_json:
         rows = [{"path": str(one.path), "bytes": one.bytes, "missing": one.missing} for one in written]
-        typer.echo(json.dumps({"schema": 1, "dry_run": dry_run, "files": rows}))
+        print_json({"dry_run": dry_run, "files": rows})
         return
     for one in written:
         typer.echo(f"{'would write' if dry_run else 'wrote'} {one.path} ({size_words(one.bytes)})")
@@ -90,7 +91,6 @@ def _say_how_to_resume(wanted: str, session: str, cwd: str | None) -> None:
 def _as_json(mended: Mended) -> dict[str, object]:
     proof = mended.proof
     return {
-        "schema": 1,
         "ok": not proof.faults,
         "percent": proof.percent,
         "transcripts": proof.transcripts,

@@ -328,6 +328,23 @@ def system_errors(path: Path) -> Iterator[None]:
         raise refused(error, path) from error
 
 
+def append_durably(handle: int, data: bytes, size: int) -> None:
+    """Write all bytes at the position of an open file of ``size`` bytes, or remove the part that was written.
+
+    Raises:
+        OSError: The system refuses.
+    """
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(handle, left) :]
+        os.fsync(handle)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, size)
+        raise
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable: a rename, or a new file. Windows cannot, and does nothing.
 

@@ -18,8 +18,8 @@ from crystal.store.costs import Cost, add_cost
 from crystal.store.problems import asked_seconds, clear_problem, find_problem, record_problem, rest_ms
 from crystal.store.search import vectors
 
-ROOM = "embedding"
-ROOM_REFUSED = "embedding: refused texts"
+PART = "embedding"
+PART_REFUSED = "embedding: refused texts"
 
 BATCH = 128
 PATIENCE_SECONDS = 20.0
@@ -91,9 +91,9 @@ def embed_pending(
     if not vectors.pending_chunks(store, generation.id if generation else 0, 1):
         known = vectors.generations(store)
         if known in ([], [generation]):  # else an older one is to be replaced, or what is left of it dropped
-            clear_problem(store, ROOM)
+            clear_problem(store, PART)
             return EmbedReport()
-    resting = find_problem(store, ROOM)
+    resting = find_problem(store, PART)
     if resting and (resting.retry_at or 0) > tell() and resting.cause == embedder.identity:
         left = vectors.count_pending(store, generation.id if generation else 0)
         return EmbedReport(left=left, problem=resting.message)
@@ -107,7 +107,7 @@ class _Run:
         self, store: Store, embedder: Embedder, now: Callable[[], int], watch: EmbeddingClock, deadline: float
     ) -> None:
         self.store, self.embedder, self.now, self.watch, self.deadline = store, embedder, now, watch, deadline
-        before = find_problem(store, ROOM)
+        before = find_problem(store, PART)
         self.tries = before.tries if before else 0
         self.canary_lives = False
         self.embedded = self.reused = self.refused = 0
@@ -115,7 +115,7 @@ class _Run:
     def fill(self, batch: int, should_stop: Callable[[], bool], progress: Callable[[int], None]) -> EmbedReport:
         store, embedder, problem = self.store, self.embedder, None
         if vectors.find_generation(store, embedder.provider, embedder.model, embedder.dimension) is None:
-            clear_problem(store, ROOM_REFUSED)
+            clear_problem(store, PART_REFUSED)
         generation = vectors.ensure_generation(store, embedder.provider, embedder.model, embedder.dimension, self.now())
         while not should_stop() and self._seconds_left() > 0:
             items = vectors.pending_chunks(store, generation, batch)
@@ -128,7 +128,7 @@ class _Run:
                 break
             progress(len(items))
         if problem is None and self.embedded + self.reused > 0:
-            clear_problem(store, ROOM)
+            clear_problem(store, PART)
         left = vectors.count_pending(store, generation)
         return EmbedReport(self.embedded, self.reused, self.refused, left, problem)
 
@@ -210,17 +210,17 @@ class _Run:
 
     def _record(self, error: CrystalError) -> str:
         now, cause = self.now(), self.embedder.identity
-        before = find_problem(self.store, ROOM)
+        before = find_problem(self.store, PART)
         tries = before.tries + 1 if before and before.cause == cause else 1
         message = error.message if error.hint is None else f"{error.message}; {error.hint}"
         rest = PERMANENT_WAIT_MS
         if isinstance(error, UnavailableError):
             rest = rest_ms(error, tries, FIRST_WAIT_MS, MAX_WAIT_MS)
-        record_problem(self.store, ROOM, message, now, now + rest, cause)
+        record_problem(self.store, PART, message, now, now + rest, cause)
         return message
 
     def _record_refused(self, generation: int, count: int) -> None:
         self.refused += count
         total = vectors.vector_counts(self.store, generation).refused
         message = f"{self.embedder.provider} {self.embedder.model} takes {total} of the texts not even shortened"
-        record_problem(self.store, ROOM_REFUSED, f"{message}; keywords find them", self.now(), cause=str(generation))
+        record_problem(self.store, PART_REFUSED, f"{message}; keywords find them", self.now(), cause=str(generation))

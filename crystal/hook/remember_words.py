@@ -6,7 +6,6 @@ COLONS = (":", "\uff1a")
 MARKS = ":\uff1a,\uff0c"
 DASHES = ("-", "\u2013", "\u2014")
 CHINESE_BEGINS = ("\u8bf7\u8bb0\u4f4f", "\u8acb\u8a18\u4f4f", "\u8bb0\u4f4f", "\u8a18\u4f4f")
-CHINESE_REMEMBERED = ("\u4e86", "\u8fc7", "\u904e")
 CHINESE_REFUSED_BEGINS = tuple(
     """了 过 過 密码 密碼 账号 帳號 用户 用戶 登录 登錄 登入 状态 狀態 选择 選擇 上次 上回 之前 那个 那個
     这个 這個 我的登录 我的登錄 我的密码 我的密碼 我的选择 我的選擇 我功能 我选项 我選項 我按钮 我按鈕
@@ -40,35 +39,28 @@ MARKED = frozenset(
     )
 )
 FUTURE = _phrases("for next time|for the future|for future sessions|from now on|going forward|in the future|in future")
-DETERMINERS = _words("the our my this all every each no any a an")
+DETERMINERS = _words("the our my all every each no any")
 OWN = _words("our my all every each no any")
-QUESTIONS = _words("how why what when where who which whose whether if because since while after before until")
-POINTING = _words("me us him her them it he she they that these those there one both everything myself yourself last")
+POINTING = _words(
+    """me us him her them it he she they that these those there one both everything myself yourself last how why what
+    when where who which whose whether if because since while after before until is was has does his"""
+)
 RELATIVE = _words("that which who whom whose we you i they he she it where when from about was were had did said told")
 COPULAS = _words("is are isn't aren't")
-REQUIREMENTS = _words("should must shouldn't mustn't")
-CONDITIONS = _words("can can't cannot has have hasn't haven't doesn't don't does do may might")
-ACTS = _words("returns return gets get goes go comes come happens happen means mean works work takes take")
-VERBS = (
-    COPULAS
-    | REQUIREMENTS
-    | CONDITIONS
-    | ACTS
-    | _words(
-        """uses use needs need runs run lives live listens listen deploys deploy prefers prefer likes like hates loves
-    wants want requires require belongs belong stores store keeps keep expects expect starts start ends end points
-    point contains contain depends depend supports support writes write ships ship releases release builds build
-    calls follows follow allows allow stays stay stands sits sit lets hosts owns own manages reviews serves speaks
-    talks reads exposes targets accepts rejects never always costs closes opens begins maps holds resets handles"""
-    )
+FACTS = COPULAS | _words(
+    """lives live listens listen belongs belong uses use requires require stores store runs run ships ship starts
+    start ends end closes close opens open hosts owns manages reviews speaks talks points targets deploys deploy
+    prefers prefer likes like hates loves never always costs resets"""
 )
-NUMBERS = _words("one two three four five")
-FACTS = _words(
-    """lives live listens listen belongs belong uses
-    use requires require stores store runs run ships ship starts start ends end closes close opens open hosts owns
-    manages reviews speaks talks points targets deploys deploy prefers prefer likes like hates loves never always
-    costs resets"""
+VERBS = FACTS | _words(
+    """should must shouldn't mustn't can can't cannot has have hasn't haven't doesn't don't does do may might returns
+    return gets get goes go comes come happens happen means mean works work takes take needs need wants want keeps
+    keep expects expect point contains contain depends depend supports support writes write releases release
+    builds build calls follows follow allows allow stays stay stands sits sit lets own serves reads exposes
+    accepts rejects begins maps holds handles"""
 )
+TASK_VERBS = {(verb, "to") for verb in ("need", "needs", "has", "have")}
+NUMBERS = _words("one two three four five 1 2 3 4 5")
 HABITS = _words(
     """use prefer like love hate dislike live work write speak drink eat own call name run deploy test ship release
     support host build store keep follow target squash rebase merge review sign tag format lint log track document
@@ -80,10 +72,16 @@ WHOLES = _words("repo repository project codebase monorepo package app service t
 DECISIONS = _words(
     "decided agreed chose moved switched migrated renamed deprecated standardized standardised settled dropped adopted"
 )
+DUTIES = _words("always never should must shouldn't mustn't")
+TRAITS = _words("allergic vegetarian vegan based a an using running targeting hosting supporting living")
+ADVERBS = _words("don't only never always both mostly usually do not")
+NEEDS = _words("need have want must should can can't cannot")
+FILLERS = _words("not very really too so only just")
+CONJUNCTIONS = _words("and but so also thus hence or")
 PASSING_STATES = _words(
-    """broken failing down red stuck wrong missing done finished ready back up unclear incomplete gone important urgent
-    late slow failed crashing empty unfinished wip flaky next there here off unstable different weird new old okay
-    ok"""
+    """broken failing down red stuck wrong missing done finished ready back up unclear incomplete gone important
+    urgent late slow failed crashing empty unfinished wip flaky next there here off unstable different weird new
+    old okay ok going about trying almost only just"""
 )
 PASSING = _phrases(
     """yesterday|earlier|last time|last week|last month|last night|last session|this time|this morning|this afternoon
@@ -106,30 +104,26 @@ STANDING = _phrases(
 ACTIONS = _words(
     """fix add make update change remove delete create write implement refactor rename move run test check look find
     try go give show tell explain help review revert undo commit push merge deploy build install open read search
-    clean rewrite convert translate generate investigate debug continue proceed start stop finish apply replace put
-    set please now then let let's lets reformat format port extract split document describe list print analyze
+    clean rewrite convert translate generate investigate debug continue proceed start stop finish apply replace
+    put set please now then let let's lets reformat format port extract split document describe list print analyze
     analyse compare plan draft figure work restart rerun redo adjust ensure verify do drop rebase bump migrate
-    upgrade handle skip ignore instead here's here actually ok okay can could would will did does why what how where
-    is are which prepare polish tidy bring shorten simplify optimise optimize summarise summarize sketch propose
-    suggest outline inline wire connect include exclude copy paste duplicate double-check validate reply respond
-    answer match mirror stub simulate style align resize center scale pin lock wrap sort filter group trim clear
-    reset restore switch toggle enable disable turn call return raise throw catch log trace profile measure
+    upgrade handle skip ignore instead here's here actually ok okay can could would will did does why what how
+    where is are which prepare polish tidy bring shorten simplify optimise optimize summarise summarize sketch
+    propose suggest outline inline wire connect include exclude copy paste duplicate double-check validate reply
+    respond answer match mirror stub simulate style align resize center scale pin lock wrap sort filter group trim
+    clear reset restore switch toggle enable disable turn call return raise throw catch log trace profile measure
     benchmark squash stash tag publish send notify hash roll account think consider focus get take support render
     store cache load parse expose"""
 )
-SOFT_ACTIONS = _words("use don't do avoid keep prefer ask")
 OBJECTS = _words("it that this the them a an my our your these those all some any")
 SUBJECTS = _words("we i my our the this all every each no never always production staging prod they it its that he she")
 ENVIRONMENTS = _words(
     "production staging prod main master everyone everybody nobody deployment deploys dev ci qa mypy ruff eslint pytest"
 )
-MOMENTS = _words(
-    "time day one thing guy moment bug issue error feeling conversation discussion meeting part way trick hack function"
-)
 TASKS = _words(
-    """task goal plan point aim request ask question requirement requirements idea problem objective changes pr branch
-    code focus priority deadline scope intention intent purpose rest message answer prompt feedback comment comments
-    review fix patch diff build function bug issue test"""
+    """task goal plan point aim request ask question requirement requirements idea problem objective changes pr
+    branch code focus priority deadline scope intention intent purpose rest message answer prompt feedback comment
+    comments review fix patch diff build function bug issue test"""
 )
 NO_LABELS = TASKS | _words("error errors output log warning exception trace todo step steps context")
 LITERALS = _words("true false null none undefined nil nan yes no on off 0 1")

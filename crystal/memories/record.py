@@ -12,13 +12,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from crystal.config.paths import make_private_dir, refused, write_private
+from crystal.config.paths import append_durably, make_private_dir, refused, write_private
 from crystal.errors import CrystalError, StoreFullError
 from crystal.memories.rules import CATEGORIES, STATUSES
 from crystal.memories.serialize import InvalidMemoryError, memory_from_dict, memory_to_dict
@@ -129,13 +128,7 @@ def append_entries(path: Path, size: int, entries: Iterable[MemoryEntry]) -> int
         with path.open("r+b", buffering=0) as file:
             file.truncate(size)
             file.seek(size)
-            try:
-                if file.write(data) < len(data):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                os.fsync(file.fileno())
-            except OSError:
-                file.truncate(size)
-                raise
+            append_durably(file.fileno(), data, size)
     except OSError as error:
         raise _translated(error, path) from error
     return size + len(data)

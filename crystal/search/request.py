@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from typing import TYPE_CHECKING, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from crystal.errors import UsageError
 from crystal.model.capture import MIRROR_IDS, Fusion, Memory, Recency
@@ -14,35 +14,12 @@ from crystal.store import Store
 
 if TYPE_CHECKING:
     from crystal.embedding.embedder import Embedder
+    from crystal.embedding.late import TokenComparer
     from crystal.search.deep import Deep
 
 Mode = Literal["hybrid", "keywords", "vectors"]
 
 MAX_LIMIT = 1_000
-
-
-class LateModel(Protocol):
-    """Compares a question with texts token by token."""
-
-    @property
-    def knows_context(self) -> bool:
-        """Return whether a token's vector depends on the words around it."""
-
-    def late(
-        self,
-        question: str,
-        texts: Sequence[str],
-        weight_of: Callable[[str], float],
-        beside: Sequence[Sequence[int]],
-    ) -> list[tuple[float, Sequence[int], float]]:
-        """Return for each text the weighted mean of the question tokens' best cosines, and the text's tokens.
-
-        The last number is this mean for the text together with those beside it, 0 from a model that does not know
-        context. ``weight_of`` tells what a word of the question weighs, ``beside`` the places of a text's neighbours.
-        """
-
-    def tokens(self, texts: Sequence[str]) -> list[Sequence[int]]:
-        """Return the tokens of texts, which serve to find near-duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +41,7 @@ class How:
     recency: Recency = "light"
     fusion: Fusion = "weighted"
     deep: Deep | None = None
-    late: Callable[[], LateModel] | None = None
+    late: Callable[[], TokenComparer] | None = None
     tz: tzinfo | None = None
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ class LastingProblem(NamedTuple):
     with other settings is another failure, counted from one.
     """
 
-    room: str
+    part: str
     message: str
     since: int
     at: int
@@ -33,28 +33,28 @@ COLUMNS = "room, message, since, at, tries, retry_at, cause"
 
 
 def record_problem(
-    store: Store, room: str, message: str, now: int, retry_at: int | None = None, cause: str | None = None
+    store: Store, part: str, message: str, now: int, retry_at: int | None = None, cause: str | None = None
 ) -> None:
-    """Record that ``room`` failed at ``now``; a failure that goes on keeps the time of its first occurrence."""
+    """Record that ``part`` failed at ``now``; a failure that goes on keeps the time of its first occurrence."""
     store.execute(
         f"INSERT INTO problems ({COLUMNS}) VALUES (?, ?, ?, ?, 1, ?, ?)"
         " ON CONFLICT (room) DO UPDATE SET message = excluded.message, at = excluded.at,"
         " since = iif(cause IS excluded.cause, since, excluded.since),"
         " tries = iif(cause IS excluded.cause, tries + 1, 1),"
         " retry_at = excluded.retry_at, cause = excluded.cause",
-        (room, message.encode("utf-8", "backslashreplace").decode(), now, now, retry_at, cause),
+        (part, message.encode("utf-8", "backslashreplace").decode(), now, now, retry_at, cause),
     )
 
 
-def clear_problem(store: Store, room: str) -> None:
-    """Delete the failure of ``room``: it works again. Writes nothing if there is none."""
-    if find_problem(store, room) is not None:
-        store.execute("DELETE FROM problems WHERE room = ?", (room,))
+def clear_problem(store: Store, part: str) -> None:
+    """Delete the failure of ``part``: it works again. Writes nothing if there is none."""
+    if find_problem(store, part) is not None:
+        store.execute("DELETE FROM problems WHERE room = ?", (part,))
 
 
-def find_problem(store: Store, room: str) -> LastingProblem | None:
-    """Return the failure of ``room`` that lasts, or None."""
-    row = store.row(f"SELECT {COLUMNS} FROM problems WHERE room = ?", (room,))
+def find_problem(store: Store, part: str) -> LastingProblem | None:
+    """Return the failure of ``part`` that lasts, or None."""
+    row = store.row(f"SELECT {COLUMNS} FROM problems WHERE room = ?", (part,))
     return None if row is None else LastingProblem(*row)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, tzinfo
 from pathlib import Path
 
-from crystal.config.paths import make_private_dir, refused, sync_folder
+from crystal.config.paths import append_durably, make_private_dir, refused, sync_folder
 from crystal.errors import CrystalError
 from crystal.store import Store
 from crystal.store.problems import clear_problem, record_problem
@@ -26,7 +26,7 @@ from crystal.summarize.markdown import file_stem
 from crystal.summarize.simple import first_words
 from crystal.summarize.wording import cut, escaped, one_line
 
-ROOM = "daily log"
+PART = "daily log"
 FOLDER = "daily"
 WORDS_CHARACTERS = 80
 PROJECT_CHARACTERS = 40
@@ -95,9 +95,9 @@ def log_sessions(
             log.write(sessions)
         after = sessions[-1].id
     if log.report.problems:
-        record_problem(store, ROOM, log.report.problems[0], now)
+        record_problem(store, PART, log.report.problems[0], now)
     else:
-        clear_problem(store, ROOM)
+        clear_problem(store, PART)
     return log.report
 
 
@@ -207,7 +207,7 @@ def _append(file: Path, lines: Sequence[_Line]) -> int:
             head = "" if before else f"# {file.stem}\n\n"
             gap = "\n" if before and not before.endswith(b"\n") else ""
             text = head + gap + "".join(f"{line.text}\n" for line in missing)
-            _write_all(handle, text.encode("utf-8", "replace"), len(before))
+            append_durably(handle, text.encode("utf-8", "replace"), len(before))
         finally:
             os.close(handle)
         if new:
@@ -216,16 +216,3 @@ def _append(file: Path, lines: Sequence[_Line]) -> int:
     except OSError as error:
         raise refused(error, file) from error
     return len(missing)
-
-
-def _write_all(handle: int, data: bytes, size: int) -> None:
-    """Write all bytes, or remove the part that was written."""
-    try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(handle, left) :]
-        os.fsync(handle)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.ftruncate(handle, size)
-        raise

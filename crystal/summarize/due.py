@@ -31,10 +31,10 @@ from crystal.summarize.llm import (
 from crystal.summarize.markdown import SummaryText, new_summary_path, render
 from crystal.summarize.simple import summarize_simply
 
-ROOM = "summary"
+PART = "summary"
 """Row in ``problems`` with the reason why models are not used at the moment."""
 
-FILE_ROOM = "summary file"
+FILE_PART = "summary file"
 """Row in ``problems`` with the reason why a file could not be written."""
 
 PURPOSE = "summary"
@@ -108,8 +108,8 @@ def summarize_due(
     """
     job = _Job(store, agent_folder, model, daily_cap_usd, now)
     if model is None:
-        clear_problem(store, ROOM)
-    elif (resting := find_problem(store, ROOM)) and (resting.retry_at or 0) > now:
+        clear_problem(store, PART)
+    elif (resting := find_problem(store, PART)) and (resting.retry_at or 0) > now:
         job.instead = resting.message
     _write_all(job, sessions.due_sessions(store, now=now, idle_ms=idle_ms, limit=limit), should_stop)
     if model is not None and job.instead is None and job.report.written < limit:
@@ -145,7 +145,7 @@ def is_due(store: Store, *, now: int, idle_ms: int) -> bool:
     """Return True if ``summarize_due`` has work, or a model may be tried again. Cheap."""
     if sessions.due_sessions(store, now=now, idle_ms=idle_ms, limit=1):
         return True
-    problem = find_problem(store, ROOM)
+    problem = find_problem(store, PART)
     rests = problem is not None and (problem.retry_at or 0) > now
     return not rests and bool(sessions.sessions_summarized_as(store, ["deferred"], limit=1))
 
@@ -164,11 +164,11 @@ def _write_all(job: _Job, many: Sequence[sessions.Session], should_stop: Callabl
         except CrystalError as error:
             job.report.failed += 1
             job.report.problems.append(error.message)
-            record_problem(job.store, FILE_ROOM, error.message, job.now)
+            record_problem(job.store, FILE_PART, error.message, job.now)
             if isinstance(error, UnavailableError):  # the disk or the store: the next session would fail too
                 return
         else:
-            clear_problem(job.store, FILE_ROOM)
+            clear_problem(job.store, FILE_PART)
 
 
 def _write(job: _Job, session: sessions.Session) -> None:
@@ -205,12 +205,12 @@ def _text_of(job: _Job, session: sessions.Session) -> tuple[SummaryText, session
             mode = "simple" if is_useless else mode
             job.bad_answers += is_useless
             rests = not is_useless or job.bad_answers >= MAX_BAD_ANSWERS
-            record_problem(job.store, ROOM, error.message, job.now, _retry_at(job, error) if rests else None)
+            record_problem(job.store, PART, error.message, job.now, _retry_at(job, error) if rests else None)
             job.report.problems.append(error.message)
             job.instead = error.message if rests else None
         else:
             job.bad_answers = 0
-            clear_problem(job.store, ROOM)
+            clear_problem(job.store, PART)
             return text, "llm"
     said = sessions.read_said(job.store, session.id, ("user", "assistant"), each=_EACH, total=_TOTAL)
     if not said:
@@ -232,5 +232,5 @@ def _retry_at(job: _Job, error: CrystalError) -> int:
     """
     if isinstance(error, CostCapError):
         return day_start(job.now) + DAY_MS
-    before = find_problem(job.store, ROOM)
+    before = find_problem(job.store, PART)
     return job.now + rest_ms(error, before.tries + 1 if before else 1, FIRST_WAIT_MS, MAX_WAIT_MS)

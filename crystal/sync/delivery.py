@@ -30,7 +30,7 @@ from crystal.sync.sending import Link, seal_again
 from crystal.sync.triage import Effort
 from crystal.sync.wire import InvalidRecordError
 
-ROOM = "relay"
+PART = "relay"
 PAGE = 50
 FIRST_WAIT_MS = 5_000
 MAX_WAIT_MS = 3_600_000
@@ -100,7 +100,7 @@ class Delivery:
             insist: Requested by the user: do not wait for the next try.
         """
         report = DeliveryReport()
-        resting = problems.find_problem(self.store, ROOM)
+        resting = problems.find_problem(self.store, PART)
         if resting is not None and not insist and 0 < (resting.retry_at or 0) - self.clock() <= 2 * MAX_WAIT_MS:
             report.problem = resting.message  # a later time was written while the clock was wrong
             return report
@@ -123,7 +123,7 @@ class Delivery:
             self._rest(error, resting.tries if resting else 0)
             report.problem, report.exit_code = error.message, error.exit_code
             return report
-        problems.clear_problem(self.store, ROOM)
+        problems.clear_problem(self.store, PART)
         return report
 
     def _rest(self, error: CrystalError, tries: int) -> None:
@@ -132,7 +132,7 @@ class Delivery:
         wait = int(wait * random.uniform(0.5, 1.5))
         asked = 1000 * error.retry_after if isinstance(error, (RelayUnavailableError, RelayFullError)) else 0
         retry_at = now + max(wait, asked) if isinstance(error, UnavailableError) else now + MAX_WAIT_MS
-        problems.record_problem(self.store, ROOM, error.message, now, retry_at)
+        problems.record_problem(self.store, PART, error.message, now, retry_at)
 
     # -- sending -----------------------------------------------------------------------------------------------------
 

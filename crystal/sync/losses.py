@@ -8,16 +8,16 @@ from crystal.store.problems import clear_problem, find_problem, record_problem
 LOST = "relay loses"
 LOST_MIRROR = "relay loses the mirror"
 MESSAGES = ("message", "messages")
-LOST_ROOMS = (LOST, LOST_MIRROR)
+LOST_PARTS = (LOST, LOST_MIRROR)
 """Names of the records."""
 
 
-def note_losses(store: Store, room: str, count: int, things: tuple[str, str], now: int) -> str | None:
+def note_losses(store: Store, part: str, count: int, things: tuple[str, str], now: int) -> str | None:
     """Record how many things the relay confirmed but does not have; 0 deletes the record.
 
     Args:
         store: This machine's store.
-        room: ``LOST`` or ``LOST_MIRROR``.
+        part: ``LOST`` or ``LOST_MIRROR``.
         count: How many.
         things: Their names, singular and plural.
         now: The time, ms.
@@ -26,16 +26,16 @@ def note_losses(store: Store, room: str, count: int, things: tuple[str, str], no
         The message, or None if nothing is lost.
     """
     if not count:
-        clear_problem(store, room)
+        clear_problem(store, part)
         return None
     one, several = things
     words = f"the relay confirmed {count:,} {one if count == 1 else several} but does not have "
     words += "it; it is sent again" if count == 1 else "them; they are sent again"
-    record_problem(store, room, words, now)
+    record_problem(store, part, words, now)
     return words
 
 
-def is_first(store: Store, room: str) -> bool:
+def is_first(store: Store, part: str) -> bool:
     """Return True if something is lost and nothing was lost before."""
-    problem = find_problem(store, room)
+    problem = find_problem(store, part)
     return problem is not None and problem.tries == 1

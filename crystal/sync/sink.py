@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from crystal.errors import CrystalError
 from crystal.ingest.forgotten_filter import note_touched, without_forgotten
-from crystal.ingest.ingest import Claim, IngestReport, ingest
+from crystal.ingest.ingest import Claim, IngestReport
 from crystal.model.capture import Project, Segment
 from crystal.store import Store, problems
 from crystal.store.capture import ledger, privacy
@@ -19,7 +18,7 @@ from crystal.sync.sending import Link, put_control, put_message
 from crystal.sync.wire import Lane, encode_segment
 from crystal.transcript import reader_of
 
-ROOM = "relay"
+PART = "relay"
 """Name of the note that nothing can be sealed."""
 
 
@@ -31,20 +30,17 @@ class DeviceSink:
         store: The device's store.
         link: Returns the link to home; it reads a key, so it is called at the first segment.
         lane: Live conversation or the past.
-        ldm_home, archive_folder: Folders of the device's own archive.
         find_project: Returns the git project of a folder.
         clock: Returns the time, ms.
-        local_memory: True if the device keeps its own rows and archive.
+        store_here: Writes the device's own rows and archive; None if it keeps none.
     """
 
     store: Store
     link: Callable[[], Link]
     lane: Lane
-    ldm_home: Path
-    archive_folder: Path
     find_project: Callable[[str], Project]
     clock: Callable[[], int]
-    local_memory: bool
+    store_here: Callable[[Segment, Claim], IngestReport] | None
 
     def __call__(self, segment: Segment, claim: Claim) -> IngestReport:
         """Store one segment: durable when this returns, or nothing is written."""
@@ -52,9 +48,10 @@ class DeviceSink:
             link = self.link()
             _ = link.keys
         except CrystalError as error:
-            if not self.local_memory:
+            if self.store_here is None:
                 raise
-            return self._keep_unsealed(segment, claim, error)
+            problems.record_problem(self.store, PART, error.message, self.clock())
+            return self.store_here(segment, _claim_for_later(claim))
         payload = encode_segment(segment, self._projects(segment), self.lane)
 
         def claim_and_seal(store: Store, claimed: Segment, now: int) -> int:
@@ -64,34 +61,9 @@ class DeviceSink:
             put_message(store, link, said, kind=PayloadKind.RECORDS, lane=self.lane, now=now)
             return ident
 
-        if not self.local_memory:
+        if self.store_here is None:
             return _only_ledger(self.store, segment, claim_and_seal, self.clock())
-        return self._ingest(segment, claim_and_seal)
-
-    def _keep_unsealed(self, segment: Segment, claim: Claim, error: CrystalError) -> IngestReport:
-        """Keep locally what cannot be sealed now, and send it with the past when the key is back.
-
-        Transcripts cannot wait: the client deletes them after some weeks.
-        """
-        problems.record_problem(self.store, ROOM, error.message, self.clock())
-
-        def claim_and_remember(store: Store, claimed: Segment, now: int) -> int:
-            ident = claim(store, claimed, now)
-            past.include(store, len(claimed.pieces), private=bool(claimed.private_uuids))
-            return ident
-
-        return self._ingest(segment, claim_and_remember)
-
-    def _ingest(self, segment: Segment, claim: Claim) -> IngestReport:
-        return ingest(
-            self.store,
-            segment,
-            ldm_home=self.ldm_home,
-            archive_folder=self.archive_folder,
-            find_project=self.find_project,
-            now=self.clock(),
-            claim=claim,
-        )
+        return self.store_here(segment, claim_and_seal)
 
     def _projects(self, segment: Segment) -> dict[str, Project]:
         lines = [line for piece in segment.pieces for line in piece.lines]
@@ -99,6 +71,20 @@ class DeviceSink:
         said = reader_of(segment.origin.harness).turns(lines, segment.before.transcript, subagent=subagent)
         folders = {turn.cwd for turn in said if turn.cwd}
         return {cwd: self.find_project(cwd) for cwd in sorted(folders)}
+
+
+def _claim_for_later(claim: Claim) -> Claim:
+    """Return a claim that sends with the past, when the key is back, what cannot be sealed now.
+
+    Transcripts cannot wait: the client deletes them after some weeks.
+    """
+
+    def claim_and_include(store: Store, claimed: Segment, now: int) -> int:
+        ident = claim(store, claimed, now)
+        past.include(store, len(claimed.pieces), private=bool(claimed.private_uuids))
+        return ident
+
+    return claim_and_include
 
 
 def _only_ledger(store: Store, segment: Segment, claim: Claim, now: int) -> IngestReport:

@@ -58,7 +58,7 @@ def test_an_unreadable_transcript_stops_no_other(machine: CaptureMachine, close:
     assert len(list(machine.spool.glob("*.json"))) == 1
     tally = machine.capture().sweep()
     assert tally.problems == {str(machine.transcript("a")): "permission denied"}
-    told = {problem.room: problem.message for problem in problems.list_problems(machine.store)}
+    told = {problem.part: problem.message for problem in problems.list_problems(machine.store)}
     assert told["sweep"] == f"{machine.transcript('a')}: permission denied"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.embedding.pending import ROOM, ROOM_REFUSED, EmbeddingClock, embed_pending
+from crystal.embedding.pending import PART, PART_REFUSED, EmbeddingClock, embed_pending
 from crystal.errors import (
     DeniedError,
     ModelUnavailableError,
@@ -139,7 +139,7 @@ def test_a_wait_that_does_not_fit_into_the_budget_is_left_to_the_next_run(store:
     dice = Dice(fail=Script(ModelUnavailableError("429", seconds=600)))
     report = run(store, dice, clock=clock, budget_seconds=30)
     assert (report.left, report.problem, clock.slept) == (1, "429", [])
-    assert find_problem(store, ROOM).retry_at == NOW + 600_000
+    assert find_problem(store, PART).retry_at == NOW + 600_000
 
 
 def test_an_outage_rests_longer_each_time_costs_nothing_meanwhile_and_heals_by_itself(store: Store):
@@ -148,7 +148,7 @@ def test_an_outage_rests_longer_each_time_costs_nothing_meanwhile_and_heals_by_i
     now, waits = NOW, []
     for tries in range(1, 10):
         assert run(store, down, now=now).left == 1
-        problem = find_problem(store, ROOM)
+        problem = find_problem(store, PART)
         assert (problem.tries, problem.since, problem.at) == (tries, NOW, now)
         assert problem.message == "connection refused; start it"
         waits.append((problem.retry_at - now) // 1000)
@@ -167,7 +167,7 @@ def test_what_waiting_does_not_mend_is_asked_once_and_rests_until_the_settings_c
     dice = Dice(fail=Script(error, error))
     assert run(store, dice).problem == error.message
     assert len(dice.asked) == 1
-    assert find_problem(store, ROOM).retry_at == NOW + HOUR
+    assert find_problem(store, PART).retry_at == NOW + HOUR
     assert run(store, dice, now=NOW + HOUR - 1).left == 1
     assert len(dice.asked) == 1
     mended = Dice()
@@ -202,7 +202,7 @@ def test_one_refused_text_is_set_aside_with_a_record_and_holds_nobody_up(store: 
     report = run(store, dice)
     assert (report.embedded, report.refused, report.left, report.problem) == (19, 1, 0, None)
     assert set(vectors_by_chunk(store, 1)) == set(ids) - {ids[11]}
-    assert "takes 1 of the texts" in find_problem(store, ROOM_REFUSED).message
+    assert "takes 1 of the texts" in find_problem(store, PART_REFUSED).message
     asked = len(dice.asked)
     add_chunk(store, "new")
     assert run(store, dice).embedded == 1
@@ -236,7 +236,7 @@ def test_a_text_that_breaks_the_server_is_found_after_some_runs(store: Store):
     dice, now = Dice(fail=refuses("p", error=ServerFaultError)), NOW
     for _ in range(3):
         assert run(store, dice, now=now).left == 9
-        now = find_problem(store, ROOM).retry_at
+        now = find_problem(store, PART).retry_at
     report = run(store, dice, now=now)
     assert (report.embedded, report.refused, report.left, report.problem) == (8, 1, 0, None)
 
@@ -246,7 +246,7 @@ def test_a_server_that_is_down_for_days_never_costs_a_text_its_turn(store: Store
     down, now = Dice(fail=refuses("", error=ServerFaultError)), NOW
     for _ in range(8):
         assert run(store, down, now=now).refused == 0
-        now = find_problem(store, ROOM).retry_at
+        now = find_problem(store, PART).retry_at
     assert run(store, Dice(), now=now).embedded == 1
 
 

@@ -79,7 +79,7 @@ def labelled(name: str) -> list[tuple[str, bool]]:
 
 @pytest.mark.parametrize(("name", "least"), [("tuned", 0.99), ("held-out", 0.95)])
 def test_what_is_taken_was_meant_so(name: str, least: float) -> None:
-    """The rules were made with the first set in sight and not changed after the second was first tried."""
+    """The rules were made, and later made shorter, with the first set in sight alone."""
     prompts = labelled(name)
     taken = [is_wish for prompt, is_wish in prompts if words_to_remember(prompt)]
     assert sum(taken) / len(taken) >= least
@@ -92,6 +92,7 @@ def test_what_is_taken_was_meant_so(name: str, least: float) -> None:
         "",
         "remember ",
         "remember everywhere:",
+        "remember our staging port:",
         "remembering is hard",
         "Remembered: nothing",
         "do you remember the port",

@@ -19,7 +19,7 @@ from crystal.errors import UsageError
 from crystal.model.capture import Project
 from crystal.store import Store
 from crystal.store.problems import find_problem
-from crystal.summarize.daily import ROOM, DailyReport, log_sessions, split_parts
+from crystal.summarize.daily import PART, DailyReport, log_sessions, split_parts
 from tests.support.summary_store import HOUR, MINUTE, SESSION, START, open_store, say
 
 IDLE = 30 * MINUTE
@@ -267,12 +267,12 @@ def test_a_session_that_cannot_be_logged_does_not_hold_up_the_others(tmp_path: P
 
         report = log_sessions(store, agent_folder=folder, now=START, tz=UTC, idle_ms=IDLE)
         assert (report.lines, len(report.problems)) == (1, 2)
-        assert find_problem(store, ROOM) is not None
+        assert find_problem(store, PART) is not None
         (tmp_path / "cc-stuck/daily/2026-11-21.md").rmdir()
         store.execute("DELETE FROM chunks WHERE session = (SELECT id FROM sessions WHERE agent = 'no/agent')")
         store.execute("UPDATE sessions SET agent = 'cc-test' WHERE agent = 'no/agent'")
         assert log_sessions(store, agent_folder=folder, now=START, tz=UTC, idle_ms=IDLE).lines == 2
-        assert find_problem(store, ROOM) is None
+        assert find_problem(store, PART) is None
 
 
 def test_a_full_disk_leaves_the_file_as_it_was_and_the_next_run_writes(

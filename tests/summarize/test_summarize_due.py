@@ -13,7 +13,7 @@ from crystal.errors import ModelUnavailableError, NotConfiguredError
 from crystal.store.capture.turns import end_session
 from crystal.store.costs import DAY_MS, spent_since
 from crystal.store.problems import find_problem
-from crystal.summarize.due import ROOM, is_due, summarize_again, summary_path_of
+from crystal.summarize.due import PART, is_due, summarize_again, summary_path_of
 from crystal.summarize.models import ChatModel, MissingModel
 from tests.support.chat_server import CARD, Reply, chat_server, ollama_reply, openai_reply
 from tests.support.costs import totals
@@ -195,7 +195,7 @@ def test_whatever_the_model_does_there_is_a_simple_summary_and_the_books_are_rig
         assert session(store).summary_mode == mode
         spent = spent_since(store, 0)
         assert 0.002 < spent < 0.003 if isinstance(usd, str) else spent == pytest.approx(usd)
-        problem = find_problem(store, ROOM)
+        problem = find_problem(store, PART)
         assert problem is not None
         assert problem.message == report.problems[0]
     text = files(tmp_path)[NAME]
@@ -227,7 +227,7 @@ def test_after_an_outage_the_model_is_left_alone_then_writes_what_was_deferred(t
         assert run(store, tmp_path, Fake(), now=LATER + 2 * MINUTE).written == 0  # the wait has doubled
         up = Fake()
         assert run(store, tmp_path, up, now=LATER + 4 * MINUTE).llm == 5
-        assert find_problem(store, ROOM) is None
+        assert find_problem(store, PART) is None
         assert run(store, tmp_path, up, now=LATER + HOUR).written == 0
     assert all('mode: "llm"' in text for text in files(tmp_path).values())
 
@@ -236,7 +236,7 @@ def test_a_server_that_asks_for_a_longer_wait_gets_it(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         say(store, CHAT)
         run(store, tmp_path, Fake([ModelUnavailableError("slow down", seconds=7200)]))
-        problem = find_problem(store, ROOM)
+        problem = find_problem(store, PART)
         assert problem is not None
         assert problem.retry_at == LATER + 2 * HOUR
 
@@ -304,4 +304,4 @@ def test_a_free_choice_of_simple_forgets_the_outage(tmp_path: Path) -> None:
         say(store, CHAT)
         run(store, tmp_path, Fake([ModelUnavailableError("down")]))
         run(store, tmp_path, None)
-        assert find_problem(store, ROOM) is None
+        assert find_problem(store, PART) is None

@@ -14,7 +14,7 @@ from crystal.errors import UsageError
 from crystal.store import Store
 from crystal.store.costs import spent_since
 from crystal.store.problems import find_problem
-from crystal.summarize.due import FILE_ROOM, summarize_due, summary_path_of
+from crystal.summarize.due import FILE_PART, summarize_due, summary_path_of
 from tests.support.chat_server import CARD
 from tests.support.summary_runs import CHAT, IDLE, LATER, NAME, Fake, files, run, session
 from tests.support.summary_store import HOUR, MINUTE, START, open_store, say
@@ -145,11 +145,11 @@ def test_a_file_that_cannot_be_written_is_reported_and_written_later(
             patch.setattr(os, "fsync", full)
             report = run(store, tmp_path)
         assert (report.written, report.failed) == (0, 1)
-        problem = find_problem(store, FILE_ROOM)
+        problem = find_problem(store, FILE_PART)
         assert problem is not None
         assert "no space left" in problem.message
         assert run(store, tmp_path).simple == 2
-        assert find_problem(store, FILE_ROOM) is None
+        assert find_problem(store, FILE_PART) is None
 
 
 def test_one_session_with_an_impossible_place_does_not_stop_the_others(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 import httpx
 
 from crystal.capture.engine import Capture
-from crystal.model.capture import Project
+from crystal.ingest.ingest import Claim, IngestReport, ingest
+from crystal.model.capture import Project, Segment
 from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone, add_tombstones
 from crystal.store.sync import inbox, past, relay_forgotten, relay_peers
@@ -241,15 +242,27 @@ class Device:
         return Link(peer, keys_of, peer.up_prefix, os.urandom)
 
     def sink(self, lane: str = "live") -> DeviceSink:
+        def find_project(cwd: str) -> Project:
+            return Project(cwd, None, None, Path(cwd).name)
+
+        def store_here(segment: Segment, claim: Claim) -> IngestReport:
+            return ingest(
+                self.store,
+                segment,
+                ldm_home=self.machine.home,
+                archive_folder=self.machine.home / f"agents/{self.agent}/memory/transcripts",
+                find_project=find_project,
+                now=self.machine.now,
+                claim=claim,
+            )
+
         return DeviceSink(
             self.store,
             self.link,
             lane,  # type: ignore[arg-type]
-            self.machine.home,
-            self.machine.home / f"agents/{self.agent}/memory/transcripts",
-            lambda cwd: Project(cwd, None, None, Path(cwd).name),
+            find_project,
             lambda: self.machine.now,
-            self.local_memory,
+            store_here if self.local_memory else None,
         )
 
     @property

@@ -94,7 +94,7 @@ def test_a_mirror_that_cannot_be_published_is_named_and_costs_no_receipt(desk, t
     assert outcome.report.turns == 1
     assert outcome.problems == ("the mirror could not be published: the account is full",)
     with desk.machine() as machine:
-        assert [one.room for one in list_problems(machine.store)] == ["mirror"]
+        assert [one.part for one in list_problems(machine.store)] == ["mirror"]
     lap.deliver()
     assert lap.json("status")["relay"]["outbox"]["blobs"] == 0
     monkeypatch.undo()

@@ -40,12 +40,12 @@ def test_an_outage_costs_nothing_but_time(world: World) -> None:
         device.say("a", line(f"n {number}"))
         device.deliver(insist=False)
     assert len(asked) == 1, "the hooks of an outage do not ask again"
-    problem = problems.find_problem(device.store, delivery.ROOM)
+    problem = problems.find_problem(device.store, delivery.PART)
     assert problem is not None
     assert problem.retry_at is not None
     waits = []
     for _ in range(12):
-        problem = problems.find_problem(device.store, delivery.ROOM)
+        problem = problems.find_problem(device.store, delivery.PART)
         assert problem is not None
         assert problem.retry_at is not None
         waits.append(problem.retry_at - device.machine.now)
@@ -57,7 +57,7 @@ def test_an_outage_costs_nothing_but_time(world: World) -> None:
     device.weather.before = lambda request: None
     world.settle(2)
     assert_settled(world)
-    assert problems.find_problem(device.store, delivery.ROOM) is None
+    assert problems.find_problem(device.store, delivery.PART) is None
 
 
 @pytest.mark.slow
@@ -66,7 +66,7 @@ def test_a_relay_that_names_a_time_is_asked_then(world: World) -> None:
     device.say("a", line("one"))
     device.weather.after = lambda request, response: httpx.Response(429, headers={"Retry-After": "1800"})
     assert device.deliver().problem
-    problem = problems.find_problem(device.store, delivery.ROOM)
+    problem = problems.find_problem(device.store, delivery.PART)
     assert problem is not None
     assert (problem.retry_at or 0) - device.machine.now == 1_800_000
     device.weather.after = lambda request, response: response

@@ -143,7 +143,7 @@ def test_a_key_that_is_gone_is_named_and_what_is_said_is_kept_and_sent_when_it_i
     device.say("b", line("a new session without a key"))
     assert waiting(device) == 1
     assert texts(device.store) == ["a new session without a key", "said without a key", "sealed"]
-    assert [one.room for one in problems.list_problems(device.store)] == ["relay"]
+    assert [one.part for one in problems.list_problems(device.store)] == ["relay"]
     device.secrets.update(secrets)
     device.say("a", line("sealed again"))
     world.settle(2)

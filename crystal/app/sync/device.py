@@ -33,7 +33,7 @@ from crystal.store.sync.outbox import backlog
 from crystal.store.sync.relay_forgotten import Stand, open_again, read_stand, tell_all_again
 from crystal.store.sync.relay_peers import Peer, home_peer
 from crystal.sync.client import RelayClient
-from crystal.sync.delivery import ROOM, Delivery, DeliveryReport
+from crystal.sync.delivery import PART, Delivery, DeliveryReport
 from crystal.sync.documents import Document
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import write_key
@@ -46,8 +46,8 @@ from crystal.sync.sending import Link
 RELAY_LOCK = "relay.lock"
 BUSY = "another crystal process is using the relay"
 """Why nothing was delivered by this process: the other one does it."""
-MIRROR_ROOM = "mirror"
-"""Key (``room``) of the problem: the mirror cannot be updated."""
+MIRROR_PART = "mirror"
+"""Key (``part``) of the problem: the mirror cannot be updated."""
 SEND_SECONDS = 3600.0
 """How long a command that a person waits for goes on sending."""
 PRIVATE_AT_ONCE = 10_000
@@ -101,7 +101,7 @@ def deliver_soon(machine: Machine, *, seconds: float, insist: bool = False) -> D
     try:
         return deliver_relay(machine, insist=insist, should_stop=lambda: time.monotonic() > deadline)
     except CrystalError as error:
-        record_problem(machine.store, ROOM, error.message, now_ms())
+        record_problem(machine.store, PART, error.message, now_ms())
         return DeliveryReport(problem=error.message, exit_code=error.exit_code)
 
 
@@ -144,7 +144,7 @@ def _deliver(
 
 def _rests(machine: Machine) -> bool:
     """Return True while an outage of the relay is being waited out."""
-    resting = find_problem(machine.store, ROOM)
+    resting = find_problem(machine.store, PART)
     return resting is not None and (resting.retry_at or 0) > now_ms()
 
 
@@ -155,7 +155,7 @@ def _take_manifest(machine: Machine, mirror: Mirror, body: Mapping[str, Any], se
     except UnavailableError:
         raise
     except CrystalError as error:
-        record_problem(machine.store, MIRROR_ROOM, error.message, now_ms())
+        record_problem(machine.store, MIRROR_PART, error.message, now_ms())
 
 
 def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_stop: Callable[[], bool]) -> None:
@@ -164,7 +164,7 @@ def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_
     try:
         fetched = mirror.fetch(client, should_stop=should_stop, sift=Sieve(machine.store))
     except CrystalError as error:
-        record_problem(machine.store, MIRROR_ROOM, error.message, now_ms())
+        record_problem(machine.store, MIRROR_PART, error.message, now_ms())
     else:
         if fetched.objects:
             open_again(machine.store, newest)  # what was forgotten meanwhile may have come in
@@ -172,9 +172,9 @@ def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_
         take_memories(machine)
         _keep_mirror(machine)
         if fetched.problem:
-            record_problem(machine.store, MIRROR_ROOM, fetched.problem, now_ms())
+            record_problem(machine.store, MIRROR_PART, fetched.problem, now_ms())
         elif fetched.is_whole:
-            clear_problem(machine.store, MIRROR_ROOM)
+            clear_problem(machine.store, MIRROR_PART)
 
 
 def take_private(store: Store, places: Places) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from crystal.app.context import Machine, now_ms
@@ -18,10 +17,10 @@ from crystal.sync.forgotten import put_again, put_forgotten, read_told, take_fro
 from crystal.sync.sending import Link
 from crystal.sync.wire import InvalidRecordError
 
-ROOM = "forgetting"
-"""Key (``room``) of the problem: home's list of deletions cannot be parsed."""
+PART = "forgetting"
+"""Key (``part``) of the problem: home's list of deletions cannot be parsed."""
 FINISHING = "forgetting files"
-"""Key (``room``) of the problem: forgotten data could not be deleted completely yet."""
+"""Key (``part``) of the problem: forgotten data could not be deleted completely yet."""
 
 
 # -------------------------------------------------------------------------------------------------------- on a device
@@ -41,12 +40,12 @@ def take_forgotten(machine: Machine, peer: Peer, body: Mapping[str, Any], as_of:
     try:
         told = read_told(body.get("forgotten"))
     except InvalidRecordError as error:
-        record_problem(machine.store, ROOM, error.message, now_ms())
+        record_problem(machine.store, PART, error.message, now_ms())
         return
     if told is not None:
         with machine.store.transaction():
             take_from_home(machine.store, peer, told, now=now_ms(), as_of=as_of)
-        clear_problem(machine.store, ROOM)
+        clear_problem(machine.store, PART)
 
 
 def finish_soon(machine: Machine) -> list[str]:
@@ -65,51 +64,28 @@ def finish_soon(machine: Machine) -> list[str]:
 # ---------------------------------------------------------------------------------------------------------- standing
 
 
-@dataclass(frozen=True, slots=True)
-class PendingDevice:
-    """A device that has not confirmed all that is forgotten: how much, and when the oldest of it was, ms."""
+def unconfirmed(store: Store) -> dict[str, Any]:
+    """Return which deletions other machines have not confirmed: on a device its home, at home its ``devices``.
 
-    name: str
-    count: int
-    since: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unconfirmed:
-    """What other machines have not confirmed of forgetting: on a device its home, at home its devices."""
-
-    count: int
-    since: int | None
-    devices: tuple[PendingDevice, ...]
-
-    def words(self, ago: Callable[[int | None], str]) -> str | None:
-        """Return this as one line of text; None if there is nothing to say."""
-        words = [f"{one.name} has not confirmed {_forgettings(one.count, one.since, ago)}" for one in self.devices]
-        if self.count:
-            words.append(f"{_forgettings(self.count, self.since, ago)} not confirmed by home yet")
-        return "; ".join(words) or None
-
-    def as_json(self, as_time: Callable[[int | None], str | int | None]) -> dict[str, Any]:
-        """Return this as JSON."""
-        devices = [{"name": one.name, "count": one.count, "since": as_time(one.since)} for one in self.devices]
-        return {"count": self.count, "since": as_time(self.since), "devices": devices}
-
-    @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Unconfirmed:
-        """Parse what ``as_json`` wrote; times are numbers."""
-        return cls(found["count"], found["since"], tuple(PendingDevice(**one) for one in found["devices"]))
-
-
-def _forgettings(count: int, since: int | None, ago: Callable[[int | None], str]) -> str:
-    return f"{count:,} forgetting{'' if count == 1 else 's'} ({'the oldest of ' if count > 1 else ''}{ago(since)})"
-
-
-def unconfirmed(store: Store) -> Unconfirmed:
-    """Return which deletions other machines have not confirmed."""
+    Each has how many (``count``) and when the oldest was made (``since``, ms), as the JSON output shows them.
+    """
     count, since = unheard(store) if home_peer(store) is not None else (0, None)
-    devices = tuple(
-        PendingDevice(peer.name, *found)
+    devices = [
+        {"name": peer.name, **dict(zip(("count", "since"), found, strict=True))}
         for peer in all_peers(store, "device")
         if peer.revoked_at is None and (found := behind(store, peer.told)) is not None
-    )
-    return Unconfirmed(count, since, devices)
+    ]
+    return {"count": count, "since": since, "devices": devices}
+
+
+def unconfirmed_words(found: Mapping[str, Any], ago: Callable[[int | None], str]) -> str | None:
+    """Return what ``unconfirmed`` found as one line of text, or None if everything is confirmed."""
+    words = [f"{one['name']} has not confirmed {_forgettings(one, ago)}" for one in found["devices"]]
+    if found["count"]:
+        words.append(f"{_forgettings(found, ago)} not confirmed by home yet")
+    return "; ".join(words) or None
+
+
+def _forgettings(found: Mapping[str, Any], ago: Callable[[int | None], str]) -> str:
+    count, since = found["count"], ago(found["since"])
+    return f"{count:,} forgetting{'' if count == 1 else 's'} ({'the oldest of ' if count > 1 else ''}{since})"

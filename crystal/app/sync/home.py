@@ -37,8 +37,8 @@ from crystal.sync.taking import MessageHandler
 ENRICH_SECONDS = 300.0
 TELL_AGAIN_MS = 6 * 3_600_000
 """How often home tells a device of itself when nothing changes."""
-MIRROR_ROOM = "mirror"
-"""Key (``room``) of the problem: the mirror could not be published."""
+MIRROR_PART = "mirror"
+"""Key (``part``) of the problem: the mirror could not be published."""
 PUBLISH_LOCK = "publish.lock"
 DEMOTING = "relay_demoting"
 """The store's note that another machine was chosen as home: from then on this one takes nothing more."""
@@ -178,9 +178,9 @@ def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bo
             raise
         except CrystalError as error:
             # What devices sent is safe by now; the mirror is tried again by the next poll.
-            record_problem(store, MIRROR_ROOM, error.message, now_ms())
+            record_problem(store, MIRROR_PART, error.message, now_ms())
             return [f"the mirror could not be published: {error.message}"]
-        clear_problem(store, MIRROR_ROOM)
+        clear_problem(store, MIRROR_PART)
     lost = find_problem(store, LOST_MIRROR)
     return [] if lost is None else [lost.message]
 

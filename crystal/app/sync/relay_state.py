@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from crystal.app.context import Machine, now_ms
 from crystal.app.relay_links import relay_client
-from crystal.app.sync.forget import Unconfirmed, unconfirmed
+from crystal.app.sync.forget import unconfirmed
 from crystal.errors import CrystalError, DeniedError, UnavailableError, UsageError
 from crystal.store import Store
 from crystal.store.problems import LastingProblem, find_problem, list_problems
@@ -18,10 +19,10 @@ from crystal.store.sync.outbox import Backlog
 from crystal.store.sync.refusal_counts import RefusalCount, refusals
 from crystal.store.sync.relay_peers import Peer, all_peers, find_peer, home_peer
 from crystal.sync.client import RelayClient
-from crystal.sync.delivery import ROOM
+from crystal.sync.delivery import PART
 from crystal.sync.documents import LATEST_WINS
 from crystal.sync.envelope.header import Channel
-from crystal.sync.losses import LOST_ROOMS
+from crystal.sync.losses import LOST_PARTS
 
 STUCK = ("fork", "wrong-key", "damaged", "revoked")
 """States of a stream that do not resolve with time."""
@@ -84,7 +85,7 @@ class RelayState:
         skips: Holes that were left on purpose.
         refused: What was refused, with the name of its device.
         lost: What the relay confirmed and does not have.
-        forgotten: What other machines have not confirmed of forgetting.
+        forgotten: What other machines have not confirmed of forgetting, see ``unconfirmed``.
     """
 
     role: str
@@ -98,7 +99,7 @@ class RelayState:
     skips: tuple[Skip, ...]
     refused: tuple[tuple[str | None, RefusalCount], ...]
     lost: tuple[LastingProblem, ...]
-    forgotten: Unconfirmed
+    forgotten: dict[str, Any]
 
 
 # ---------------------------------------------------------------------------------------------------------- looking
@@ -174,11 +175,11 @@ def relay_state(machine: Machine, client: RelayClient | None = None) -> RelaySta
         problem,
         home,
         outbox.backlog(store) if home is not None else None,
-        find_problem(store, ROOM) if home is not None else None,
+        find_problem(store, PART) if home is not None else None,
         tuple(stream_states(store) if streams is None else streams),
         tuple(inbox.skips(store)),
         tuple(read_refused(store)),
-        tuple(one for one in list_problems(store) if one.room in LOST_ROOMS),
+        tuple(one for one in list_problems(store) if one.part in LOST_PARTS),
         unconfirmed(store),
     )
 

@@ -30,7 +30,7 @@ def relay_status(machine: Machine) -> dict[str, Any]:
             "past_left": past.rows_between(store, place.row, place.until) if place is not None else 0,
         },
         "mirror": _mirror(machine) if home is not None else None,
-        "forgotten": unconfirmed(store).as_json(lambda ms: ms),
+        "forgotten": unconfirmed(store),
         "refused": sum(one.blobs for one in refusals(store) if not one.streams),
         "devices": [_device(machine, peer) for peer in relay_peers.all_peers(store, "device")],
     }

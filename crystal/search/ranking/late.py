@@ -12,8 +12,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
-from crystal.search.request import LateModel
+if TYPE_CHECKING:
+    from crystal.embedding.late import TokenComparer
+
 
 LATE_TOGETHER = 24_000
 """How many characters of all of them: some fifteen full chunks, or forty turns of a chat."""
@@ -68,7 +71,7 @@ class Likeness:
     together: float = 0.0
 
 
-def weights_of(model: LateModel | None) -> Weights:
+def weights_of(model: TokenComparer | None) -> Weights:
     """Return the weights that fit a model."""
     return BY_CONTEXT if model is not None and model.knows_context else BY_TABLE
 
@@ -80,13 +83,13 @@ def looked_at(lengths: Sequence[int], most: int) -> int:
 
 
 def likenesses(
-    model: LateModel,
+    model: TokenComparer,
     question: str,
     texts: Sequence[str],
     weight_of: Callable[[str], float],
     beside: Sequence[Sequence[int]],
 ) -> list[Likeness]:
-    """Compare the question with texts; see ``LateModel``."""
+    """Compare the question with texts; see ``TokenComparer``."""
     cut = [text[:LATE_CHARACTERS] for text in texts]
     return [Likeness(*found) for found in model.late(question, cut, weight_of, beside)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,11 +23,13 @@ from crystal.search.ranking.scoring import (
     session_scores,
 )
 from crystal.search.ranking.verbatim import exact_chunks, naming_chunks, with_phrases
-from crystal.search.request import LateModel
 from crystal.search.results import RankedAnswer, SearchedStore, Unit, read_chunks
 from crystal.store import Store
 from crystal.store.search.words import tokenizer
 from crystal.text.query import Query, completions, in_short, without_phrases
+
+if TYPE_CHECKING:
+    from crystal.embedding.late import TokenComparer
 
 EXACT = 10.0
 """What is added to the score of an answer that has the very thing looked for; less for each tier below."""
@@ -100,7 +103,7 @@ def _field(place: SearchedStore, index: Index, mask: Mask | None, asked: Query, 
 
 
 def rank(
-    places: Sequence[SearchedStore], fields: Sequence[Field], wanted: RankingRequest, model: LateModel | None
+    places: Sequence[SearchedStore], fields: Sequence[Field], wanted: RankingRequest, model: TokenComparer | None
 ) -> tuple[list[RankedAnswer], tuple[str, ...]]:
     """Order the answers of one or two memories; give also what the reader should know of the words.
 
@@ -195,7 +198,7 @@ def read_answers(places: Sequence[SearchedStore], pool: Pool, scores: Floats, mo
 class _SecondLook:
     """Late interaction with the best answers."""
 
-    model: LateModel
+    model: TokenComparer
     fields: Sequence[Field]
     asked: Query
     weight_of: Callable[[str], float]

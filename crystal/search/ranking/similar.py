@@ -7,19 +7,22 @@ No word, no session, no time and no late interaction changes the order, so a sco
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from crystal.search.ranking.late import looked_at, weights_of
 from crystal.search.ranking.listing import collapsed
 from crystal.search.ranking.order import read_answers
 from crystal.search.ranking.pool import Field, pool_of
-from crystal.search.request import LateModel
 from crystal.search.results import RankedAnswer, SearchedStore
+
+if TYPE_CHECKING:
+    from crystal.embedding.late import TokenComparer
 
 MAX_DEPTH = 100_000
 
 
 def rank_by_similarity(
-    places: Sequence[SearchedStore], fields: Sequence[Field], limit: int, model: LateModel | None
+    places: Sequence[SearchedStore], fields: Sequence[Field], limit: int, model: TokenComparer | None
 ) -> list[RankedAnswer]:
     """Order the answers of one or two memories by their cosines; of nearly equal texts the nearest one is shown."""
     compared = weights_of(model).most
@@ -38,7 +41,7 @@ def rank_by_similarity(
         depth *= 8  # turns of many chunks, or copies of few texts, fill the list
 
 
-def _add_tokens(answers: Sequence[RankedAnswer], model: LateModel | None, most: int) -> None:
+def _add_tokens(answers: Sequence[RankedAnswer], model: TokenComparer | None, most: int) -> None:
     if model is None:
         return
     near = answers[: looked_at([len(one.chunk.text) for one in answers], most)]
