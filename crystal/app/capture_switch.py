@@ -12,6 +12,7 @@ from crystal.app.session_context import refresh
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.files import all_transcripts
 from crystal.config.harnesses import HARNESSES
+from crystal.errors import NotFoundError
 from crystal.sessions.reading import find_session
 from crystal.store import Store
 from crystal.store.capture import privacy
@@ -55,10 +56,14 @@ def _swept(capture: Capture, turn: Callable[[str | None], bool], session: str | 
 
 
 def _whole_id(store: Store, session: str) -> str:
-    is_id = any(reader_of(name).is_session_id(session) for name in HARNESSES)
-    if is_id or any(mark.session_id == session for mark in privacy.marks(store)):
+    if any(mark.session_id == session for mark in privacy.marks(store)):
         return session
-    return find_session(store, session)
+    try:
+        return find_session(store, session)
+    except NotFoundError:
+        if any(reader_of(name).is_session_id(session) for name in HARNESSES):
+            return session
+        raise
 
 
 def _settle(machine: Machine) -> None:

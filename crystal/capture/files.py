@@ -87,8 +87,8 @@ def all_transcripts(
 ) -> Iterator[TranscriptFile]:
     """Yield every transcript in the roots, subagents' included.
 
-    A link, of a folder in a root or of a file, is followed where it leads to one of ``folders``; deeper links to
-    folders are not followed.
+    A link, of a file, of a folder in a root or of one that a pattern names, is followed where it leads to one of
+    ``folders``; other links to folders are not followed.
 
     Args:
         roots: The agents' folders of transcripts.
@@ -185,18 +185,24 @@ def _fitting(folder: Path, parts: Sequence[str], folders: Folders, refusal: Refu
                 yield from _fitting(Path(below), rest, folders, refusal)
         return
     for path in _names(folder, part, of_folders=bool(rest)):
-        if rest:
-            with suppress(OSError):
-                yield from _fitting(path, rest, folders, refusal)
-        else:
+        if not rest:
             yield from _regular(path, folders, refusal)
+            continue
+        try:
+            if path.is_symlink():
+                safe_open.check_link(path, folders)
+            yield from _fitting(path, rest, folders, refusal)
+        except TranscriptRefusedError as error:
+            refusal(path, error)
+        except OSError:
+            pass
 
 
 def _names(folder: Path, part: str, *, of_folders: bool) -> list[Path]:
     """Return the folders, or else the files and links, that a part of a pattern names in a folder."""
     if not set(part) & set("*?["):
         path = folder / part
-        return [path] if not of_folders or (path.is_dir() and not path.is_symlink()) else []
+        return [path] if not of_folders or path.is_dir() else []
     with os.scandir(folder) as entries:
         named = [entry for entry in entries if fnmatch.fnmatchcase(entry.name, part)]
         return sorted(Path(entry.path) for entry in named if entry.is_dir(follow_symlinks=False) == of_folders)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from crystal.errors import CrystalError
 from crystal.store import Store
 from crystal.store.search import vectors
-from crystal.store.search.candidates import newest_texts, stems
+from crystal.store.search.candidates import has_more_than, newest_texts, stems
 from crystal.store.search.index_source import ids_where
 from crystal.store.search.scope import SearchScope
 from crystal.text.query import Query, parse_query, unspaced_pairs
@@ -59,7 +59,7 @@ def propose_chunks(
 
 def note_of_unread(store: Store) -> tuple[str, ...]:
     """Return a note for the reader if there are texts that are not read for words without an index."""
-    if store.value("SELECT 1 FROM chunks LIMIT 1 OFFSET ?", (MAX_READ,)) is None:
+    if not has_more_than(store, MAX_READ):
         return ()
     return (f"the search index is not ready: only the newest {MAX_READ:,} texts were searched for words",)
 

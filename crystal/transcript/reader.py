@@ -104,7 +104,7 @@ class TranscriptReader(ABC):
         return [turn.text for turn in self.turns([(0, line)], "", subagent=False) if turn.role == "assistant"]
 
     def is_session_id(self, name: str) -> bool:
-        """Return whether a name has the form of a session's id, so that the lines need not be asked."""
+        """Return whether a name has the form of a session's id, which nothing else has: the lines need not be asked."""
         del name
         return False
 

@@ -144,6 +144,28 @@ def test_a_link_inside_of_the_folder_is_followed(machine: CaptureMachine) -> Non
     assert machine.texts() == ["said in good"]
 
 
+def linked_subagents(machine: CaptureMachine, folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "agent-x.jsonl").write_bytes(line("a subagent's words"))
+    link = machine.transcript("good").with_suffix("") / "subagents"
+    link.parent.mkdir()
+    link.symlink_to(folder)
+    return link
+
+
+def test_subagents_behind_a_link_inside_of_the_folder_are_captured(machine: CaptureMachine) -> None:
+    linked_subagents(machine, machine.root / "kept" / "s" / "moved")
+    machine.capture().sweep()
+    assert sorted(machine.texts()) == ["a subagent's words", "said in good"]
+
+
+def test_subagents_behind_a_link_to_elsewhere_are_named_and_left_out(machine: CaptureMachine) -> None:
+    link = linked_subagents(machine, machine.home / "elsewhere")
+    tally = machine.capture().sweep()
+    assert list(tally.problems or {}) == [str(link)]
+    assert machine.texts() == ["said in good"]
+
+
 @pytest.fixture
 def dead(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Path], None]]:
     """Let one call to the system for one file never return, as on a mount whose server is gone."""

@@ -123,3 +123,21 @@ def test_what_a_killed_process_was_writing_goes_unless_it_is_young(clean: Ground
     assert open_tombstones(clean.machine.store), "so this is not done yet"
     assert finish(clean.grounds, now + 3_600_000) == 0
     assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    ("titled", "left"),
+    [
+        ({"type": "summary", "summary": "Family", "leafUuid": "gone"}, None),
+        ({"type": "custom-title", "customTitle": "Family"}, "Family"),
+    ],
+)
+def test_a_summary_of_a_forgotten_message_is_no_title_any_more(
+    clean: Ground, titled: dict[str, str], left: str | None
+) -> None:
+    told = json.dumps(titled).encode() + b"\n"
+    clean.say(SESSION, told, line("the zanzibar recipe", ident="gone"), line("else", parentUuid="gone"))
+    title = "SELECT title FROM sessions WHERE session_id = ?"
+    assert clean.machine.store.value(title, (SESSION,)) == "Family"
+    forget(clean, ForgetRequest(targets=("gone",)))
+    assert clean.machine.store.value(title, (SESSION,)) == left

@@ -28,8 +28,8 @@ def notes(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     module = types.ModuleType("crystal.transcript.notebook")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(compile(CODE, str(PAGE), "exec"), vars(module))
-    row = eval(ROW, {"Harness": harnesses.Harness})
-    monkeypatch.setitem(harnesses.HARNESSES, row.name, row)
+    for name, row in eval(f"{{{ROW}}}", {"Harness": harnesses.Harness}).items():
+        monkeypatch.setitem(harnesses.HARNESSES, name, row)
     assert crystal("init", "--yes", "--no-import").code == 0
     path = home / ".notebook" / "log" / "shop" / "s1.notes"
     path.parent.mkdir(parents=True)
@@ -114,3 +114,12 @@ def test_a_session_that_nothing_resumes_is_not_restored(notes: Path) -> None:
     done = crystal("restore", "s1")
     assert done.code == 2
     assert "cannot be restored" in done.err
+
+
+def test_the_beginning_of_a_known_id_closes_that_session_where_ids_may_have_any_form(
+    notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(reader_of("notebook")), "is_session_id", lambda *_: True)
+    notes.rename(notes.with_name("session-one.notes"))
+    assert crystal("backfill").code == 0
+    assert "session-one" in crystal("--off", "--session", "session-o").out

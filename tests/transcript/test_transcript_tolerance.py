@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -172,3 +173,11 @@ def test_the_users_title_wins_then_the_latest_of_the_client() -> None:
     assert title(foreign, {"type": "user", "uuid": "far"}) == "Another session"
     assert title({"type": "summary", "summary": "Nobody's leaf"}) == "Nobody's leaf"
     assert title(line_of("user", 'say "custom-title"')) is None
+
+
+def test_the_time_for_a_title_grows_with_the_lines_however_many_summaries_are_among_them() -> None:
+    summaries = [{"type": "summary", "summary": "S", "leafUuid": f"elsewhere-{number}"} for number in range(600)]
+    lines = [json.dumps(one).encode() for one in summaries] + [b'{"uuid":"a","message":"' + b"x" * 4000 + b'"}'] * 5000
+    start = time.process_time()
+    assert READER.title(enumerate(lines)) is None
+    assert time.process_time() - start < 5

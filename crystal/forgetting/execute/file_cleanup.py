@@ -207,8 +207,14 @@ def _without(row: KeptRow, numbers: set[int], ldm_home: Path) -> bytes:
 
 
 def title_left(store: Store, session_id: str, ldm_home: Path) -> str | None:
-    """Return the title that is left in a session's own transcript."""
+    """Return the title that is left in the notes of a session's own transcript.
+
+    One that depends on a message is not taken: the message may be among the forgotten ones.
+    """
     rows = [row for row in forgotten_rows.kept_rows_of_session(store, session_id) if row.subagent is None]
+    if not rows:
+        return None
+    reader = transcript.reader_of(rows[0].harness)
     texts = ((row.start, text_of_row(row, ldm_home) or b"") for row in rows)
-    lines = [(start, line) for start, text in texts for line in text.split(b"\n")[:-1]]
-    return transcript.reader_of(rows[0].harness).title(lines) if rows else None
+    lines = ((start, line) for start, text in texts for line in text.split(b"\n")[:-1])
+    return reader.title(one for one in lines if reader.facts(one[1]).is_bookkeeping)

@@ -62,6 +62,11 @@ def newest_texts(store: Store, scope: SearchScope, limit: int) -> Iterator[tuple
             yield int(ident), str(text)
 
 
+def has_more_than(store: Store, count: int) -> bool:
+    """Return True if the store has more chunks than that."""
+    return store.value("SELECT 1 FROM chunks LIMIT 1 OFFSET ?", (count,)) is not None
+
+
 def contains_text(run: str) -> SearchScope:
     """Return a filter for the chunks that contain some characters; SQLite reads every text for it."""
     return where("instr(lower(text), lower(?)) > 0", run)

@@ -80,6 +80,7 @@ class ClaudeCodeReader(TranscriptReader):
         Source: docs/reference/transcript-format.md, section 8.
         """
         given: dict[str, str] = {}
+        summaries: list[tuple[str | None, object]] = []
         every = [line for _, line in lines]
         for line in every:
             if not any(mark in line for mark in _TITLE_MARKS):
@@ -88,8 +89,12 @@ class ClaudeCodeReader(TranscriptReader):
             kind = fields.get("type")
             if kind in ("custom-title", "ai-title"):
                 _remember(given, kind, fields.get("customTitle" if kind == "custom-title" else "aiTitle"))
-            elif kind == "summary" and _names_one_of(every, line, fields.get("leafUuid")):
-                _remember(given, kind, fields.get("summary"))
+            elif kind == "summary":
+                summaries.append((identifier(fields.get("leafUuid")), fields.get("summary")))
+        there = {None, *_named(every, {leaf for leaf, _ in summaries if leaf is not None})}
+        for leaf, summary in summaries:
+            if leaf in there:
+                _remember(given, "summary", summary)
         return given.get("custom-title") or given.get("ai-title") or given.get("summary")
 
     def answers(self, line: bytes) -> list[str]:
@@ -174,13 +179,14 @@ def _remember(given: dict[str, str], giver: str, title: object) -> None:
         given[giver] = " ".join(words.split())
 
 
-def _names_one_of(every: list[bytes], line: bytes, leaf: object) -> bool:
-    """Return True if the leaf is the uuid of a line, or there is none to check. Searching the bytes is enough."""
-    uuid = identifier(leaf)
-    if uuid is None:
-        return True
-    mark = f'"{uuid}"'.encode()
-    return any(mark in other for other in every if other is not line and b'"leafUuid"' not in other)
+def _named(every: list[bytes], leaves: set[str]) -> set[str]:
+    """Return the leaves that a line names. Searching its bytes is enough, once for all of them."""
+    marks = {leaf.encode(): leaf for leaf in leaves}
+    found: set[bytes] = set()
+    for line in every if marks else ():
+        if b'"leafUuid"' not in line:
+            found |= marks.keys() & line.split(b'"')[1:-1]
+    return {marks[mark] for mark in found}
 
 
 def _is_short(value: object) -> bool:
