@@ -42,7 +42,7 @@ def test_a_purge_shows_what_it_deletes_and_asks(pairs: Pairs, on: On) -> None:
     assert on(pairs.home, "relay", "purge").out == "no blobs were refused\n"
     refuse(pairs, 3)
     assert "laptop: refused 3 times (record)" in on(pairs.home, "relay", "status").out
-    assert "3 blobs (see: crystal relay status)" in on(pairs.home, "status").out
+    assert "3 times (see: crystal relay status)" in on(pairs.home, "status").out
     refused = on(pairs.home, "relay", "purge")
     assert (refused.code, "--yes" in refused.err, "3 refused blobs" in refused.err) == (2, True, True)
     no = on(pairs.home, "relay", "purge", typed="n\n", terminal=True)
