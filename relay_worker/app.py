@@ -20,7 +20,9 @@ from relay_worker.http.routes import ROUTES, Handler
 from relay_worker.services import Services
 
 _METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS", "PATCH"})
-_PATTERNS = [(re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", route[0])), route) for route in ROUTES]
+_PATTERNS = [
+    (re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", route[0].replace(".", r"\."))), route) for route in ROUTES
+]
 
 
 class RelayApp:

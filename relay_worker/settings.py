@@ -129,7 +129,7 @@ def read_value(name: str, source: str, value: Any) -> Any:
     Raises:
         CannotServeError: It is not of the setting's type, or out of range.
     """
-    if name == "metrics_listen" and value in {"", "off", "none", False}:
+    if name == "metrics_listen" and value in ("", "off", "none", False):
         return ""
     if name in {"listen", "metrics_listen"}:
         host_and_port(str(value), source)

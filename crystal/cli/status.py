@@ -157,7 +157,7 @@ def _relay(relay: dict[str, Any] | None, ago: Callable[[int | None], str]) -> li
     if forgotten is not None:
         lines.append(("forgotten", forgotten))
     if relay["refused"]:
-        lines.append(("refused", f"{count_words(relay['refused'], 'blob')} (see: crystal relay status)"))
+        lines.append(("refused", f"{count_words(relay['refused'], 'time')} (see: crystal relay status)"))
     if relay["role"] == "home":
         names = [_of_device(one, ago) for one in relay["devices"]]
         lines.append(

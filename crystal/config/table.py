@@ -6,6 +6,7 @@ The loader, ``crystal config`` and the reference page are made from it; a new se
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -294,7 +295,10 @@ def setting_for(key: str) -> Setting:
 
 def unknown_key(key: str, place: str = "") -> UsageError:
     """Return the error for a key that does not exist, with what the user may have meant."""
-    hint = meant(key, SETTINGS) or "to see all settings: crystal config list"
+    other = (
+        f"remove it: crystal config unset {shlex.quote(key)}" if place else "to see all settings: crystal config list"
+    )
+    hint = meant(key, SETTINGS) or other
     return UsageError(f"{place}there is no setting {key!r}", hint=hint)
 
 

@@ -84,7 +84,7 @@ def from_words(words: Mapping[str, Any]) -> Handover:
     """
     try:
         return msgspec.convert(words, Handover)
-    except msgspec.ValidationError as error:
+    except ValueError as error:  # of msgspec, or text that is not UTF-8
         raise InvalidRecordError("the handing over cannot be understood", hint="update both machines") from error
 
 

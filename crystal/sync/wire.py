@@ -136,7 +136,8 @@ def _harness(value: Any) -> str:
 
 
 def _segment(head: Mapping[str, Any], clean: bytes) -> Sent:
-    agent, device, session, subagent, harness = _list(head["origin"])
+    agent, device, session, subagent, *named = _list(head["origin"])
+    (harness,) = named or ("claude-code",)  # a crystal that reads only Claude Code's transcripts does not name it
     origin = Origin(
         checked_agent_id(_text(agent)),
         _text(device),

@@ -314,6 +314,13 @@ def test_a_file_that_may_not_be_read_is_named(home: Path, file: Path) -> None:
         load_config({}, home)
 
 
+def test_a_setting_that_is_gone_says_how_it_is_taken_out(home: Path, file: Path) -> None:
+    file.write_text("[relay]\nquarantine_mb = 64\n")
+    with pytest.raises(UsageError) as caught:
+        load_config({}, home)
+    assert caught.value.hint == "remove it: crystal config unset relay.quarantine_mb"
+
+
 def test_an_unknown_flag_is_refused(home: Path) -> None:
     with pytest.raises(UsageError, match=r"search\.limt"):
         load_config({}, home, overrides={"search.limt": 3})

@@ -73,6 +73,7 @@ def test_other_methods_are_405_and_say_which_there_are(relay):
         "/metrics",
         "/docs",
         "/favicon.ico",
+        "/openapi-json",
         "/.env",
         "/v1/streams/../tokens",
         "/v1/streams/%2e%2e/tokens",

@@ -287,6 +287,9 @@ def test_a_number_of_the_file_is_not_rounded(tmp_path):
     file.write_text("max_blobs = 7.5\n")
     with pytest.raises(CannotServeError, match=r"max_blobs in .* is 7.5"):
         load({}, file)
+    file.write_text("metrics_listen = [9600]\n")
+    with pytest.raises(CannotServeError, match="metrics_listen"):
+        load({}, file)
     file.write_text(f"quota_bytes = {2**60 + 1}\n")
     assert load({}, file).quota_bytes == 2**60 + 1
 

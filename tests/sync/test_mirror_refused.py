@@ -7,13 +7,13 @@ import json
 
 import pytest
 
-from crystal.store.sync.mirror_content import Content, VectorSpace
+from crystal.store.sync.mirror_content import KINDS, Content, VectorSpace
 from crystal.sync.envelope.blob import open_blob
 from crystal.sync.envelope.link import keys_of_link
 from crystal.sync.envelope.refusals import WrongKeyError
 from crystal.sync.mirror.content import MirrorContentError, pack, unpack
 from crystal.sync.mirror.listing import MirrorManifestError, parse_manifest
-from crystal.sync.mirror.publishing import roll_key
+from crystal.sync.mirror.publishing import on_told, roll_key
 from tests.support.mirror_world import World, assert_equal, bytes_of
 from tests.support.store_factory import add_turn
 
@@ -103,6 +103,7 @@ def test_a_revoked_device_opens_nothing_that_came_after(world):
 @pytest.mark.parametrize(
     "change",
     [{"format": 1}, {"objects": [[1]]}, {"stream": "zz"}, {"keys": ["x"]}, {"published_at": -1}, {"serving": [1]},
+     {"\ud800": 1}, {"stream": "\ud800"},
      {"objects": [[2, "AAAAAAAAAAA", 1, "A" * 43, 5], [1, "AAAAAAAAAAA", 1, "A" * 43, 5]]}],
 )  # fmt: skip
 def test_a_manifest_that_says_nothing_known_is_refused(world, change):
@@ -126,6 +127,18 @@ def test_content_is_the_same_after_packing():
     for cut in range(0, len(pack(content)), 7):
         with pytest.raises(MirrorContentError):
             unpack(pack(content)[:cut])
+
+
+def test_an_object_made_before_sessions_had_a_harness_is_read():
+    row = tuple(range(len(KINDS["session"].columns) - 1))
+    older = Content(1, b"m" * 8, {"session": [row, row]}, {})
+    assert unpack(pack(older)).rows["session"] == [(*row[:4], "claude-code", *row[4:])] * 2
+    assert KINDS["session"].columns[4] == "harness"
+
+
+@pytest.mark.parametrize("told", ["x", ["x"], 5, {"bad": 5}, {"bad": "zz"}, {"bad": [{}]}])
+def test_what_no_device_tells_of_its_mirror_is_passed_over(world, told):
+    on_told(world.store, told, now=1)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from crystal.store.sync.refusal_counts import refusals
 from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import Channel
 from crystal.sync.sending import open_another, put_message
+from crystal.sync.wire import decode_segment
 from tests.support.capture_machine import line
 from tests.support.relay_fate import archived, texts
 from tests.support.relay_world import Device, World, said
@@ -26,7 +27,7 @@ def head(text: bytes = b'{"type":"user"}\n', **changes: Any) -> bytes:
         "v": 1,
         "kind": "segment",
         "lane": "live",
-        "origin": ["cc-bad", "bad", "s", None],
+        "origin": ["cc-bad", "bad", "s", None, "claude-code"],
         "path": "/x/s.jsonl",
         "before": ["s", 0, 0, 0, 0, ""],
         "after": ["s", len(text), 0, 0, 0, ""],
@@ -67,6 +68,7 @@ BAD: dict[str, bytes] = {
     "agent long": head(origin=["a" * 65, "bad", "s", None]),
     "agent number": head(origin=[1, "bad", "s", None]),
     "origin short": head(origin=["a"]),
+    "origin long": head(origin=["a", "bad", "s", None, "claude-code", "x"]),
     "origin word": head(origin="abcd"),
     "session null": head(origin=["a", "bad", "s\0", None]),
     "session lone surrogate": head(origin=["a", "bad", "s\ud800", None]),
@@ -107,6 +109,11 @@ BAD: dict[str, bytes] = {
     "deep": DEEP + b"\n",
     "deep inside": b'{"v":1,"kind":"segment","origin":' + DEEP + b"}\n",
 }
+
+
+def test_a_segment_of_a_device_that_is_not_upgraded_yet_is_read() -> None:
+    older = decode_segment(head(origin=["cc-bad", "bad", "s", None]))
+    assert older == decode_segment(head())
 
 
 def _a_few_at_once(names: Iterable[str]) -> list[object]:

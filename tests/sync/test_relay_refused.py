@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
+from crystal.app.sync import device_registry
 from crystal.app.sync.device_registry import read_registry
 from crystal.app.sync.relay_state import short_ids
 from crystal.store.sync import inbox, relay_peers
 from crystal.store.sync.refusal_counts import count_refusal, refusals
-from crystal.sync.handover import known_devices
+from crystal.store.sync.relay_peers import NewLink
+from crystal.sync.client import RelayClient
+from crystal.sync.documents import Document
+from crystal.sync.handover import KnownDevice, from_words, known_devices
+from crystal.sync.wire import InvalidRecordError
 from tests.cli.test_cli_relay import forge
 from tests.support.pairing_boxes import ROOT, Pairs
 from tests.support.relay_commands import On, check_json, deliver, in_stream, joined, on, pairs, poll, say, site
@@ -35,7 +42,7 @@ def test_a_purge_shows_what_it_deletes_and_asks(pairs: Pairs, on: On) -> None:
     assert on(pairs.home, "relay", "purge").out == "no blobs were refused\n"
     refuse(pairs, 3)
     assert "laptop: refused 3 times (record)" in on(pairs.home, "relay", "status").out
-    assert "3 blobs (see: crystal relay status)" in on(pairs.home, "status").out
+    assert "3 times (see: crystal relay status)" in on(pairs.home, "status").out
     refused = on(pairs.home, "relay", "purge")
     assert (refused.code, "--yes" in refused.err, "3 refused blobs" in refused.err) == (2, True, True)
     no = on(pairs.home, "relay", "purge", typed="n\n", terminal=True)
@@ -93,6 +100,20 @@ def test_a_revocation_reaches_the_list_of_devices_at_once(pairs: Pairs, on: On) 
     with pairs.home.open() as machine:
         (here,) = known_devices(machine.store, but=b"")
         assert here.link.revoked_at == one.link.revoked_at
+
+
+def test_a_list_of_devices_that_an_older_home_left_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home that was lost before its upgrade wrote the ids as hexadecimal digits."""
+    link = NewLink(bytes(range(16)), "device", "laptop", "cc-laptop", 1, b"u" * 8, b"d" * 8)
+    fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(link).items()}
+    document = Document(1, 1, {"devices": [{"link": fields, "streams": []}]})
+    monkeypatch.setattr(device_registry, "read_documents", lambda *_: iter([document]))
+    assert read_registry(RelayClient("http://127.0.0.1:1", "token"), ROOT) == (KnownDevice(link, ()),)
+
+
+def test_a_handover_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidRecordError):
+        from_words({"v": 2, "root": "\ud800", "token": "", "name": "", "devices": []})
 
 
 @pytest.mark.slow

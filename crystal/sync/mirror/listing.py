@@ -103,5 +103,5 @@ def parse_manifest(body: Mapping[str, Any]) -> MirrorManifest:
         )
     try:
         return msgspec.convert(body, MirrorManifest)
-    except msgspec.ValidationError as error:
+    except ValueError as error:  # of msgspec, or text that is not UTF-8
         raise MirrorManifestError(f"the mirror's manifest cannot be understood: {error}") from error

@@ -183,7 +183,7 @@ def on_told(store: Store, told: Mapping[str, Any], *, now: int) -> None:
     """
     try:
         bad = [bytes.fromhex(one) for one in list(told.get("bad") or ())[:64]]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, AttributeError):  # a device reports what it likes
         return
     if bad:
         mirror.mark_lost(store, bad, now - HOUR_MS, now)
