@@ -192,6 +192,12 @@ def test_set_says_what_it_takes_out_of_a_list(run: Run) -> None:
     )
 
 
+def test_set_refuses_a_list_in_a_table_that_is_none(run: Run, file: Path) -> None:
+    file.write_text("private = 3\n")
+    with pytest.raises(UsageError, match=r"private\.projects cannot be changed"):
+        run("set", "private.projects", "/a")
+
+
 def test_set_says_when_a_variable_wins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CRYSTAL_SEARCH_LIMIT", "5")
     assert "CRYSTAL_SEARCH_LIMIT is set and wins over the file" in run("set", "search.limit", "20")[1]
