@@ -294,7 +294,8 @@ def setting_for(key: str) -> Setting:
 
 def unknown_key(key: str, place: str = "") -> UsageError:
     """Return the error for a key that does not exist, with what the user may have meant."""
-    hint = meant(key, SETTINGS) or "to see all settings: crystal config list"
+    usual = f"remove it: crystal config unset {key}" if place else "to see all settings: crystal config list"
+    hint = meant(key, SETTINGS) or usual
     return UsageError(f"{place}there is no setting {key!r}", hint=hint)
 
 
