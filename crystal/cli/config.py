@@ -77,7 +77,8 @@ def set_(
         raise UsageError(f"{key} takes one value, {len(values)} were given", hint="put quotes around it")
     path = default_paths().config_file
     table, _, name = key.rpartition(".")
-    before = read_file(path).get(table, {}).get(name) if setting.kind.is_list else None
+    inner = read_file(path).get(table) if setting.kind.is_list else None
+    before = inner.get(name) if isinstance(inner, dict) else None
     value = set_value(path, key, values if len(values) > 1 else values[0])
     print(f"{key} = {shown(value)}")
     gone = [one for one in before if one not in value] if isinstance(before, list) else []

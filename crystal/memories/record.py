@@ -110,7 +110,7 @@ def read_record(path: Path) -> RecordContents:
         else:
             uid = entry.version.memory.id
             known = entries[uid].former if uid in entries else ()
-            entries[uid] = replace(entry, former=join_former(known, entry.former))
+            entries[uid] = replace(entry, former=tuple(dict.fromkeys([*known, *entry.former])))
         offset += len(line)
     return RecordContents(entries, tuple(damaged), len(data))
 

@@ -341,8 +341,10 @@ def _prepared(db: apsw.Connection) -> apsw.Connection:
     db.load_extension(sqlite_vec_library())
     db.enable_load_extension(False)
     texts.register(db)
-    db.execute("PRAGMA foreign_keys = 1; PRAGMA secure_delete = 1; PRAGMA synchronous = FULL")
-    db.execute("PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY")
+    # One at a time: APSW stops at a statement that returns a row, as that of secure_delete does.
+    for setting in ("foreign_keys = 1", "secure_delete = 1", "synchronous = FULL", "cache_size = -32768"):
+        db.execute(f"PRAGMA {setting}")
+    db.execute("PRAGMA temp_store = MEMORY")
     return db
 
 

@@ -129,6 +129,27 @@ def test_a_broken_file_that_is_not_about_crystal_is_not_our_business(home: Path)
     assert crystal("uninstall").code == 0
 
 
+@pytest.mark.parametrize("text", ['["crystal"]', '{"mcpServers": null, "crystal": 1}', '{"mcpServers": ["crystal"]}'])
+def test_a_file_of_another_form_is_not_our_business(home: Path, text: str) -> None:
+    (home / ".cursor").mkdir()
+    (home / ".cursor/mcp.json").write_text(text)
+    (home / ".codex").mkdir()
+    (home / ".codex/config.toml").write_text("mcp_servers = 3 # crystal\n")
+    assert crystal("uninstall").code == 0
+    assert crystal("init", "--yes", "--client", "cursor").code == 2
+    done = crystal("init", "--yes", "--client", "codex")
+    assert (done.code, "config.toml: mcp_servers should be a table" in done.err) == (2, True)
+
+
+def test_a_server_of_our_name_that_is_null_is_left_alone(home: Path) -> None:
+    (home / ".cursor").mkdir()
+    (home / ".cursor/mcp.json").write_text('{"mcpServers": {"crystal": null}}')
+    done = crystal("init", "--yes", "--client", "cursor")
+    assert done.code == 2
+    assert "mcp.json: another server is named crystal" in done.err
+    assert files(home) == {".cursor/mcp.json": b'{"mcpServers": {"crystal": null}}'}
+
+
 @pytest.mark.slow
 def test_the_doctor_says_which_agents_ask_and_what_is_gone(home: Path) -> None:
     crystal("init", "--yes", "--client", "gemini")

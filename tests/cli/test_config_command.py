@@ -192,6 +192,21 @@ def test_set_says_what_it_takes_out_of_a_list(run: Run) -> None:
     )
 
 
+def test_a_setting_that_is_no_more_can_be_taken_out_as_the_hint_says(run: Run, file: Path) -> None:
+    file.write_text("[relay]\nquarantine_mb = 32\n")
+    with pytest.raises(UsageError, match="there is no setting") as raised:
+        run("get", "search.limit")
+    assert raised.value.hint == "remove it: crystal config unset relay.quarantine_mb"
+    run("unset", "relay.quarantine_mb")
+    assert run("get", "search.limit")[0] == "10\n"
+
+
+def test_set_refuses_a_list_in_a_table_that_is_none(run: Run, file: Path) -> None:
+    file.write_text("private = 3\n")
+    with pytest.raises(UsageError, match=r"private\.projects cannot be changed"):
+        run("set", "private.projects", "/a")
+
+
 def test_set_says_when_a_variable_wins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CRYSTAL_SEARCH_LIMIT", "5")
     assert "CRYSTAL_SEARCH_LIMIT is set and wins over the file" in run("set", "search.limit", "20")[1]

@@ -10,6 +10,7 @@ import random
 import shutil
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from crystal.memories.reconcile import find_faults, reconcile, restore_memories
 from crystal.memories.record import encode_entry, read_record
 from crystal.store.capture import projects
 from crystal.store.memories import memories
+from crystal.store.memories.memories import Version
 from tests.forgetting.test_forgetting_crashes import Killed, killed_at_statement
 from tests.support.command import crystal
 from tests.support.pairing_boxes import Box
@@ -231,6 +233,20 @@ def test_a_text_that_was_altered_in_the_database_is_corrected_from_the_record(ma
 
 
 @pytest.mark.slow
+def test_a_history_out_of_order_stays_as_it_happened(machine: Machine) -> None:
+    own = remembering.remember(machine, "first", key="editor")
+    clash = replace(own, id="mem-aaaaaaaaaaaa", text="theirs", created_at=own.created_at + 1)
+    later = replace(own, text="edited", key="other", updated_at=own.updated_at + 5)
+    for one in (replace(clash, updated_at=own.updated_at + 10), later):
+        with machine.store.transaction():
+            assert memories.put_version(machine.store, Version(one, None))
+    times = [until for (until,) in machine.store.rows("SELECT until_at FROM memory_history ORDER BY id")]
+    assert times == [own.updated_at + 10, own.updated_at + 5]
+    before = state(machine)
+    assert reconcile(machine.store, machine.memory_record()).in_words() == []
+    assert state(machine) == before
+
+
 def test_a_database_of_an_older_crystal_gets_its_record(machine: Machine) -> None:
     machine.store.before_commit = None
     act(machine, ("remember", 0, 0))

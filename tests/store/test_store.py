@@ -7,6 +7,7 @@ import os
 import sqlite3
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import apsw
 import pytest
@@ -46,6 +47,24 @@ def test_a_new_store_is_private_and_set_up_as_promised(path: Path) -> None:
         names = {path: stat.S_IMODE(path.stat().st_mode) for path in path.parent.iterdir()}
         assert set(names.values()) == {0o600}
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_every_setting_of_a_connection_is_made_whatever_sqlite_was_built_with(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = {"foreign_keys": 1, "secure_delete": 1, "synchronous": 2, "cache_size": -32768, "temp_store": 2}
+
+    def built_otherwise(*arguments: object, **named: object) -> apsw.Connection:
+        db = apsw.Connection(*arguments, **named)  # type: ignore[arg-type]
+        for name in wanted:
+            db.pragma(name, 0)
+        return db
+
+    monkeypatch.setattr(connection, "apsw", SimpleNamespace(**{**vars(apsw), "Connection": built_otherwise}))
+    path.parent.mkdir()
+    db = connection.connect(path)
+    assert {name: db.pragma(name) for name in wanted} == wanted
+    db.close()
 
 
 def test_the_tables_that_users_of_the_system_know_are_there(path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from crystal.config.paths import system_errors
 from crystal.errors import CrystalError, DamagedError, UsageError
-from crystal.install.clients.entry_text import document_of, with_server, without_server
+from crystal.install.clients.entry_text import document_of, entry_in, with_server, without_server
 from crystal.install.clients.known import (
     SERVER,
     Client,
@@ -101,7 +101,7 @@ def plan_add(
     mark, text = decoded(client.file, before or b"", _mend(client))
     with _naming(client, client.file, text):
         document = document_of(client, text)
-    old = document.get(client.servers, {}).get(SERVER)
+    old = entry_in(client, document)
     if old is not None and not is_ours(old):
         problem = f"{client.file} has another server named {SERVER}"
         raise UsageError(problem, hint=f"rename it there, or {_paste(client)}")
@@ -159,7 +159,7 @@ def read_facts(client: Client) -> ClientFacts:
         _, data = read_whole(client.file)
         _, text = decoded(client.file, data or b"", _mend(client))
         with _naming(client, client.file, text):
-            entry = document_of(client, text).get(client.servers, {}).get(SERVER)
+            entry = entry_in(client, document_of(client, text))
     except CrystalError as error:
         return ClientFacts(present=True, problem=error)
     return ClientFacts(data is not None or client.folder.is_dir(), entry if is_ours(entry) else None)
@@ -173,7 +173,7 @@ def _plan_remove(client: Client, path: Path, made: Made | None, program: str | N
     mark, text = decoded(path, before, _mend(client))
     with _naming(client, path, text):
         document = document_of(client, text)
-        if not is_ours(document.get(client.servers, {}).get(SERVER)):
+        if not is_ours(entry_in(client, document)):
             return unchanged
         left = without_server(client, text, group_too=made is None or made.what != "entry")
         _check_rest(client, document, document_of(client, left), None)

@@ -51,30 +51,33 @@ def snippet(client: Client | None, entry: ServerCommand) -> str:
     return json.dumps({servers: {SERVER: entry.as_document(typed=typed)}}, indent=2, ensure_ascii=False) + "\n"
 
 
-def document_of(client: Client, text: str) -> dict[str, Any]:
+def document_of(client: Client, text: str) -> Any:
     """Return the parsed document; an empty text is an empty one. Do not change it.
 
     Raises:
-        JsonSyntaxError: ``text`` is not JSON, or the document or its servers are not an object.
-        UsageError: ``text`` is not TOML, or its servers are not a table. The message does not name the file.
+        JsonSyntaxError: ``text`` is not JSON.
+        UsageError: ``text`` is not TOML. The message does not name the file.
     """
     if client.format != "toml":
-        value: dict[str, Any] = _json_servers(_without_comments(client, text), client.servers)[0].value
-        return value
+        plain = _without_comments(client, text)
+        return jsontext.parse(plain if plain.strip(" \t\r\n") else EMPTY).value
     try:
-        document = parse(text, Path())
+        return parse(text, Path())
     except UsageError as error:
         raise UsageError(f"not valid TOML: {error.__cause__}") from error
-    if not isinstance(document.get(client.servers, {}), dict):
-        raise UsageError(f"{client.servers} should be a table")
-    return document
+
+
+def entry_in(client: Client, document: Any) -> Any:
+    """Return the entry of our name; None also if the document or its servers have another form."""
+    servers = document.get(client.servers) if isinstance(document, dict) else None
+    return servers.get(SERVER) if isinstance(servers, dict) else None
 
 
 def with_server(client: Client, text: str, entry: ServerCommand) -> str:
     """Return the document with exactly one entry of ours; an existing one is updated in place.
 
     Raises:
-        JsonSyntaxError, UsageError: See ``document_of``.
+        JsonSyntaxError, UsageError: See ``document_of``; or it is, or its servers are, not an object or a table.
         DamagedError: It cannot be added without rewriting the file.
     """
     if client.format == "toml":
@@ -121,6 +124,8 @@ def _next_json_edit(plain: str, client: Client, entry: ServerCommand) -> Edit | 
         if group is None:
             return jsontext.append(plain, root, {SERVER: new}, client.servers)
         return jsontext.append(plain, group, new, SERVER)
+    if not is_ours(found.value):  # null: the parsed document has no entry
+        raise UsageError(f"another server is named {SERVER}")
     for name, value in updated(found.value, entry).items():
         old = found.child(name)
         if old is None:
@@ -157,7 +162,10 @@ def _comments_of(part: str) -> str:
 
 
 def _toml_with_server(client: Client, text: str, entry: ServerCommand) -> str:
-    old = document_of(client, text).get(client.servers, {}).get(SERVER)
+    document = document_of(client, text)
+    if not isinstance(document.get(client.servers, {}), dict):
+        raise UsageError(f"{client.servers} should be a table")
+    old = entry_in(client, document)
     if old is None:
         return _checked(text + _new_table(client, text, entry))
     place = _our_tables(client, text, old) or slice(0, len(text))
@@ -168,7 +176,7 @@ def _toml_with_server(client: Client, text: str, entry: ServerCommand) -> str:
 
 
 def _toml_without_server(client: Client, text: str) -> str:
-    entry: Any = document_of(client, text).get(client.servers, {}).get(SERVER)
+    entry = entry_in(client, document_of(client, text))
     if not is_ours(entry):
         return text
     place = _our_tables(client, text, entry)
