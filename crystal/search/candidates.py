@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from crystal.errors import CrystalError
+from crystal.search.index.terms import normalised
 from crystal.store import Store
 from crystal.store.search import vectors
 from crystal.store.search.candidates import has_more_than, newest_texts, stems
@@ -69,7 +70,7 @@ def _with_most_words(store: Store, beginnings: Sequence[str], scope: SearchScope
     counts: dict[int, int] = {}
     seen: set[str] = set()
     for ident, text in newest_texts(store, scope, MAX_READ):
-        lower = text.lower()
+        lower = text.lower() if text.isascii() else f"{text.lower()}\n{normalised(text)}"
         count = sum(beginning in lower for beginning in beginnings)
         if count and text not in seen:
             seen.add(text)
@@ -79,8 +80,9 @@ def _with_most_words(store: Store, beginnings: Sequence[str], scope: SearchScope
 
 def _beginnings(store: Store, asked: Query, wordings: Sequence[str]) -> list[str]:
     """Return what a text has that has the words of a question: phrases, pairs, and the beginnings of words."""
-    terms = [*asked.terms, *(word for wording in wordings for word in parse_query(wording).terms)]
-    shared = [stem.removesuffix("i") for term in terms for _, _, stem in stems(store, term)]  # Porter: happy, happi
+    terms = [*asked.phrases, *asked.terms, *(word for wording in wordings for word in parse_query(wording).terms)]
+    found = [stem for term in terms for _, _, stem in stems(store, normalised(term))]
+    shared = [stem.removesuffix("i").removesuffix("e") for stem in found]  # Porter: happy, happi; hoping, hope
     whole = (*asked.phrases, *asked.compounds, *unspaced_pairs(asked.text))
     return [one for one in dict.fromkeys([*map(str.lower, whole), *shared]) if one]
 

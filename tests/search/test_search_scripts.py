@@ -176,3 +176,24 @@ def test_a_transformer_that_fails_leaves_the_table_to_compare():
     table = TokenComparer(static_model())
     asked = ("the garden", ["a garden gnome", "nothing"], lambda _word: 1.0)
     assert TokenComparer(static_model(), Damaged()).late(*asked) == table.late(*asked)
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("deploy\nthe tokens, now", '"deploys the token"'),
+        ("wir fuhren nach Zürich", "Zürich"),
+        ("wir fuhren nach Zürich", '"fuhren nach zurich"'),
+        ("вот ёлка", "елка"),
+    ],
+)
+def test_without_an_index_many_texts_are_looked_through_for_words_in_any_form(store, monkeypatch, text, query):
+    monkeypatch.setattr("crystal.search.candidates.FEW", 1)
+    wanted, *_ = said(store, text, "nothing of it", "another thing")
+    assert [hit.uuid for hit in search(store, None, query, now=NOW).hits] == [wanted]
+
+
+def test_a_phrase_without_spaces_may_begin_within_a_word_of_another_script(store):
+    wanted, _ = said(store, "RESTAPI設計について話す", "別の話をしよう")
+    result = search(store, None, '"API設計"', now=NOW)
+    assert ([hit.uuid for hit in result.hits], "word for word" in str(result.notes)) == ([wanted], False)
