@@ -176,3 +176,10 @@ def test_accents_and_case_are_folded_both_ways(store, text, query):
 def test_a_sharp_s_is_two(store, text, query):
     exact, *_ = fill(store, text, "other talk", "plain talk")
     assert found(store, query)[0] == exact
+
+
+def test_of_very_many_chunks_with_an_identifier_those_most_about_it_are_first(store):
+    best = add_turn(store, "parse_row() parse_row() parse_row()", session="old", ts=NOW - DAY)
+    for number in range(6):
+        add_turn(store, f"{'other words of the day ' * 9} parse_row() {number}", session=f"s{number}", ts=NOW)
+    assert [hit.uuid for hit in search(store, None, "parse_row()", now=NOW, limit=1).hits] == [best]

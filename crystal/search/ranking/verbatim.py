@@ -52,8 +52,13 @@ class Phrase:
 
     @property
     def looked_up(self) -> list[str]:
-        """Return the words that every text with the phrase has; a lone character may be a part of a pair."""
-        return [stem for stem in self.stems if len(stem) > 1 or not UNSPACED.fullmatch(stem)]
+        """Return the words that every text with the phrase has.
+
+        Beside characters that may stand inside a run every other word may be a part of a longer one, and a lone
+        character a part of a pair.
+        """
+        is_inside = UNSPACED.search(self.written)
+        return [stem for stem in self.stems if not is_inside or (len(stem) > 1 and UNSPACED.fullmatch(stem))]
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -87,17 +92,22 @@ def with_phrases(store: Store, index: Index, phrases: Sequence[str], mask: Mask 
 
 
 def exact_chunks(store: Store, index: Index, asked: Query, mask: Mask | None, limit: int) -> dict[int, int]:
-    """Return the chunks with the identifier that is the question, by tier: 0 to the letter, 1 in any case, 2 nearly."""
+    """Return the chunks with the identifier that is the question: 0 to the letter, 1 in any case, 2 nearly.
+
+    Of very many those of a tier that are most about it.
+    """
     if not asked.is_literal:
         return {}
     name = asked.compounds[0]
     variants = _variants(store, name)
-    found = [
-        (0 if name in text else 1 if name.lower() in text.lower() else 2, -ident)
+    found = {
+        ident: 0 if name in text else 1 if name.lower() in text.lower() else 2
         for ident, text in _newest(store, index, variants, mask)
         if any(variant.is_in(text) for variant in variants)
-    ]
-    return {-ident: tier for tier, ident in sorted(found)[:limit]}
+    }
+    scores = index.scores([(variants[0].stems, 1.0)], mask)[0][index.find(list(found))]
+    best = sorted(zip(found.values(), (-scores).tolist(), (-ident for ident in found), strict=True))[:limit]
+    return {-ident: tier for tier, _, ident in best}
 
 
 def naming_chunks(store: Store, index: Index, name: str, mask: Mask | None, limit: int) -> list[int]:
