@@ -56,7 +56,7 @@ def measure_speed(name: str, home: Path, threads: int, chunks: int, many: int) -
     query = median(timed(lambda text=text: embedder.embed_query(text)) for text in asked) * 1000
     texts = realistic(chunks, 300)
     found = {"ready_ms": ready, "query_ms": query, "chunks": chunks / timed(lambda: embedder.embed_documents(texts))}
-    for tokens in TOKENS:
+    for tokens in TOKENS if embedder.has_token_vectors else ():
         some = realistic(max(8, chunks * 40 // tokens), tokens * 3 // 4)
         found[f"tokens_{tokens}"] = len(some) / timed(lambda some=some: embedder.token_vectors(some))
     short = realistic(many, 12)
@@ -242,7 +242,8 @@ def print_speed(facts: dict[str, tuple[int, int]], given: argparse.Namespace) ->
             f" | {one['chunks']:,.0f} | {one['rss_before']:.0f} MB | {one['rss_after']:.0f} MB |",
             flush=True,
         )
-        tokens.append((name, *(one[f"tokens_{size}"] for size in TOKENS)))
+        if f"tokens_{TOKENS[0]}" in one:
+            tokens.append((name, *(one[f"tokens_{size}"] for size in TOKENS)))
     print("\n| vectors of tokens, texts/s | " + " | ".join(f"{size} tokens" for size in TOKENS) + " |")
     print("|---|---|---|---|")
     for name, *speeds in tokens:

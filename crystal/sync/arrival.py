@@ -7,6 +7,7 @@ number of times, in any order, over any stream.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,8 +46,8 @@ class Arrivals:
 
 def arrive(
     arrivals: Arrivals, sent: Sent, prepared: Prepared, stream: bytes, *, now: int, written: archive.Written
-) -> int:
-    """Write the new part of a segment, and return the number of new turns. Runs inside a transaction.
+) -> Counter[str]:
+    """Write the new part of a segment, and count new turns, new chunks and repeated lines. Runs inside a transaction.
 
     Args:
         arrivals: This machine.
@@ -60,7 +61,7 @@ def arrive(
         WatermarkMovedError: Another process was first: roll back and try again.
         StoreFullError, StoreBusyError, Unavailable: Roll back and try again later.
     """
-    new = 0
+    new: Counter[str] = Counter()
     if (blocks := read_blocks(arrivals.store)) is not None:
         kept = without_forgotten(blocks, sent.segment)
         if kept is not sent.segment:
@@ -68,7 +69,7 @@ def arrive(
     privacy.add_private_lines(arrivals.store, sent.segment.private_uuids)
     for part in _new_parts(arrivals, sent.segment, stream):
         said = prepared if part.pieces == sent.segment.pieces else prepare(part)
-        new += write(
+        done = write(
             arrivals.store,
             part,
             said,
@@ -78,7 +79,8 @@ def arrive(
             now=now,
             claim=ledger.claim_sent,
             written=written,
-        ).turns
+        )
+        new.update(turns=done.turns, chunks=done.chunks, repeated=done.repeated)
     return new
 
 

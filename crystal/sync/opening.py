@@ -41,6 +41,8 @@ class PollReport:
 
     blobs: int = 0
     turns: int = 0
+    chunks: int = 0
+    repeated: int = 0
     stuck: int = 0
     waiting: int = 0
     change: int = 0

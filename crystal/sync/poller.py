@@ -286,7 +286,7 @@ class Poller:
             return known
         peer = relay_peers.peer_by_id(self._store, known.peer or 0)
         try:
-            turns = self._taker.take(peer, known, waiting, self._clock())
+            new = self._taker.take(peer, known, waiting, self._clock())
         except (UnavailableError, StoreDamagedError, WatermarkMovedError):
             raise
         except Exception:  # one of them is faulty: committed one by one, only that one raises
@@ -297,7 +297,9 @@ class Poller:
                 known = replace(known, last_seq=one.seq, last_tag=one.tag)
         else:
             report.blobs += len(waiting)
-            report.turns += turns
+            report.turns += new["turns"]
+            report.chunks += new["chunks"]
+            report.repeated += new["repeated"]
         return self._stopped.met(known)
 
     def _open(

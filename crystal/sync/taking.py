@@ -7,6 +7,7 @@ never fails a transaction.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
@@ -149,8 +150,8 @@ class MessageHandler:
         sent = decode_segment(payload)
         return OpenedBlob(seq, opened.tag, Captured(sent, prepare(sent.segment)))
 
-    def take(self, peer: Peer, known: InStream, run: Sequence[OpenedBlob], now: int) -> int:
-        """Process the next blobs of a conversation stream: all of them, or none. Return the number of new turns.
+    def take(self, peer: Peer, known: InStream, run: Sequence[OpenedBlob], now: int) -> Counter[str]:
+        """Process the next blobs of a conversation stream: all of them, or none. Return what ``arrive`` counts.
 
         Raises:
             WatermarkMovedError: Another poller processed them.
@@ -158,7 +159,7 @@ class MessageHandler:
         """
         if run[0].seq != known.last_seq + 1:
             raise WatermarkMovedError(f"stream {known.stream.hex()[:8]}: the cursor is not before number {run[0].seq}")
-        new = 0
+        new: Counter[str] = Counter()
         written: archive.Written = {}
         with self.store.transaction():
             inbox.advance(self.store, known, run[-1].seq, run[-1].tag)
@@ -168,15 +169,15 @@ class MessageHandler:
             archive.make_durable(written)
         return new
 
-    def _take(self, peer: Peer, known: InStream, one: OpenedBlob, now: int, written: archive.Written) -> int:
+    def _take(self, peer: Peer, known: InStream, one: OpenedBlob, now: int, written: archive.Written) -> Counter[str]:
         message = one.message
         if isinstance(message, PartialMessage):
             inbox.add_fragment(self.store, known.id, one.seq, message.body)
-            return 0
+            return Counter()
         inbox.drop_fragments(self.store, known.id)
         if isinstance(message, ControlMessage):
             CONTROL_KINDS[type(message)](self, peer, message, now)
-            return 0
+            return Counter()
         sent = message.sent
         if known.lane != sent.lane:
             inbox.bind(self.store, known.id, peer.id, known.channel, sent.lane)
@@ -184,7 +185,7 @@ class MessageHandler:
         origin = said._replace(device=self._device(peer, said.device), agent=self._agent(peer, said.agent))
         trusted = replace(sent, segment=sent.segment._replace(origin=origin))
         new = arrive(self.arrivals, trusted, message.prepared, known.stream, now=now, written=written)
-        if new and sent.lane == "live":
+        if new["turns"] and sent.lane == "live":
             turns.reopen_session(self.store, origin.session_id)
         return new
 

@@ -93,7 +93,6 @@ def test_the_benchmark_of_parsing_prints_its_rates(tmp_path):
     path.write_bytes(b'{"type":"user","uuid":"u","message":{"role":"user","content":"what was it"}}\n' * 20)
     printed = ran("parse.py", str(path), home=tmp_path)
     assert set(re.findall(r"^(\w+) +\d+ MB/s$", printed, re.MULTILINE)) == {
-        "lines",
         "facts",
         "turns",
         "titles",

@@ -142,7 +142,9 @@ class _Telling:
         try:
             put_document(self._machine.store, self._client, link, channel, body, now_ms(), supersede=True)
         except (RelayDeniedError, RelayFullError) as error:
-            self.problems.append(f"{peer.name} could not be told: {error.message}")
+            problem = f"{peer.name} could not be told: {error.message}"
+            if problem not in self.problems:  # of two documents, one warning
+                self.problems.append(problem)
         else:
             self.told += 1
 
