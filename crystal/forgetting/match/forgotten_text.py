@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from crystal.forgetting.match.patterns import TextMatcher, words_of
 from crystal.forgetting.request import ForgetContext, ForgetPlan
-from crystal.search.index.terms import Tokenize, document_words
+from crystal.search.index.terms import Tokenize, beginning_of, document_words
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
 from crystal.store.search.words import tokenizer
@@ -72,11 +72,16 @@ def rare_words(
     for store in stores:
         tokenize = tokenizer(store)
         stems = {word: " ".join(tokenize(word)) for word in left}
+        beginnings = {word: beginning_of(stem.split(" ")[0]) if stem else "" for word, stem in stems.items()}
         for said in forgotten_rows.each_text(store):
             if not left:
                 break
-            if said.uuid not in lines and said.uid not in memories:
-                left -= _words_in(said.text, left, stems, tokenize)
+            if said.uuid in lines or said.uid in memories:
+                continue
+            lower = said.text.lower() if said.text.isascii() else None  # taking every text apart takes minutes
+            maybe = left if lower is None else {word for word in left if beginnings[word] in lower}
+            if maybe:
+                left -= _words_in(said.text, maybe, stems, tokenize)
     return left
 
 

@@ -55,6 +55,11 @@ def document_words(tokenize: Tokenize, text: str, ts: int | None) -> DocumentWor
     return DocumentWords(header, tokenize(normalised(text)), tokenize(" ".join(parts)) if parts else [])
 
 
+def beginning_of(stem: str) -> str:
+    """Return what every word with a Porter stem begins with: only the last letters of a stem may be others."""
+    return stem[:-2] if len(stem) > 4 else stem[:-1] if stem[-1] in "iel" else stem
+
+
 def query_terms(store: Store, text: str) -> list[str]:
     """Return the words of a question as the index stores them, in order, with repeats."""
     tokenize = tokenizer(store)

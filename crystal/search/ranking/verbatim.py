@@ -15,7 +15,7 @@ import numpy as np
 
 from crystal.search.index.documents import distinct
 from crystal.search.index.reader import Floats, Index, Mask, Ordinals
-from crystal.search.index.terms import Tokenize, normalised
+from crystal.search.index.terms import Tokenize, beginning_of, normalised
 from crystal.store import Store
 from crystal.store.search.candidates import texts_of
 from crystal.store.search.words import tokenizer
@@ -63,7 +63,7 @@ class Phrase:
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """Return what every text of ASCII in small letters with the phrase has: the beginnings of its words."""
-        return re.compile("[^0-9a-z]+".join(f"{re.escape(_beginning(stem))}[0-9a-z]*" for stem in self.stems))
+        return re.compile("[^0-9a-z]+".join(f"{re.escape(beginning_of(stem))}[0-9a-z]*" for stem in self.stems))
 
     def is_in(self, text: str) -> bool:
         """Return True if a text has the phrase."""
@@ -72,11 +72,6 @@ class Phrase:
         if text.isascii() and not self.pattern.search(text.lower()):
             return False
         return f" {' '.join(self.stems)} " in f" {' '.join(self.tokenize(normalised(text)))} "
-
-
-def _beginning(stem: str) -> str:
-    """Return what every word with a Porter stem begins with: only the last letters of a stem may be others."""
-    return stem[:-2] if len(stem) > 4 else stem[:-1] if stem[-1] in "iel" else stem
 
 
 def with_phrases(store: Store, index: Index, phrases: Sequence[str], mask: Mask | None, scores: Floats) -> Mask:
