@@ -26,8 +26,8 @@ from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import RelayToken, read_token, write_key, write_token
 from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import ROOT, URL, Box
-from tests.support.relay_weather import Storm
-from tests.support.relay_world import RelaySite, Weather
+from tests.support.relay_weather import Storm, Weather
+from tests.support.relay_world import RelaySite
 
 _FSYNC = os.fsync
 

@@ -21,7 +21,8 @@ from crystal.sync.keys.places import RelayToken, write_key, write_token
 from crystal.sync.keys.word_codes import parse_code
 from tests.support.fresh_store import open_fresh
 from tests.support.over_httpx import OverHttpx
-from tests.support.relay_world import RelaySite, Weather
+from tests.support.relay_weather import Weather
+from tests.support.relay_world import RelaySite
 
 URL = "http://127.0.0.1:8600"
 ROOT = bytes(range(7, 39))

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import httpx
 import orjson
 
-from tests.support.relay_world import Weather
+
+class Weather(httpx.BaseTransport):
+    """What lies between a machine and the relay. ``before`` and ``after`` may raise, or change what passes."""
+
+    def __init__(self, inner: Callable[[], httpx.BaseTransport]) -> None:
+        self.inner = inner
+        self.before: Callable[[httpx.Request], None] = lambda request: None
+        self.after: Callable[[httpx.Request, httpx.Response], httpx.Response] = lambda request, response: response
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        self.before(request)
+        response = self.inner().handle_request(request)
+        return self.after(request, response)
+
 
 FAULTS = (
     "lost before",

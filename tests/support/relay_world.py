@@ -9,7 +9,6 @@ import contextlib
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -48,22 +47,9 @@ from relay_worker.tokens import new_token
 from tests.support.asgi_bridge import AsgiBridge
 from tests.support.capture_machine import NOW, CaptureMachine
 from tests.support.over_httpx import OverHttpx
+from tests.support.relay_weather import Weather
 
 ROOT = bytes(range(32))
-
-
-class Weather(httpx.BaseTransport):
-    """What lies between a machine and the relay. ``before`` and ``after`` may raise, or change what passes."""
-
-    def __init__(self, inner: Callable[[], httpx.BaseTransport]) -> None:
-        self.inner = inner
-        self.before: Callable[[httpx.Request], None] = lambda request: None
-        self.after: Callable[[httpx.Request, httpx.Response], httpx.Response] = lambda request, response: response
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        self.before(request)
-        response = self.inner().handle_request(request)
-        return self.after(request, response)
 
 
 @dataclass
