@@ -10,7 +10,6 @@ hold no words of a user, who may want them forgotten.
 
 from __future__ import annotations
 
-import hashlib
 import struct
 import sys
 import weakref
@@ -52,6 +51,8 @@ def packed(text: str) -> str | bytes:
 
 def text_hash(text: str) -> bytes:
     """Return the hash by which equal texts are found: the first half of SHA-256."""
+    import hashlib
+
     return hashlib.sha256(text.encode()).digest()[:16]
 
 

@@ -93,6 +93,8 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
         for table in ("segments", "capture_state", "capture_roots"):
             store.execute(f"DELETE FROM {table}")
         store.execute("DELETE FROM meta WHERE key = 'hash_key'")
+    # An id that was damaged is no id: the record beside the archive has the memory under its own.
+    store.execute("DELETE FROM memories WHERE uid NOT GLOB ?", ("mem-" + "[0-9a-f]" * 12,))
     _drop_orphans(store)
     store.execute(
         "UPDATE sessions SET summarized_turn = CASE WHEN summarized_turn = last_turn THEN -1 ELSE 0 END,"
