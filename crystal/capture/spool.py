@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crystal.config.paths import refused
+from crystal.config.paths import delete_file, refused
 from crystal.store.capture.privacy import Mark
 
 LATENCY_LOG = "latency.log"
@@ -134,12 +134,7 @@ def drop(note: Note) -> None:
         UsageError, UnavailableError: The system refuses, or it is no file.
     """
     for path in (kept_name(note), note.file):
-        try:
-            path.unlink()
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise refused(error, path) from error
+        delete_file(path)
 
 
 def sweep_leftovers(spool: Path, now: int) -> None:

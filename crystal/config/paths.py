@@ -248,6 +248,20 @@ def refused(error: OSError, path: Path) -> CrystalError:
     return UnavailableError(message, hint="check the permissions of the folder and that its disk is present")
 
 
+def delete_file(path: Path) -> None:
+    """Delete a file if it exists.
+
+    Raises:
+        UsageError, UnavailableError: The system refuses.
+    """
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise refused(error, path) from error
+
+
 def registered_agents(places: Places) -> tuple[str, ...]:
     """Return the agents that ``crystal init`` has set up on this machine, in the order they were added.
 

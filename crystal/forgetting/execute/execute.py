@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from crystal.capture.lock import try_lock
+from crystal.config.paths import delete_file
 from crystal.errors import CrystalError, UnavailableError
 from crystal.forgetting.execute import file_cleanup, rows
 from crystal.forgetting.plan.planner import complete
@@ -99,7 +100,7 @@ class Finisher:
         context = self._context
         self._archives()
         for work in forgotten_work.works(self._store, rows.FILE):
-            self._try(file_cleanup.delete_file, context.ldm_home / work.target, done=[work])
+            self._try(delete_file, context.ldm_home / work.target, done=[work])
         self._try(self._leftovers)
         self._try(self._half_made_mirror)
         if context.outbox is not None:

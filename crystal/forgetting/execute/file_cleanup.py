@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from crystal import transcript
-from crystal.config.paths import MEMORY_RECORD, refused, write_private
+from crystal.config.paths import MEMORY_RECORD, delete_file, refused, write_private
 from crystal.errors import UnavailableError
 from crystal.forgetting.match.archive_lines import text_of_row
 from crystal.ingest import archive
@@ -33,20 +33,6 @@ TEMPORARY_FILES = ".crystal-*.tmp"
 """Names of files that ``crystal.config.paths.write_private`` writes before it renames them."""
 YOUNG_MS = 60_000
 """A file of another process younger than this may still be written, or get its note."""
-
-
-def delete_file(path: Path) -> None:
-    """Delete a file if it exists.
-
-    Raises:
-        UsageError, UnavailableError: The system refuses.
-    """
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise refused(error, path) from error
 
 
 def delete_leftovers(ldm_home: Path, data_dir: Path, made_at: int, now: int) -> None:
