@@ -117,7 +117,7 @@ class Machine:
 
     @property
     def stores(self) -> list[Store]:
-        """Return this machine's own store, and the mirror's if there is one that can be read."""
+        """Return this machine's own store, and the mirror's if it exists and can be read."""
         mirror = self.mirror_store
         return [self.store] if mirror is None else [self.store, mirror]
 

@@ -244,7 +244,7 @@ def doctor(
 
 
 def switch(*, on: bool, off: bool, session: str | None) -> None:
-    """Turn capture on or off, then say how it stands.
+    """Turn capture on or off, then print its state.
 
     Both sweep first: what was said until ``--off`` is kept, what was said until ``--on`` is marked private.
     """

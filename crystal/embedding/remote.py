@@ -249,7 +249,7 @@ def checked_key(key: str | None, row: EmbeddingProvider, *, has_own_server: bool
     """Return the key, if it can be one; it is never part of a message. A server of the user's own may need none.
 
     Raises:
-        NotConfiguredError: There is none, or it has characters that no key has.
+        NotConfiguredError: The key is missing, or has characters that no key has.
     """
     if not key:
         if has_own_server or not row.needs_key:

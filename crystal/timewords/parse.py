@@ -43,7 +43,7 @@ def parse_when(text: str, *, now: int, tz: tzinfo | None = None, name: str = "ti
         name: What to call the value in the error, e.g. ``--since``.
 
     Raises:
-        UsageError: It is none of the accepted forms, or no such time exists.
+        UsageError: It has none of the accepted forms, or no such time exists.
     """
     try:
         return _parse(text.strip().lower(), now, tz)
@@ -66,7 +66,7 @@ def end_of(text: str, *, now: int, tz: tzinfo | None = None, name: str = "time")
         name: What to call the value in the error, e.g. ``--as-of``.
 
     Raises:
-        UsageError: It is none of the accepted forms, or no such time exists.
+        UsageError: It has none of the accepted forms, or no such time exists.
     """
     start = parse_when(text, now=now, tz=tz, name=name)
     plain = text.strip().lower()

@@ -19,7 +19,7 @@ from crystal.sync.errors import NotAtRelayError
 from crystal.sync.mirror.publishing import roll_key
 
 UNFINISHED = "unfinished-"
-"""How the name of a device begins whose pairing has not ended."""
+"""Beginning of the name of a device whose pairing has not ended."""
 MAX_NAME_BYTES = 64
 
 

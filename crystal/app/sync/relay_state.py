@@ -1,4 +1,4 @@
-"""How the relay stands for this machine: streams, devices, what was refused; and skipping a blob that blocks."""
+"""Return the state of the relay for this machine: streams, devices, refusals; skip a blob that blocks a stream."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class DeviceStatus:
 
 @dataclass(frozen=True, slots=True)
 class RelayState:
-    """How the relay stands for this machine.
+    """State of the relay for this machine.
 
     Attributes:
         role: ``home``, ``device`` or ``standalone``.
