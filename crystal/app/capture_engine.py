@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from crystal.app.context import Machine
 from crystal.app.projects import project_finder
 from crystal.capture.engine import Capture, Sink
+from crystal.capture.snapshots import WHOLE_FILES
 from crystal.capture.spool import PrivateNotes
 from crystal.capture.tail import Cleaner
 from crystal.errors import CrystalError, NotConfiguredError
@@ -52,6 +53,7 @@ def make_capture(machine: Machine, lane: Lane = "live") -> Capture:
         private_sessions=tuple(config.private_sessions),
         clock=machine.now,
         announced=PrivateNotes(machine.places.spool).marks,
+        whole_files=WHOLE_FILES,
     )
 
 

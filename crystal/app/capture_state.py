@@ -14,6 +14,7 @@ from crystal.app.open_store import refuse_lost
 from crystal.capture import files, spool
 from crystal.capture.lock import CAPTURE_LOCK, lock_holder
 from crystal.capture.state import SILENT_SECONDS, CaptureFacts, CaptureState, HookFacts, assess_capture
+from crystal.config.harnesses import CLAUDE_CODE
 from crystal.config.paths import Places
 from crystal.config.table import Config
 from crystal.errors import CrystalError, StoreLostError
@@ -110,8 +111,9 @@ def hook_facts(folder: Path, cwd: Path | None) -> HookFacts:
 
 
 def newest_transcript(places: Places) -> int | None:
-    """Return when a transcript grew last, ms."""
-    return max((found.modified for found in files.all_transcripts(places.transcript_roots)), default=None)
+    """Return when a transcript of Claude Code grew last, ms."""
+    roots = [root for root in places.transcript_roots if root.harness == CLAUDE_CODE]
+    return max((found.modified for found in files.all_transcripts(roots)), default=None)
 
 
 def _waiting_notes(folder: Path) -> list[int]:

@@ -16,6 +16,7 @@ from crystal.app.mirror import open_mirror
 from crystal.app.projects import project_finder
 from crystal.app.rebuild import rebuild_database, why_rebuild
 from crystal.capture.engine import Capture, Tally
+from crystal.capture.snapshots import unread
 from crystal.errors import CrystalError, NotConfiguredError, NotFoundError, StoreDamagedError
 from crystal.integrity.rebuild import Rebuild, RebuildResult
 from crystal.integrity.repair import repair
@@ -43,14 +44,16 @@ def bytes_to_prove(machine: Machine) -> int:
 def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
     """Verify this machine's memory, see crystal/integrity/verify.py."""
     finish_forgetting(machine)
+    capture = make_capture(machine)
     proof = verify(
         machine.store,
         ldm_home=machine.places.ldm_home,
         agents=machine.places.ldm_home / "agents",
         device=machine.config.device,
         folders=machine.transcript_folders,
-        cleaner=make_capture(machine).cleaner,
+        cleaner=capture.cleaner,
         progress=progress,
+        unread=unread(capture),
     )
     # Where the record of memories and the database differ:
     for one in find_faults(machine.store, machine.places.ldm_home / "agents", machine.memory_record()):

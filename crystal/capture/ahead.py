@@ -102,6 +102,8 @@ class Ahead:
 def stretches(capture: Capture, plan: Sequence[Past]) -> Iterator[tuple[int, bytes]]:
     """Yield the bytes that an import of the plan will read, cut in the same way, each with its transcript's index."""
     for place, past in enumerate(plan):
+        if past.root is not None:
+            continue
         with contextlib.suppress(OSError, CrystalError):
             for raw in _stretches_of(capture, past):
                 yield place, raw

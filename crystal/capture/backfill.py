@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crystal import transcript
-from crystal.capture import files, tail
+from crystal.capture import files, snapshots, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally
-from crystal.errors import WatermarkMovedError
+from crystal.config.harnesses import Root
+from crystal.errors import CrystalError, WatermarkMovedError
 from crystal.model.capture import Origin
 from crystal.store.capture import ledger
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A transcript with bytes that backfill would read. ``named``: a person gave its path, wherever it lies."""
+    """A conversation with bytes that backfill would read.
+
+    Attributes:
+        found: Its file.
+        key: The key of its transcript.
+        origin: Its origin.
+        todo: The bytes that backfill would read.
+        named: Whether a person gave its path, wherever it lies.
+        root: Where it was found, if its file is not written by lines.
+    """
 
     found: files.TranscriptFile
     key: str
     origin: Origin
     todo: int
     named: bool = False
+    root: Root | None = None
 
 
 def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> list[Past]:
@@ -37,12 +49,19 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> lis
     found = (
         [one for path in paths for one in files.under(path)]
         if paths
-        else list(files.all_transcripts(capture.roots, folders=capture.folders))
+        else [
+            *files.all_transcripts(capture.roots, folders=capture.folders),
+            *(container.found for container in snapshots.containers(capture)),
+        ]
     )
     capture = replace(capture, anywhere=bool(paths))
     past = []
     for one in {one.path: one for one in found}.values():
+        root = files.root_of(one.path, capture.folders)
         if since is not None and one.modified < since:
+            continue
+        if root.place.form != "lines":
+            past += _of_whole_file(capture, snapshots.Container(one, root), named=bool(paths))
             continue
         state = capture.state_for(one)
         key, origin = (state.mark.transcript, state.origin) if state else capture.origin_of(one.path)
@@ -52,6 +71,14 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> lis
     return sorted(past, key=lambda one: (-one.found.modified, str(one.found.path)))
 
 
+def _of_whole_file(capture: Capture, container: snapshots.Container, *, named: bool) -> list[Past]:
+    """Return the conversations in a file with records that were not captured; none if it cannot be read."""
+    with contextlib.suppress(CrystalError, OSError):
+        counted = snapshots.count_new(capture, container, skipped_too=True)
+        return [Past(container.found, key, origin, size, named, container.root) for key, origin, size in counted]
+    return []
+
+
 def import_past(capture: Capture, past: Past, tally: Tally, progress: Callable[[int], None]) -> None:
     """Import one transcript: the bytes skipped when crystal met the machine, then what came after the watermark.
 
@@ -59,6 +86,10 @@ def import_past(capture: Capture, past: Past, tally: Tally, progress: Callable[[
     """
     path = past.found.path
     capture = replace(capture, anywhere=past.named)
+    if past.root is not None:
+        snapshots.capture_file(capture, snapshots.Container(past.found, past.root), tally, only=past.key)
+        progress(past.todo)
+        return
     races = 0
     while races < MAX_RACES:
         try:
@@ -88,10 +119,13 @@ def _import_piece(capture: Capture, past: Past, tally: Tally) -> int:
         if mark.generation != state.mark.generation:
             return 0
         raw = tail.cut_at(transcript.read_segment(file, start, limit=min(tail.SEGMENT_BYTES, stop - start)), stop)
+        context = capture.context_at(path, file, start, state.origin)
     if not raw.raw:
         return 0
     policy = capture.policy()
     tainted = capture.is_tainted(policy, state.origin.session_id)
-    reading = tail.Reading(state.origin, str(path), state.mark, policy, capture.cleaner, tainted=tainted)
+    reading = tail.Reading(
+        state.origin, str(path), state.mark, policy, capture.cleaner, tainted=tainted, context=context
+    )
     tally.add(capture.sink(tail.make_segment(raw, reading, state.mark), ledger.claim_skipped))
     return len(raw.raw)

@@ -301,7 +301,7 @@ def _says(capture: Capture, path: Path, note: Note) -> bool:
             data = file.read(found.size - start)
     except OSError:
         return False
-    reader = transcript.reader_of(files.harness_of(path, capture.folders))
+    reader = transcript.reader_of(files.root_of(path, capture.folders).harness)
     at = start
     for line in data.split(b"\n")[:-1]:
         is_new = at >= offset

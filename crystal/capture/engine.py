@@ -11,7 +11,8 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import BinaryIO, NamedTuple
 
 from crystal import transcript
 from crystal.capture import files, tail
@@ -24,10 +25,12 @@ from crystal.model.capture import Origin, Segment, Watermark
 from crystal.store import Store, problems
 from crystal.store.capture import ledger, privacy
 from crystal.store.forget import forgetting
+from crystal.transcript import Context, TranscriptReader
 
 MAX_RACES = 50
 FIRST_LINES = 50
 FIRST_BYTES = 4 << 20
+MAX_SIDE_BYTES = 1 << 20
 SWEEP = "sweep"
 """The name under which files that a sweep could not read are recorded."""
 
@@ -62,6 +65,18 @@ class Tally:
         self.problems = {**(self.problems or {}), str(path): reason.removeprefix(f"{path}").lstrip(": ")}
 
 
+class WholeFiles(NamedTuple):
+    """How files that are rewritten, and databases, are captured: ``crystal.capture.snapshots``.
+
+    Attributes:
+        meet: Notes what is in a folder as there before crystal.
+        sweep: Captures what is new in all of them.
+    """
+
+    meet: Callable[[Capture, Root], None]
+    sweep: Callable[[Capture, Tally], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Capture:
     """Capture service of one machine: reads new transcript lines and passes segments to a sink.
@@ -78,6 +93,7 @@ class Capture:
         anywhere: Whether transcripts may be anywhere: a person has named them.
         announced: Gives the private times that notes tell of which nobody has acted on yet.
         ended: Told of a session that has ended, and when.
+        whole_files: Captures files that are not written by lines; None for none.
     """
 
     store: Store
@@ -93,6 +109,7 @@ class Capture:
     anywhere: bool = False
     announced: Callable[[], tuple[privacy.Mark, ...]] = tuple
     ended: Callable[[str, int], None] = lambda *_: None
+    whole_files: WholeFiles | None = None
 
     @property
     def folders(self) -> Folders:
@@ -124,8 +141,10 @@ class Capture:
         """
         met = ledger.met_roots(self.store)
         for root in self.roots:
-            if str(root.folder) in met:
+            if _met_name(root) in met:
                 continue
+            if root.place.form != "lines" and self.whole_files is not None:
+                self.whole_files.meet(self, root)
             seen = []
             for found in files.all_transcripts([root], folders=self.folders):
                 key, origin = self.origin_of(found.path)
@@ -140,7 +159,24 @@ class Capture:
             with self.store.transaction():  # no file is waited for in it
                 for origin, path, mark in seen:
                     ledger.mark_seen(self.store, origin, str(path), mark, self.clock())
-                ledger.meet_root(self.store, root.folder, self.clock())
+                ledger.meet_root(self.store, Path(_met_name(root)), self.clock())
+
+    def context_at(self, path: Path, file: BinaryIO, start: int, origin: Origin) -> Context | None:
+        """Return what holds before the line at ``start``; None if the harness's lines need no context."""
+        reader = transcript.reader_of(origin.harness)
+        if reader.lines_are_complete:
+            return None
+        first = reader.first_context(path, self.sides_of(path, reader))
+        context = tail.context_at(file, start, reader, first)
+        return context._replace(session=origin.session_id, subagent=origin.subagent)
+
+    def sides_of(self, path: Path, reader: TranscriptReader) -> dict[PurePath, bytes]:
+        """Return the content of the small files beside a transcript that can be read."""
+        sides: dict[PurePath, bytes] = {}
+        for side in reader.side_files(path):
+            with contextlib.suppress(OSError, CrystalError), files.opened(Path(side), self.folders) as file:
+                sides[side] = file.read(MAX_SIDE_BYTES)
+        return sides
 
     # -- one transcript ----------------------------------------------------------------------------------------------
 
@@ -208,6 +244,7 @@ class Capture:
                 if until is not None:
                     raw = tail.cut_at(raw, until)
                 after = mark._replace(offset=raw.end, tail_hash=tail.tail_hash(file, raw.end, self.cleaner))
+                context = self.context_at(path, file, raw.start, origin) if raw.raw else None
         except FileNotFoundError:
             return False
         if not raw.raw:
@@ -225,6 +262,7 @@ class Capture:
             closed or policy.closed_now(origin.session_id),
             inherited,
             self.is_tainted(policy, origin.session_id),
+            context,
         )
         tally.add(self.sink(tail.make_segment(raw, reading, after), ledger.claim_tail))
         return True
@@ -247,7 +285,7 @@ class Capture:
 
     def _key_of(self, found: files.TranscriptFile) -> str:
         """Return the transcript's key; a second file of the same name in another folder gets a key of its own."""
-        key = transcript.identify(found.path, files.harness_of(found.path, self.folders)).key
+        key = transcript.identify(found.path, files.root_of(found.path, self.folders).harness).key
         known = ledger.state_of(self.store, self.device, key)
         if known is None or known.path == str(found.path):
             return key
@@ -260,22 +298,23 @@ class Capture:
     def origin_of(self, path: Path, session: str | None = None) -> tuple[str, Origin]:
         """Return the key and origin of a transcript that was never seen; ``session`` is its id if that is known."""
         found = files.look_at(path, self.folders)
-        harness = files.harness_of(path, self.folders)
+        harness = files.root_of(path, self.folders).harness
         key, owner, subagent = transcript.identify(path, harness)
         if found is not None:
             key = self._key_of(found)
         if owner is None or not transcript.reader_of(harness).is_session_id(owner):
             # Not where the client puts it: the lines know better than the name.
-            owner = session or self._session_in(path, harness) or owner or key
+            named, by_lines = self._owner_in(path, harness)
+            owner, subagent = session or named or owner or key, subagent or by_lines
         return key, Origin(self.agent, self.device, owner, subagent, harness)
 
-    def _session_in(self, path: Path, harness: str) -> str | None:
-        """Return the session that the first lines of a transcript name, or None."""
+    def _owner_in(self, path: Path, harness: str) -> tuple[str | None, str | None]:
+        """Return the session and the subagent that the first lines of a transcript name, each None if they do not."""
         reader = transcript.reader_of(harness)
         with contextlib.suppress(OSError, CrystalError), files.opened(path, self.folders) as file:
             lines = file.read(FIRST_BYTES).split(b"\n")[:FIRST_LINES]
-            return next((session for line in lines if (session := reader.facts(line).session_id) is not None), None)
-        return None
+            return reader.owner(lines, reader.first_context(path, self.sides_of(path, reader)))
+        return None, None
 
     # -- many transcripts --------------------------------------------------------------------------------------------
 
@@ -290,6 +329,8 @@ class Capture:
                 continue
             tally.files += 1
             self.attempt(found.path, tally, self.capture_tail)
+        if self.whole_files is not None:
+            self.whole_files.sweep(self, tally)
         self._remember(tally.problems or {})
         return tally
 
@@ -320,3 +361,8 @@ class Capture:
     def turn_on(self, session: str | None = None) -> bool:
         """Capture again from here on. The caller has swept just before, so that what was said is marked private."""
         return privacy.close_mark(self.store, session, "off", self.clock())
+
+
+def _met_name(root: Root) -> str:
+    """Return the name under which the store notes that it has seen a folder; several places may share one."""
+    return str(root.folder) if root.number == 0 else f"{root.folder}#{root.number}"

@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple, TypeVar
 
 from crystal.capture import safe_open
 from crystal.capture.safe_open import ANYWHERE, Folders, TranscriptBlockedError, TranscriptRefusedError
-from crystal.config.harnesses import CLAUDE_CODE, HARNESSES, Root
+from crystal.config.harnesses import Root, places_of_all
 from crystal.config.paths import refused
 from crystal.errors import CrystalError
 
@@ -66,12 +66,13 @@ def opened(path: Path, folders: Folders = ANYWHERE) -> AbstractContextManager[Bi
     return safe_open.open_regular(path, folders)
 
 
-def harness_of(path: Path, folders: Folders) -> str:
-    """Return the harness of a transcript: that of the folder it is in, else the one that its name fits."""
+def root_of(path: Path, folders: Folders) -> Root:
+    """Return the root of a conversation's file: the folder it is in, else its own folder, by what its name fits."""
     root = folders.root_of(os.path.normpath(path))
     if root is not None:
-        return root.harness
-    return next((one.name for one in reversed(HARNESSES.values()) if one.owns(path)), CLAUDE_CODE)
+        return root
+    fitting = (Root(path.parent, name, number) for name, number, place in reversed(places_of_all()) if place.owns(path))
+    return next(fitting, Root(path.parent))
 
 
 def _pass_over(_path: Path, _error: Exception) -> None:
@@ -85,7 +86,7 @@ Refusal = Callable[[Path, Exception], None]
 def all_transcripts(
     roots: Sequence[Root], refusal: Refusal = _pass_over, folders: Folders | None = None
 ) -> Iterator[TranscriptFile]:
-    """Yield every transcript in the roots, subagents' included.
+    """Yield every transcript in the roots that is written line by line, subagents' included.
 
     A link, of a file, of a folder in a root or of one that a pattern names, is followed where it leads to one of
     ``folders``; other links to folders are not followed.
@@ -97,7 +98,13 @@ def all_transcripts(
     """
     folders = folders or Folders(tuple(roots))
     for root in roots:
-        yield from _in_root(root, HARNESSES[root.harness].files, folders, refusal)
+        if root.place.form == "lines":
+            yield from in_root(root, folders, refusal)
+
+
+def in_root(root: Root, folders: Folders, refusal: Refusal = _pass_over) -> Iterator[TranscriptFile]:
+    """Yield every file of conversations in one root, see ``all_transcripts``."""
+    return _in_root(root, root.place.files, folders, refusal)
 
 
 def of_session(folders: Folders, session_id: str) -> Iterator[Path]:
@@ -105,13 +112,14 @@ def of_session(folders: Folders, session_id: str) -> Iterator[Path]:
     if not session_id or session_id in (".", "..") or set(session_id) & set("/\\\x00*?[") or len(session_id) >= 200:
         return
     for root in folders.roots:
-        pattern = HARNESSES[root.harness].session_file.format(session=session_id)
-        yield from (found.path for found in _in_root(root, [pattern], folders, _pass_over))
+        if root.place.session_file is not None:
+            pattern = root.place.session_file.format(session=session_id)
+            yield from (found.path for found in _in_root(root, [pattern], folders, _pass_over))
 
 
 def subagents_of(path: Path, folders: Folders) -> list[TranscriptFile]:
     """Return the transcripts of a session's subagents, beside the session's own."""
-    pattern = HARNESSES[harness_of(path, folders)].subagent_files
+    pattern = root_of(path, folders).place.subagent_files
     if pattern is None:
         return []
     parts = pattern.format(stem=safe_open.escape_pattern(path.stem)).split("/")
@@ -130,20 +138,27 @@ def under(path: Path) -> Iterator[TranscriptFile]:
         if found is not None:
             yield found
         return
-    ignored = {name for one in HARNESSES.values() for name in one.ignored}
+    places = [place for _, _, place in places_of_all()]
+    ignored = {name for place in places for name in place.ignored}
     for folder, names, files in os.walk(path):
         names[:] = sorted(name for name in names if name not in ignored)
         for file in (Path(folder, name) for name in sorted(files)):
-            found = look_at(file) if any(one.owns(file) for one in HARNESSES.values()) else None
+            found = look_at(file) if any(place.owns(file) for place in places) else None
             if found is not None:
                 yield found
 
 
 def _in_root(root: Root, patterns: Sequence[str], folders: Folders, refusal: Refusal) -> Iterator[TranscriptFile]:
     """Yield the files in a root that fit a pattern; each folder in it has a deadline of its own."""
-    below = [pattern.split("/")[1:] for pattern in patterns]
-    for top in _listed(root.folder, partial(_folders_in, root.folder, folders, refusal), refusal):
-        yield from _listed(top, partial(_fitting_any, top, below, folders, refusal), refusal)
+    parts = [pattern.split("/") for pattern in patterns]
+    here = [names for names in parts if len(names) == 1 or names[0] == "**"]
+    below = [names for names in parts if names not in here]
+    if here:
+        yield from _listed(root.folder, partial(_fitting_any, root.folder, here, folders, refusal), refusal)
+    tops = _listed(root.folder, partial(_folders_in, root.folder, folders, refusal), refusal) if below else []
+    for top in tops:
+        rest = [names[1:] for names in below if fnmatch.fnmatchcase(top.name, names[0])]
+        yield from _listed(top, partial(_fitting_any, top, rest, folders, refusal), refusal)
 
 
 def _fitting_any(

@@ -93,12 +93,17 @@ class Folders(NamedTuple):
         return any(fnmatch.fnmatchcase(folder, pattern) for folder in folders for pattern in patterns)
 
     def root_of(self, path: str) -> Root | None:
-        """Return the root that an absolute path lies in, by its name alone, or None."""
+        """Return the root that an absolute path lies in, by its name alone, or None.
+
+        Of several, the deepest one that has files of this name.
+        """
+        found = []
         for root in self.roots:
             names = (str(root.folder), os.path.realpath(root.folder))
             if path.startswith(tuple(name.rstrip(os.sep) + os.sep for name in names)):
-                return root
-        return None
+                found.append(root)
+        name = Path(path)
+        return max(found, key=lambda root: (root.place.owns(name), len(str(root.folder))), default=None)
 
 
 ANYWHERE = Folders(anywhere=True)

@@ -10,6 +10,7 @@ from crystal import transcript
 from crystal.capture.privacy import Policy
 from crystal.errors import CrystalError, RedactionError
 from crystal.model.capture import Finding, LedgerState, Origin, RawSegment, Segment, SegmentPiece, Watermark
+from crystal.transcript import Context, TranscriptReader
 
 TAIL_BYTES = 4096
 SEGMENT_BYTES = 4 << 20
@@ -81,8 +82,16 @@ def cut_at(raw: RawSegment, until: int) -> RawSegment:
 class Reading(NamedTuple):
     """What a raw stretch is read as: whose it is, and what decides about privacy.
 
-    ``closed`` is why all of it is private whatever the lines say, None to decide line by line; ``inherited`` why the
-    bytes before it are private; ``tainted`` whether anything of the session was ever private or forgotten.
+    Attributes:
+        origin: Of the transcript.
+        path: Its path.
+        before: The watermark before it.
+        policy: What is private now.
+        cleaner: Takes secrets out.
+        closed: Why all of it is private whatever the lines say; None to decide line by line.
+        inherited: Why the bytes before it are private.
+        tainted: Whether anything of the session was ever private or forgotten.
+        context: What holds before its first line; None if its lines are complete.
     """
 
     origin: Origin
@@ -93,12 +102,14 @@ class Reading(NamedTuple):
     closed: str | None = None
     inherited: str | None = None
     tainted: bool = False
+    context: Context | None = None
 
 
 def make_segment(raw: RawSegment, reading: Reading, after: Watermark) -> Segment:
     """Decide line by line what may be kept, and clean that. Pure."""
     lines = _lines(raw)
-    reasons, private_uuids = _reasons(lines, raw, reading)
+    said = _complete(lines, reading)
+    reasons, private_uuids = _reasons(said, raw, reading)
     pieces: list[SegmentPiece] = []
     counts: Counter[str] = Counter()
     at = 0
@@ -106,7 +117,7 @@ def make_segment(raw: RawSegment, reading: Reading, after: Watermark) -> Segment
         stop = at + 1
         while stop < len(lines) and reasons[stop] == reasons[at]:
             stop += 1
-        pieces.append(_piece(raw, lines[at:stop], reasons[at], reading.cleaner, counts))
+        pieces.append(_piece(raw, lines[at:stop], said[at:stop], reasons[at], reading.cleaner, counts))
         at = stop
     findings = tuple(Finding(kind, count) for kind, count in sorted(counts.items()))
     return Segment(reading.origin, reading.path, reading.before, after, tuple(pieces), findings, private_uuids)
@@ -123,14 +134,36 @@ def _lines(raw: RawSegment) -> list[tuple[int, bytes]]:
     return lines
 
 
-def _reasons(
-    lines: list[tuple[int, bytes]], raw: RawSegment, reading: Reading
-) -> tuple[list[str | None], tuple[str, ...]]:
+def _complete(lines: list[tuple[int, bytes]], reading: Reading) -> list[bytes]:
+    """Return the lines with their contexts, each with its newline."""
+    if reading.context is None:
+        return [line for _, line in lines]
+    reader, origin = transcript.reader_of(reading.origin.harness), reading.origin
+
+    def name_line(line: bytes) -> str:
+        return f"{origin.harness}:{reading.cleaner.hash(origin.session_id.encode() + line).hex()[:32]}"
+
+    bare = (line.rstrip(b"\r\n") for _, line in lines)
+    return [line + b"\n" for line in transcript.completed(reader, bare, reading.context, name_line)]
+
+
+def context_at(file: BinaryIO, start: int, reader: TranscriptReader, context: Context) -> Context:
+    """Return what holds before the line at ``start`` of a file: every line before it is read that may change it."""
+    if reader.context_marks:
+        file.seek(0)
+        at = 0
+        while at < start and (line := file.readline()):
+            at += len(line)
+            context = transcript.advanced(reader, context, line)
+    return context
+
+
+def _reasons(lines: list[bytes], raw: RawSegment, reading: Reading) -> tuple[list[str | None], tuple[str, ...]]:
     policy = reading.policy
     if reading.closed is None and not reading.tainted and policy.is_open(reading.origin.session_id):
         return [None] * len(lines), ()
     reader = transcript.reader_of(reading.origin.harness)
-    facts = [reader.facts(line) for _, line in lines]
+    facts = [reader.facts(line) for line in lines]
     if reading.closed is not None:
         reasons: list[str | None] = [reading.closed] * len(lines)
     else:
@@ -141,7 +174,12 @@ def _reasons(
 
 
 def _piece(
-    raw: RawSegment, lines: list[tuple[int, bytes]], reason: str | None, cleaner: Cleaner, counts: Counter[str]
+    raw: RawSegment,
+    lines: list[tuple[int, bytes]],
+    said: list[bytes],
+    reason: str | None,
+    cleaner: Cleaner,
+    counts: Counter[str],
 ) -> SegmentPiece:
     start, stop = lines[0][0], lines[-1][0] + len(lines[-1][1])
     if reason is not None:
@@ -149,10 +187,10 @@ def _piece(
         return SegmentPiece(start, stop, state, reason)
     piece = raw.raw[start - raw.start : stop - raw.start]
     kept = []
-    for (offset, _), (clean, findings) in zip(lines, cleaner.clean_lines(piece), strict=True):
+    for (offset, _), (clean, findings) in zip(lines, cleaner.clean_lines(b"".join(said)), strict=True):
         if findings:
             counts.update(findings)
         kept.append((offset, clean))
     clean_bytes = b"".join(clean + b"\n" for _, clean in kept)
-    said = tuple((offset, clean) for offset, clean in kept if clean.strip())
-    return SegmentPiece(start, stop, "captured", None, clean_bytes, cleaner.hash(piece), said)
+    with_text = tuple((offset, clean) for offset, clean in kept if clean.strip())
+    return SegmentPiece(start, stop, "captured", None, clean_bytes, cleaner.hash(piece), with_text)

@@ -1,69 +1,121 @@
-"""Agent programs (harnesses) whose transcripts are read: where their files are. ``reader`` names who understands them.
+"""Agent programs (harnesses) whose conversations are read: where they keep them. ``reader`` names who understands them.
 
 A row here and a reader are all that a harness needs: docs/how-to/add-a-transcript-reader.md.
 """
 
 import fnmatch
+import sys
+from collections.abc import Mapping
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 CLAUDE_CODE = "claude-code"
 
+Form = Literal["lines", "document", "database"]
+"""How a file is written: ``lines`` are added at its end; the others are rewritten and read as a whole."""
 
-class Root(NamedTuple):
-    """A folder of transcripts on this machine, and the harness that writes them."""
 
-    folder: Path
-    harness: str = CLAUDE_CODE
+class Place(NamedTuple):
+    """A folder where a harness keeps conversations.
+
+    Attributes:
+        home: The harness's home below the user's: one for every system, or by ``sys.platform``.
+        folder: The folder of the files in that home, ``.`` for the home itself.
+        files: Patterns of the files in that folder. ``**`` is any number of folders.
+        variable: The environment variable that moves the home.
+        below: What is appended to the value of ``variable`` to get the home.
+        form: How the files are written.
+        session_file: Pattern of a session's own file; ``{session}`` is its id. None if the name does not contain it.
+        subagent_files: Pattern of its subagents' files, beside it; ``{stem}`` is its name without the ending.
+        ignored: Names of files and folders that contain no conversations.
+    """
+
+    home: str | Mapping[str, str]
+    folder: str
+    files: tuple[str, ...]
+    variable: str | None = None
+    below: str = ""
+    form: Form = "lines"
+    session_file: str | None = None
+    subagent_files: str | None = None
+    ignored: frozenset[str] = frozenset()
+
+    def default_home(self, home: Path) -> Path:
+        """Return the home of the harness if its variable is not set."""
+        if isinstance(self.home, str):
+            return home / self.home
+        return home / self.home.get(sys.platform, self.home["linux"])
+
+    def owns(self, path: PurePath) -> bool:
+        """Return whether a file's name is that of a conversation."""
+        names = (pattern.rpartition("/")[2] for pattern in self.files)
+        return path.name not in self.ignored and any(fnmatch.fnmatchcase(path.name, name) for name in names)
 
 
 class Harness(NamedTuple):
-    """Where a harness keeps its transcripts.
+    """An agent program.
 
     Attributes:
         name: Stored with every session.
-        variable: The environment variable that moves its home.
-        home: Its home if the variable is not set, below the user's.
-        folder: The folder of transcripts in its home.
-        files: Patterns of the transcripts in that folder. Each begins with ``*/``.
-        session_file: Pattern of a session's own transcript; ``{session}`` is its id.
-        subagent_files: Pattern of its subagents' transcripts, beside it; ``{stem}`` is its name without the ending.
-        ignored: Names of files and folders that contain no transcripts.
-        reader: The module in ``crystal.transcript`` whose ``READER`` understands the files.
+        title: Its name for people.
+        reader: The module in ``crystal.transcript`` whose ``READER`` understands its files.
+        places: Where its files are.
     """
 
     name: str
-    variable: str
-    home: str
-    folder: str
-    files: tuple[str, ...]
-    session_file: str
-    subagent_files: str | None
-    ignored: frozenset[str]
+    title: str
     reader: str
+    places: tuple[Place, ...]
 
-    def owns(self, path: PurePath) -> bool:
-        """Return whether a file's name is that of a transcript."""
-        names = (pattern.rpartition("/")[2] for pattern in self.files)
-        return path.name not in self.ignored and any(fnmatch.fnmatchcase(path.name, name) for name in names)
+
+def user_data(name: str) -> dict[str, str]:
+    """Return the folder in which desktop programs keep their users' data, by system."""
+    return {
+        "linux": f".config/{name}",
+        "darwin": f"Library/Application Support/{name}",
+        "win32": f"AppData/Roaming/{name}",
+    }
 
 
 HARNESSES = {
     CLAUDE_CODE: Harness(
         name=CLAUDE_CODE,
-        variable="CLAUDE_CONFIG_DIR",
-        home=".claude",
-        folder="projects",
-        files=("*/*.jsonl", "*/*/subagents/**/agent-*.jsonl"),
-        session_file="*/{session}.jsonl",
-        subagent_files="{stem}/subagents/**/agent-*.jsonl",
-        ignored=frozenset(("history.jsonl", "tool-results", "memory")),
+        title="Claude Code",
         reader="claude_code.reader",
+        places=(
+            Place(
+                home=".claude",
+                folder="projects",
+                files=("*/*.jsonl", "*/*/subagents/**/agent-*.jsonl"),
+                variable="CLAUDE_CONFIG_DIR",
+                session_file="*/{session}.jsonl",
+                subagent_files="{stem}/subagents/**/agent-*.jsonl",
+                ignored=frozenset(("history.jsonl", "tool-results", "memory")),
+            ),
+        ),
     ),
 }
 """By name. Where a file's name fits several, the last one counts."""
 
 
+class Root(NamedTuple):
+    """A folder of conversations on this machine: the harness that writes them, and which of its places this is."""
+
+    folder: Path
+    harness: str = CLAUDE_CODE
+    number: int = 0
+
+    @property
+    def place(self) -> Place:
+        """Return the place in the table."""
+        return HARNESSES[self.harness].places[self.number]
+
+
+def places_of_all() -> list[tuple[str, int, Place]]:
+    """Return every place with its harness and its number there."""
+    return [(one.name, number, place) for one in HARNESSES.values() for number, place in enumerate(one.places)]
+
+
 def usual_roots(home: Path) -> tuple[Root, ...]:
-    """Return the folders of transcripts of a user who has moved none."""
-    return tuple(Root(home / one.home / one.folder, one.name) for one in HARNESSES.values())
+    """Return the folders of conversations of a user who has moved none."""
+    return tuple(Root(place.default_home(home) / place.folder, name, number) for name, number, place in places_of_all())

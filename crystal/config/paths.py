@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crystal.config.harnesses import CLAUDE_CODE, HARNESSES, Root
+from crystal.config.harnesses import Place, Root, places_of_all
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 
 if sys.platform != "win32":
@@ -95,10 +95,17 @@ def resolve_places(env: Mapping[str, str], home: Path, *, data_dir: Path | None 
     """
     ldm_home = _place(env, "LDM_HOME", home) or absolute(home / ".ldm", home)
     found, source = _data_dir(env, home, ldm_home, data_dir)
-    homes = {one: _place(env, one.variable, home) or absolute(home / one.home, home) for one in HARNESSES.values()}
-    roots = tuple(Root(folder / one.folder, one.name) for one, folder in homes.items())
+    roots = tuple(
+        Root(_home_of(place, env, home) / place.folder, name, number) for name, number, place in places_of_all()
+    )
     config_file = _place(env, "CRYSTAL_CONFIG", home) or user_config_dir(env, home) / "config.toml"
-    return Places(ldm_home, found, config_file, (homes[HARNESSES[CLAUDE_CODE]],), roots, source)
+    return Places(ldm_home, found, config_file, (roots[0].folder.parent,), roots, source)
+
+
+def _home_of(place: Place, env: Mapping[str, str], home: Path) -> Path:
+    """Return the home folder of a harness: where its variable says, else where it usually is."""
+    moved = _place(env, place.variable, home) if place.variable else None
+    return moved / place.below if moved else absolute(place.default_home(home), home)
 
 
 def absolute(path: Path | str, home: Path, *, name: str = "path") -> Path:

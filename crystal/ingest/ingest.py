@@ -6,7 +6,7 @@ Forgotten lines are removed here, whatever their source.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from crystal.model.capture import Chunk, Project, Segment, SegmentPiece, Turn
 from crystal.store import Store
 from crystal.store.capture import ledger, privacy, turns
 from crystal.store.forget import forgetting
+from crystal.store.health import checks
 from crystal.text import chunking
 
 Claim = Callable[[Store, Segment, int], int]
@@ -124,6 +125,7 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
             ledger.add_row(store, ident, generation, piece.start, piece.end, piece.state, piece.rule, now)
     privacy.add_private_lines(store, segment.private_uuids)
     privacy.add_redactions(store, segment.findings)
+    checks.drop_turns(store, checks.turns_with_ids(store, _revised(captured)))
     placed = [(turn, _row_of(turn, rows), chunks) for turn, chunks in prepared.said]
     added = turns.add_turns(store, segment.origin, placed, projects, prepared.title)
     return IngestReport(
@@ -133,6 +135,10 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
         added.chunks,
         added.repeated,
     )
+
+
+def _revised(pieces: Iterable[SegmentPiece]) -> set[str]:
+    return transcript.revised_ids(line for piece in pieces for _, line in piece.lines)
 
 
 def _keep(

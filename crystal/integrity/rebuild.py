@@ -21,10 +21,11 @@ from crystal.capture import files, tail
 from crystal.capture.engine import Capture
 from crystal.capture.privacy import BY_COPY
 from crystal.ingest import archive
-from crystal.integrity.verify import ledger_faults, missing_turns, turns_in
+from crystal.integrity.verify import ledger_faults, missing_turns, revised_in, turns_in
 from crystal.model.capture import RESTORED, Origin, Project, Watermark
 from crystal.store import Store
-from crystal.store.capture import ledger, ledger_rebuild, privacy, turns
+from crystal.store.capture import ledger, ledger_rebuild, privacy, snapshots, turns
+from crystal.store.capture.snapshots import SeenRecord
 from crystal.store.forget.forgetting import Tombstone, add_tombstones, is_line_forgotten
 from crystal.store.health import checks
 from crystal.text import chunking
@@ -132,8 +133,8 @@ class Rebuild:
         reader = transcript.reader_of(harness)
         _, owner, subagent = reader.identify(reader.path_of(session, name))
         if owner is None or not reader.is_session_id(owner):
-            named = (facts.session_id for facts in _facts_in(path, reader) if facts.session_id is not None)
-            owner = next(named, None) or owner or key
+            named, by_lines = reader.owner(_lines_in(path), transcript.Context())
+            owner, subagent = named or owner or key, subagent or by_lines
         device = self.device_of(agent) or self.capture.device
         return key, Origin(agent, device, owner, subagent, harness)
 
@@ -149,6 +150,7 @@ class Rebuild:
             kept = ledger.CapturedRange(at, at + len(text), raw, frame.offset, frame.length, sha, len(text))
             ident = ledger.add_captured(self.store, state.id, state.mark.generation, kept, self.capture.clock())
             taken.turns += write_turns(self.store, state, ident, at, text, self.find_project)
+            snapshots.put_records(self.store, state.id, _records_in(text, state.origin.harness))
             at += len(text)
         mark = Watermark(state.mark.transcript, at, 0, 0, state.mark.generation, b"")
         ledger.move_mark(self.store, state.id, state.path, mark, self.capture.clock())
@@ -159,12 +161,12 @@ class Rebuild:
         """Set the watermark after the last archived line of the transcript on disk."""
         there = files.all_transcripts(self.capture.roots)
         folders = self.capture.folders
-        keys = {transcript.identify(one.path, files.harness_of(one.path, folders)).key: one for one in there}
+        keys = {transcript.identify(one.path, files.root_of(one.path, folders).harness).key: one for one in there}
         found = keys.get(state.mark.transcript)
         if found is None:
             return
         reader = transcript.reader_of(state.origin.harness)
-        archived = {facts.uuid for facts in _facts_in(path, reader) if facts.uuid}
+        archived = {name for line in _lines_in(path) for name in _names_of(line, reader)}
         with files.opened(found.path) as file:
             end = transcript.last_newline(file, found.size)
             stretches = _stretches(file, end, reader, archived, lambda uuid: privacy.is_private_line(self.store, uuid))
@@ -221,7 +223,9 @@ def write_turns(
     Runs inside a transaction.
     """
     missing = missing_turns(store, row, start, clean, state)
+    revised = revised_in(clean) & {turn.uuid for turn, _ in missing}
     checks.drop_turns(store, [ident for _, ident in missing if ident is not None])
+    checks.drop_turns(store, checks.turns_with_ids(store, revised))
     said = [(turn, row, chunking.split(turn.text)) for turn, _ in missing]
     known = {turn.uuid for turn, _ in missing}
     said += [  # a line that another session had first is recorded as a copy
@@ -235,9 +239,29 @@ def write_turns(
     return turns.add_turns(store, state.origin, said, projects, title).turns
 
 
-def _facts_in(path: Path, reader: TranscriptReader) -> Iterator[transcript.LineFacts]:
-    """Yield what every line of an archive tells about itself."""
-    return (reader.facts(line) for _, text in archive.placed_frames(path) for line in (text or b"").split(b"\n"))
+def _lines_in(path: Path) -> Iterator[bytes]:
+    """Yield every line of an archive."""
+    return (line for _, text in archive.placed_frames(path) for line in (text or b"").split(b"\n"))
+
+
+def _records_in(text: bytes, harness: str) -> list[SeenRecord]:
+    """Return the records of a harness that rewrites its files among archived lines."""
+    if not isinstance(transcript.reader_of(harness), transcript.SnapshotReader):
+        return []
+    contexts = [(line, transcript.parse_completed(line)[1].id or "") for line in text.split(b"\n")]
+    found = {ident.removeprefix(f"{harness}:"): line for line, ident in contexts if ident}
+    return [
+        SeenRecord(ident, "recovered", None, len(transcript.without_context(line)) + 1) for ident, line in found.items()
+    ]
+
+
+def _names_of(line: bytes, reader: TranscriptReader) -> list[str]:
+    """Return the names by which an archived line is recognized in its file: its id, and the hash of what it says."""
+    uuid = reader.facts(line).uuid
+    names = [] if uuid is None else [uuid]
+    if not reader.lines_have_ids:
+        names.append(hashlib.sha256(transcript.without_context(line).strip()).hexdigest())
+    return names
 
 
 def _stretches(
@@ -250,11 +274,12 @@ def _stretches(
         start, at = at, at + len(line)
         if at > end:
             break
-        uuid = reader.facts(line).uuid
-        if uuid is not None:
-            rule = BY_COPY if uuid not in archived and is_private(uuid) else RESTORED
+        names = _names_of(line, reader)
+        is_archived = not archived.isdisjoint(names)
+        if names:
+            rule = BY_COPY if not is_archived and is_private(names[0]) else RESTORED
         lines.append((start, at, rule))
-        if uuid in archived:
+        if is_archived:
             count = len(lines)
     runs = [list(run) for _, run in groupby(lines[:count], key=itemgetter(2))]
     return [(run[0][0], run[-1][1], run[0][2]) for run in runs]

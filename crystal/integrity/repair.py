@@ -22,6 +22,7 @@ from crystal.store.capture import ledger
 from crystal.store.forget import forgotten_rows
 from crystal.store.forget.forgetting import read_blocks
 from crystal.store.health import checks
+from crystal.transcript import reader_of
 
 
 def repair(
@@ -93,6 +94,8 @@ class _Repair:
         path = Path(state.path)
         if state.archive is None or files.look_at(path) is None or row.generation != state.mark.generation:
             return False
+        if not reader_of(state.origin.harness).lines_are_complete:
+            return False  # what was archived are not the bytes of the file
         with path.open("rb") as file:
             file.seek(row.start)
             raw = file.read(row.stop - row.start)

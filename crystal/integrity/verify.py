@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -16,12 +16,14 @@ from typing import Literal
 from crystal import transcript
 from crystal.capture import files, tail
 from crystal.capture.safe_open import Folders
+from crystal.config.harnesses import CLAUDE_CODE
 from crystal.config.paths import refused
 from crystal.errors import CrystalError, DamagedError, UnavailableError
 from crystal.ingest import archive
 from crystal.model.capture import Chunk, Turn
 from crystal.store import Store
-from crystal.store.capture import ledger
+from crystal.store.capture import ledger, snapshots
+from crystal.store.capture.snapshots import SUPERSEDED
 from crystal.store.forget import forgetting
 from crystal.store.health import checks
 from crystal.store.memories import memories
@@ -104,6 +106,7 @@ def verify(
     folders: Folders,
     cleaner: tail.Cleaner,
     progress: Callable[[int], None],
+    unread: Iterable[tuple[Path, int, CrystalError | None]] = (),
 ) -> Proof:
     """Read everything again and compare.
 
@@ -115,6 +118,7 @@ def verify(
         folders: The folders of transcripts.
         cleaner: The hashes of this store.
         progress: Called with the bytes read.
+        unread: Files that are rewritten with records that were not captured: their bytes, or why they are unreadable.
     """
     proof = Proof()
     proof.faults += [Fault("database", str(store.path), text) for text in checks.database_faults(store)]
@@ -126,7 +130,7 @@ def verify(
         proof.faults += tail_faults(store, state, ldm_home)
         if state.origin.device == device:
             try:
-                _check_file(state, rows, cleaner, proof, progress)
+                _check_file(state, rows, cleaner, proof, progress, folders)
             except FileNotFoundError:
                 proof.files_gone += 1
             except UnavailableError as error:
@@ -134,7 +138,15 @@ def verify(
         for row in rows:
             if row.generation == state.mark.generation:
                 proof.count(row.rule or row.state if row.state == "skipped" else row.state, row.stop - row.start)
+        for kind, size in snapshots.bytes_by_state(store, state.id).items():
+            proof.count(kind, size)
+            if kind == SUPERSEDED:
+                proof.count("captured", -size)
     proof.faults += _unseen(store, device, folders, proof)
+    for path, size, problem in unread:
+        behind = Fault("behind", str(path), "not captured yet", 0, size)
+        proof.faults.append(_unreadable(str(path), problem) if problem else behind)
+        proof.count("behind", size)
     proof.faults += _unknown_archives(store, ldm_home, agents)
     proof.faults += _index_faults(store)
     return proof
@@ -247,14 +259,33 @@ def missing_turns(
     The text is only compared for turns captured with this row: the client may have rewritten a line.
     """
     stored = checks.turns_of_row(store, row)
+    revised = revised_in(clean)
     missing: list[tuple[Turn, int | None]] = []
     for turn in turns_in(clean, start, state):
         ident, chunks = stored.get((turn.uuid, turn.part), (None, []))
         if ident is not None and not _says(chunks, turn.text):
             missing.append((turn, ident))
-        elif ident is None and not is_stored(store, turn) and not forgetting.is_line_forgotten(store, turn.uuid):
+        elif ident is not None or _is_elsewhere(store, turn, row, state.origin.harness, revised=revised):
+            continue
+        elif not forgetting.is_line_forgotten(store, turn.uuid):
             missing.append((turn, None))
     return missing
+
+
+def _is_elsewhere(store: Store, turn: Turn, row: int, harness: str, *, revised: Collection[str]) -> bool:
+    """Return True if a turn that is not stored with its ledger row is stored with another one that may have it.
+
+    A record that was revised has its turns with the newest row alone: they may be fewer than those of an earlier one.
+    """
+    newest = checks.newest_row_of(store, turn.uuid)
+    if newest is not None and newest > row and harness != CLAUDE_CODE:
+        return True
+    return turn.uuid not in revised and is_stored(store, turn)
+
+
+def revised_in(clean: bytes) -> set[str]:
+    """Return the ids of the records in archived lines that replace an earlier state of themselves."""
+    return transcript.revised_ids(clean.split(b"\n"))
 
 
 def _says(chunks: Sequence[Chunk], text: str) -> bool:
@@ -280,11 +311,14 @@ def _check_file(
     cleaner: tail.Cleaner,
     proof: Proof,
     progress: Callable[[int], None],
+    folders: Folders,
 ) -> None:
-    """Compare the transcript on disk with the ledger."""
+    """Compare the transcript on disk with the ledger. Records of a file that is rewritten are compared elsewhere."""
     found = files.look_at(Path(state.path))
     if found is None:
         proof.files_gone += 1
+        return
+    if files.root_of(found.path, folders).place.form != "lines":
         return
     with files.opened(found.path) as file:
         end = transcript.last_newline(file, found.size)

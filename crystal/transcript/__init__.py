@@ -4,11 +4,19 @@ Framing never fails on content; reading is pure, tolerant, and can be run again 
 use the store, the clock, secrets or file owners. ``reader`` says what a reader does, ``claude_code`` is one.
 """
 
+from crystal.transcript.context import Context, complete, parse_completed, revised_ids, without_context
 from crystal.transcript.framing import last_newline, read_segment
 from crystal.transcript.reader import (
     FORGOTTEN,
+    Conversation,
     LineFacts,
+    Record,
+    SnapshotReader,
+    Source,
+    SourceError,
     TranscriptReader,
+    advanced,
+    completed,
     find_facts,
     identify,
     is_forgotten,
@@ -18,13 +26,25 @@ from crystal.transcript.reader import (
 
 __all__ = [
     "FORGOTTEN",
+    "Context",
+    "Conversation",
     "LineFacts",
+    "Record",
+    "SnapshotReader",
+    "Source",
+    "SourceError",
     "TranscriptReader",
+    "advanced",
+    "complete",
+    "completed",
     "find_facts",
     "identify",
     "is_forgotten",
     "last_newline",
+    "parse_completed",
     "read_segment",
     "reader_of",
+    "revised_ids",
     "split_key",
+    "without_context",
 ]

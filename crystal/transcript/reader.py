@@ -3,23 +3,25 @@
 A reader knows how one harness writes: which session a file belongs to, and what its lines say. Where its files are is
 a row in ``crystal.config.harnesses``. Everything else asks ``reader_of(origin.harness)``.
 
-A transcript is a file that only grows, read by lines from a watermark in bytes. A harness that rewrites its files or
-keeps a database needs a step before that: append each new record, as a line with an id, to a file in the data folder,
-and let the row name that folder. Watermark, archive and ledger then hold for it unchanged.
+A transcript is a file that only grows, read by lines from a watermark in bytes. What its lines do not say (folder,
+branch, model) is their ``Context``, which capture writes into them. Of a harness that rewrites its files or keeps a
+database, a ``SnapshotReader`` gives the records; each new one becomes a line. Archive, ledger, privacy and forgetting
+see lines only.
 """
 
 from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
-from crystal.errors import UnavailableError, UsageError
+from crystal.errors import CrystalError, UnavailableError, UsageError
 from crystal.model.capture import Turn
+from crystal.transcript.context import Context, complete, parse_completed
 from crystal.transcript.line import parse_line
 
 FORGOTTEN = "crystalForgotten"
@@ -76,6 +78,15 @@ class TranscriptReader(ABC):
     envelope: frozenset[str] = frozenset()
     """Fields of a line that tell place and time, and are not searched for words."""
 
+    lines_are_complete: bool = False
+    """Whether every line names its session, folder, branch and model, so that it needs no context."""
+
+    context_marks: tuple[bytes, ...] = ()
+    """Texts of which every line that changes the context has one; ``advance`` is asked for no other line."""
+
+    lines_have_ids: bool = True
+    """Whether what is said has an id in its line. If not, capture gives each such line one, in its context."""
+
     @abstractmethod
     def identify(self, path: PurePath) -> Identity:
         """Return what a file belongs to, by its name and its folder."""
@@ -94,10 +105,40 @@ class TranscriptReader(ABC):
             subagent: The transcript is a subagent's own: its turns have the role ``subagent``.
         """
 
+    def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
+        """Return the small files beside a transcript that tell something of it. They need not exist."""
+        del path
+        return ()
+
+    def first_context(self, path: PurePath, sides: Mapping[PurePath, bytes]) -> Context:
+        """Return what holds from the first line on, by the path and the side files that exist."""
+        del path, sides
+        return Context()
+
+    def advance(self, context: Context, line: bytes) -> Context:
+        """Return the context that holds from this line on, for itself too."""
+        del line
+        return context
+
+    def owner(self, first: Iterable[bytes], context: Context) -> tuple[str | None, str | None]:
+        """Return the session and the subagent that the first lines of a file name, each None if they do not.
+
+        It is asked where ``identify`` finds no session whose id has the right form; also for archived lines, whose
+        contexts name both.
+        """
+        if context.session is not None:
+            return context.session, context.subagent
+        for line in first:
+            known = parse_completed(line)[1]
+            session = known.session or self.facts(line).session_id
+            if session is not None:
+                return session, known.subagent
+        return None, None
+
     def title(self, lines: Iterable[tuple[int, bytes]]) -> str | None:
-        """Return the title that lines give their session, or None."""
-        del lines
-        return None
+        """Return the title that lines give their session, or None: the newest in their contexts."""
+        titles = (parse_completed(line)[1].title for _, line in lines if b'"title"' in line)
+        return next((title for title in reversed(list(titles)) if title), None)
 
     def answers(self, line: bytes) -> list[str]:
         """Return the agent's texts in a line, as its hook reports the last of them."""
@@ -128,6 +169,83 @@ class TranscriptReader(ABC):
     def relinked(self, lines: list[bytes]) -> list[bytes]:
         """Return a session's lines such that the harness reads on where lines were left out."""
         return lines
+
+
+class Source(NamedTuple):
+    """A file that is rewritten, or a database, as it was at one moment.
+
+    Attributes:
+        path: Its path.
+        data: Its content; empty for a database.
+        rows: Runs a query on the database, with its values, and gives the rows; raises ``SourceError``.
+        sides: The side files that exist.
+    """
+
+    path: PurePath
+    data: bytes
+    rows: Callable[..., Iterator[tuple[Any, ...]]]
+    sides: Mapping[PurePath, bytes]
+
+
+class SourceError(CrystalError):
+    """A file does not have the form that its reader knows. The file stays as it is, and is tried again."""
+
+
+class Conversation(NamedTuple):
+    """A conversation in a source.
+
+    Attributes:
+        session: The session's id.
+        stamp: A text that differs whenever anything in the conversation differs.
+        subagent: The subagent's id, if it is one's own conversation.
+    """
+
+    session: str
+    stamp: str
+    subagent: str | None = None
+
+
+class Record(NamedTuple):
+    """One record of a conversation: a message, or a part of one.
+
+    Attributes:
+        id: Its id, unique in its harness if it is the same in copies of the conversation, else in its conversation.
+        line: The record as JSON, in one line, unchanged as far as possible.
+        context: What holds for it; ``id`` and ``session`` are filled in by capture.
+    """
+
+    id: str
+    line: bytes
+    context: Context = Context()
+
+
+class SnapshotReader(TranscriptReader):
+    """Reads the files of a harness that rewrites them.
+
+    ``facts`` and ``turns`` get the lines of its records, each with a context that has the record's id, prefixed with
+    the harness. A record that changed comes again, as a whole and with ``revised`` in its context, and replaces the
+    turns of its earlier state. A record that disappeared stays.
+    """
+
+    @abstractmethod
+    def conversations(self, source: Source) -> Iterable[Conversation]:
+        """Return the conversations in a source.
+
+        Raises:
+            SourceError: The source has another form.
+        """
+
+    @abstractmethod
+    def records(self, source: Source, conversation: Conversation) -> Iterable[Record]:
+        """Return the records of a conversation, in their order. Unknown ones too: the archive keeps them.
+
+        Raises:
+            SourceError: The source has another form.
+        """
+
+    def identify(self, path: PurePath) -> Identity:
+        """Return what a file belongs to. Its conversations say so themselves."""
+        return Identity(path.stem)
 
 
 @cache
@@ -162,6 +280,30 @@ def find_facts(line: bytes) -> LineFacts:
     """Return the facts of a line of an unknown harness: those of the first reader that finds an id."""
     every = [reader_of(name).facts(line) for name in HARNESSES]
     return next((facts for facts in every if facts.uuid is not None), every[0])
+
+
+def completed(
+    reader: TranscriptReader, lines: Iterable[bytes], context: Context, name_line: Callable[[bytes], str]
+) -> Iterator[bytes]:
+    """Yield each line with its context, see ``crystal.transcript.context``.
+
+    Args:
+        reader: Of the lines.
+        lines: Lines without their newlines.
+        context: What holds before the first of them.
+        name_line: Gives an id to a line that has none.
+    """
+    for line in lines:
+        context = own = advanced(reader, context, line)
+        if (context.title or not reader.lines_have_ids) and (facts := reader.facts(line)).is_conversation:
+            # A title repeats words of the conversation: forgetting them would take every line that has it.
+            own = context._replace(title=None, id=name_line(line) if facts.uuid is None else None)
+        yield complete(line, own)
+
+
+def advanced(reader: TranscriptReader, context: Context, line: bytes) -> Context:
+    """Return the context that holds from a line on."""
+    return reader.advance(context, line) if any(mark in line for mark in reader.context_marks) else context
 
 
 def is_forgotten(line: bytes) -> bool:

@@ -28,7 +28,7 @@ def notes(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     module = types.ModuleType("crystal.transcript.notebook")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(compile(CODE, str(PAGE), "exec"), vars(module))
-    for name, row in eval(f"{{{ROW}}}", {"Harness": harnesses.Harness}).items():
+    for name, row in eval(f"{{{ROW}}}", {"Harness": harnesses.Harness, "Place": harnesses.Place}).items():
         monkeypatch.setitem(harnesses.HARNESSES, name, row)
     assert crystal("init", "--yes", "--no-import").code == 0
     path = home / ".notebook" / "log" / "shop" / "s1.notes"

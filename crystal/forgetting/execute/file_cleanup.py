@@ -21,6 +21,7 @@ from crystal.memories.record import DAMAGED_SUFFIX
 from crystal.search.index import bring_up_to_date, folder_of
 from crystal.search.index.files import files_in, path_of, remove_file
 from crystal.store import Store
+from crystal.store.capture import snapshots
 from crystal.store.forget import forgotten_rows, forgotten_work
 from crystal.store.forget.forgotten_rows import KeptRow
 from crystal.store.health import checks
@@ -43,7 +44,8 @@ def delete_leftovers(ldm_home: Path, data_dir: Path, made_at: int, now: int) -> 
     """
     for path in sorted(_copies(ldm_home, data_dir, made_at, now)):
         delete_file(path)
-    shutil.rmtree(data_dir / "recovered", ignore_errors=True)
+    for folder in ("recovered", "snapshots"):
+        shutil.rmtree(data_dir / folder, ignore_errors=True)
     for path in dict.fromkeys(path for folder in (ldm_home, data_dir) for path in folder.rglob(TEMPORARY_FILES)):
         with contextlib.suppress(FileNotFoundError):  # it was renamed
             is_young = abs(now - path.stat().st_mtime_ns // 1_000_000) < YOUNG_MS
@@ -156,6 +158,8 @@ def rewrite_archive(store: Store, transcript_row: int, gone: Mapping[int, set[in
     kept: list[tuple[KeptRow, bytes | None]] = []
     for row in rows:
         text = _without(row, gone[row.id], ldm_home) if row.id in gone else None
+        if text is not None:
+            snapshots.close_records(store, transcript_row, _records_among(row, gone[row.id], ldm_home))
         if text == b"":
             forgotten_rows.close_row(store, row.id, BY_FORGETTING)
         else:
@@ -175,6 +179,13 @@ def rewrite_archive(store: Store, transcript_row: int, gone: Mapping[int, set[in
             sha = hashlib.sha256(text).digest()
             forgotten_rows.place_lines(store, row.id, frame.offset, frame.length, sha, len(text))
     forgotten_work.add_work(store, "file", rows[0].archive, None, now)
+
+
+def _records_among(row: KeptRow, numbers: set[int], ldm_home: Path) -> list[str]:
+    """Return the ids of records in the lines of a row with these numbers."""
+    lines = (text_of_row(row, ldm_home) or b"").split(b"\n")
+    idents = (transcript.parse_completed(lines[number])[1].id for number in numbers if number < len(lines))
+    return [ident.removeprefix(f"{row.harness}:") for ident in idents if ident is not None]
 
 
 def _raw_frame(row: KeptRow, ldm_home: Path) -> bytes:

@@ -18,7 +18,6 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from crystal import transcript
-from crystal.config.harnesses import HARNESSES
 from crystal.errors import CrystalError, DamagedError
 from crystal.forgetting.match.forgotten_text import ForgottenText, rare_words
 from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, PIECE, MultiPatternMatcher
@@ -295,7 +294,8 @@ class _Search:
 
     def _transcripts(self) -> Iterator[Path]:
         for root in self.context.roots:
-            yield from (path for path in sorted(root.folder.rglob("*")) if HARNESSES[root.harness].owns(path))
+            found = {path for pattern in root.place.files for path in root.folder.glob(pattern)}
+            yield from sorted(path for path in found if root.place.owns(path))
 
     def result(self) -> ForgetProof:
         """Return the result, without matches of what retained texts hold as well."""

@@ -34,7 +34,7 @@ _COLUMNS = (
 )
 
 
-def _stored(path: Path | str) -> str | bytes:
+def stored_path(path: Path | str) -> str | bytes:
     """Return a path as it is stored: text, or the raw bytes if they are not UTF-8."""
     text = str(path)
     try:
@@ -128,7 +128,7 @@ def move_mark(store: Store, transcript: int, path: str, mark: Watermark, now: in
     store.execute(
         "UPDATE capture_state SET path = ?, offset = ?, dev = ?, inode = ?, generation = ?, tail_hash = ?,"
         " updated_at = ? WHERE id = ?",
-        (_stored(path), *mark[1:], now, transcript),
+        (stored_path(path), *mark[1:], now, transcript),
     )
 
 
@@ -156,7 +156,7 @@ def claim_skipped(store: Store, segment: Segment, now: int) -> int:
     else:
         store.execute("UPDATE segments SET start = ? WHERE id = ?", (stop, row[0]))
     store.execute(
-        "UPDATE capture_state SET path = ?, updated_at = ? WHERE id = ?", (_stored(segment.path), now, known.id)
+        "UPDATE capture_state SET path = ?, updated_at = ? WHERE id = ?", (stored_path(segment.path), now, known.id)
     )
     return known.id
 
@@ -249,7 +249,7 @@ def mark_seen(store: Store, origin: Origin, path: str, mark: Watermark, now: int
 def moved(store: Store, state: TranscriptState, path: str, dev: int, inode: int) -> None:
     """Note that the same file is now at another path or inode."""
     store.execute(
-        "UPDATE capture_state SET path = ?, dev = ?, inode = ? WHERE id = ?", (_stored(path), dev, inode, state.id)
+        "UPDATE capture_state SET path = ?, dev = ?, inode = ? WHERE id = ?", (stored_path(path), dev, inode, state.id)
     )
 
 
@@ -331,13 +331,15 @@ def met_roots(store: Store) -> set[str]:
 
 def meet_root(store: Store, root: Path, now: int) -> None:
     """Note a transcript folder as seen. Inside a transaction."""
-    store.execute("INSERT INTO capture_roots (path, met_at) VALUES (?, ?) ON CONFLICT DO NOTHING", (_stored(root), now))
+    store.execute(
+        "INSERT INTO capture_roots (path, met_at) VALUES (?, ?) ON CONFLICT DO NOTHING", (stored_path(root), now)
+    )
 
 
 def _insert_state(store: Store, origin: Origin, path: str, mark: Watermark, now: int) -> int:
     store.execute(
         "INSERT INTO capture_state (agent, device, session_id, subagent, harness, path, transcript, offset, dev,"
         " inode, generation, tail_hash, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*origin, _stored(path), *mark, now),
+        (*origin, stored_path(path), *mark, now),
     )
     return int(store.value("SELECT last_insert_rowid()"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from crystal.model.capture import BEFORE_CRYSTAL, PRIVACY_LOST, Origin, Watermark
-from crystal.store.capture import ledger
+from crystal.store.capture import ledger, snapshots
 from crystal.store.capture.ledger import TranscriptState
 from crystal.store.connection import Store
 
@@ -33,6 +33,7 @@ def begin_archived(store: Store, origin: Origin, path: str, key: str, archive: s
 
 def forget_rows(store: Store, transcript: int) -> None:
     """Delete the ledger rows of a transcript, so that its archived lines can be counted again. Inside a transaction."""
+    store.execute("DELETE FROM snapshot_records WHERE transcript = ?", (transcript,))
     rows = "SELECT id FROM segments WHERE transcript = ?"
     store.execute(f"UPDATE turns SET segment = NULL WHERE segment IN ({rows})", (transcript,))
     store.execute("DELETE FROM segments WHERE transcript = ?", (transcript,))
@@ -46,15 +47,18 @@ def skip_to(store: Store, state: TranscriptState, end: int, tail_hash: bytes, no
 
 def leave_out(store: Store) -> int:
     """Exclude all that backfill would import, until ``let_in``; return how many bytes that is."""
-    _rename_rule(store, BEFORE_CRYSTAL, PRIVACY_LOST)
+    with store.transaction():
+        _rename_rule(store, BEFORE_CRYSTAL, PRIVACY_LOST)
+        snapshots.set_lost(store, lost=True)
     return sum(ledger.transcripts_with_skipped(store, PRIVACY_LOST).values())
 
 
 def let_in(store: Store) -> None:
     """Give back to backfill what ``leave_out`` excluded."""
-    _rename_rule(store, PRIVACY_LOST, BEFORE_CRYSTAL)
+    with store.transaction():
+        _rename_rule(store, PRIVACY_LOST, BEFORE_CRYSTAL)
+        snapshots.set_lost(store, lost=False)
 
 
 def _rename_rule(store: Store, old: str, new: str) -> None:
-    with store.transaction():
-        store.execute("UPDATE segments SET rule = ? WHERE state = 'skipped' AND rule = ?", (new, old))
+    store.execute("UPDATE segments SET rule = ? WHERE state = 'skipped' AND rule = ?", (new, old))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -172,6 +172,18 @@ def has_turn(store: Store, uuid: str, part: int) -> bool:
 def has_text(store: Store, text: str) -> bool:
     """Return True if some chunk has exactly this text."""
     return store.value("SELECT 1 FROM chunks WHERE text_sha256 = ?", (text_hash(text),)) is not None
+
+
+def turns_with_ids(store: Store, uuids: Collection[str]) -> list[int]:
+    """Return the row ids of the turns of lines."""
+    sql = "SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?))"
+    return [int(ident) for (ident,) in store.rows(sql, (json.dumps(sorted(uuids)),))] if uuids else []
+
+
+def newest_row_of(store: Store, uuid: str) -> int | None:
+    """Return the newest ledger row with turns of a line, or None."""
+    value = store.value("SELECT max(segment) FROM turns WHERE uuid = ?", (uuid,))
+    return None if value is None else int(value)
 
 
 def drop_turns(store: Store, turns: list[int]) -> None:

@@ -82,7 +82,8 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
         for table in reversed(_STREAMS):
             store.execute(f"DELETE FROM {table}")
     if not found.is_whole("capture_state"):  # else transcripts that were skipped would count as new
-        store.execute("DELETE FROM capture_roots")
+        for table in ("capture_roots", "snapshot_records", "snapshot_stamps"):
+            store.execute(f"DELETE FROM {table}")
     columns = store.rows("PRAGMA table_info(meta)")
     for row in itertools.chain(*(_rows_to_damage(db, "meta", columns, f"key {order}") for order in ("ASC", "DESC"))):
         if row is not None and row[0] not in _DERIVED_NOTES:
@@ -90,7 +91,7 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
     store.db.execute(dict(migrate.steps())[_FORGET_WORK])  # rows of an older schema were copied as they were
     if not is_key(store.value("SELECT value FROM meta WHERE key = 'hash_key'")):
         # No hash of the ledger can be compared: every transcript would count as replaced.
-        for table in ("segments", "capture_state", "capture_roots"):
+        for table in ("segments", "capture_state", "capture_roots", "snapshot_records", "snapshot_stamps"):
             store.execute(f"DELETE FROM {table}")
         store.execute("DELETE FROM meta WHERE key = 'hash_key'")
     # An id that was damaged is no id: the record beside the archive has the memory under its own.

@@ -33,6 +33,7 @@ _KEPT_OF_MESSAGE = ("id", "type", "role", "model", "stop_reason", "stop_sequence
 class ClaudeCodeReader(TranscriptReader):
     """See ``TranscriptReader``."""
 
+    lines_are_complete = True
     envelope = frozenset(
         "cwd gitBranch sessionId session_id uuid parentUuid logicalParentUuid timestamp version userType slug requestId"
         " entrypoint leafUuid promptId sourceToolAssistantUUID".split()

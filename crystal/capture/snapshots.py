@@ -1,0 +1,288 @@
+"""Capture files that are rewritten, and databases: compare their records with those seen before, keep what is new.
+
+What is new becomes lines of a transcript that no file holds: its watermark counts the bytes of these lines. A record
+that changed comes once more, marked as revised; one that disappeared stays. A record is noted as seen in the
+transaction that stores it, so a process may die anywhere here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import NamedTuple
+
+from crystal import transcript
+from crystal.capture import files, tail
+from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
+from crystal.capture.source import clear_leftovers, opened_source, stamp_of
+from crystal.config.harnesses import Root
+from crystal.errors import CrystalError, WatermarkMovedError
+from crystal.model.capture import Origin, RawSegment, Watermark
+from crystal.store.capture import ledger
+from crystal.store.capture import snapshots as seen
+from crystal.store.capture.snapshots import SeenRecord, claim_records
+from crystal.transcript import Conversation, Record, SnapshotReader, Source
+
+WORK_FOLDER = "snapshots"
+
+
+class Container(NamedTuple):
+    """A file with conversations, and the folder that it was found in."""
+
+    found: files.TranscriptFile
+    root: Root
+
+
+def containers(capture: Capture, tally: Tally | None = None) -> Iterator[Container]:
+    """Yield every file of conversations that is rewritten, and every database. ``tally`` gets what is unreadable."""
+    refusal = tally.fail if tally is not None else lambda *_: None
+    for root in capture.roots:
+        if root.place.form != "lines":
+            yield from (Container(found, root) for found in files.in_root(root, capture.folders, refusal))
+
+
+def _sweep(capture: Capture, tally: Tally) -> None:
+    """Capture what is new in every such file."""
+    clear_leftovers(_work_folder(capture))
+    for container in containers(capture, tally):
+        capture.attempt(container.found.path, tally, partial(_capture_at, capture, container))
+
+
+def _capture_at(capture: Capture, container: Container, _: Path, tally: Tally) -> None:
+    capture_file(capture, container, tally)
+
+
+def _meet(capture: Capture, root: Root) -> None:
+    """Note what is in a folder as there before crystal. A file that cannot be read is met when it can."""
+    for container in containers(capture):
+        if container.root == root:
+            with contextlib.suppress(CrystalError, OSError):
+                capture_file(capture, container, Tally(), meeting=True)
+
+
+WHOLE_FILES = WholeFiles(_meet, _sweep)
+
+
+def capture_file(
+    capture: Capture, container: Container, tally: Tally, *, only: str | None = None, meeting: bool = False
+) -> None:
+    """Capture what is new in one file.
+
+    Args:
+        capture: The machine's capture.
+        container: The file.
+        tally: Counts what came.
+        only: The key of one conversation, which is captured with what was there before crystal.
+        meeting: Only note what is there, as there before crystal.
+
+    Raises:
+        SourceError: It has another form than its reader knows.
+        TranscriptRefusedError, TranscriptBlockedError, UnavailableError: It cannot be read now.
+    """
+    path, place = container.found.path, container.root.place
+    stamp = stamp_of(container.found, place.form, capture.folders)
+    stamps = seen.stamps(capture.store, path)
+    if stamps.get("") == stamp and only is None:
+        return
+    reader = _reader_of(container)
+    sides = capture.sides_of(path, reader)
+    try:
+        with opened_source(path, place.form, capture.folders, sides, _work_folder(capture)) as source:
+            for conversation in reader.conversations(source):
+                one = _Talk(capture, container, reader, source, conversation, tally)
+                if only == one.key or (only is None and stamps.get(one.key) != conversation.stamp):
+                    one.note() if meeting else one.capture(skipped_too=only is not None)
+                    _stamp(capture, path, one.key, conversation.stamp)
+    except FileNotFoundError:
+        return
+    if only is None:
+        _stamp(capture, path, "", stamp)
+
+
+def count_new(capture: Capture, container: Container, *, skipped_too: bool) -> list[tuple[str, Origin, int]]:
+    """Return (transcript key, origin, bytes) of the conversations in a file with records that were not captured.
+
+    Args:
+        capture: The machine's capture.
+        container: The file.
+        skipped_too: Count what was there before crystal, too.
+
+    Raises:
+        FileNotFoundError: It is gone.
+        CrystalError: As ``capture_file``.
+    """
+    path, counted = container.found.path, []
+    reader = _reader_of(container)
+    sides = capture.sides_of(path, reader)
+    with opened_source(path, container.root.place.form, capture.folders, sides, _work_folder(capture)) as source:
+        for conversation in reader.conversations(source):
+            one = _Talk(capture, container, reader, source, conversation, Tally())
+            size = sum(_size(record) for record, _, _ in one.new_records(skipped_too=skipped_too))
+            if size:
+                counted.append((one.key, one.origin, size))
+    return counted
+
+
+def unread(capture: Capture) -> Iterator[tuple[Path, int, CrystalError | None]]:
+    """Yield each file with records that were not captured: their bytes, or the error if it cannot be read."""
+    for container in containers(capture):
+        path = container.found.path
+        if seen.stamps(capture.store, path).get("") == stamp_of(
+            container.found, container.root.place.form, capture.folders
+        ):
+            continue
+        try:
+            size = sum(one for _, _, one in count_new(capture, container, skipped_too=False))
+        except FileNotFoundError:
+            continue
+        except CrystalError as error:
+            yield path, 0, error
+        else:
+            if size:
+                yield path, size, None
+
+
+def _reader_of(container: Container) -> SnapshotReader:
+    reader = transcript.reader_of(container.root.harness)
+    if not isinstance(reader, SnapshotReader):
+        raise CrystalError(f"{container.root.harness} has no reader for {container.found.path}")
+    return reader
+
+
+def _work_folder(capture: Capture) -> Path:
+    return capture.store.path.parent / WORK_FOLDER
+
+
+def _stamp(capture: Capture, path: Path, key: str, stamp: str) -> None:
+    with capture.store.transaction():
+        seen.put_stamp(capture.store, path, key, stamp)
+
+
+@dataclass(frozen=True)
+class _Talk:
+    """One conversation of a file, being captured by ``by``."""
+
+    by: Capture
+    container: Container
+    reader: SnapshotReader
+    source: Source
+    conversation: Conversation
+    tally: Tally
+
+    @cached_property
+    def origin(self) -> Origin:
+        """Return its origin."""
+        told = self.conversation
+        return Origin(self.by.agent, self.by.device, told.session, told.subagent, self.container.root.harness)
+
+    @cached_property
+    def key(self) -> str:
+        """Return the key of its transcript."""
+        told = self.conversation
+        name = told.session if told.subagent is None else f"{told.session}/{told.subagent}"
+        return f"{self.container.root.harness}/{name}"
+
+    def capture(self, *, skipped_too: bool) -> None:
+        """Store every new record."""
+        for _ in range(MAX_RACES):
+            with contextlib.suppress(WatermarkMovedError):
+                self._capture(skipped_too=skipped_too)
+                return
+        self._capture(skipped_too=skipped_too)
+
+    def note(self) -> None:
+        """Note every record as there before crystal."""
+        store = self.by.store
+        records = [
+            SeenRecord(record.id, "skipped", digest, _size(record))
+            for record, digest, old in self.new_records()
+            if old is None
+        ]
+        with store.transaction():
+            ledger.mark_seen(store, self.origin, self._path, Watermark(self.key), self.by.clock())
+            state = self._state()
+            if state is not None:
+                seen.put_records(store, state.id, records)
+
+    def new_records(self, *, skipped_too: bool = False) -> Iterator[tuple[Record, bytes, SeenRecord | None]]:
+        """Yield each record that is new or changed, with the hash of its content and what was seen of it before."""
+        state = self._state()
+        known = {} if state is None else seen.seen_records(self.by.store, state.id)
+        given: set[str] = set()
+        for record in self.reader.records(self.source, self.conversation):
+            if record.id in given:
+                continue
+            given.add(record.id)
+            digest = self.by.cleaner.hash(record.line)
+            old = known.get(record.id)
+            if _is_wanted(old, digest, skipped_too=skipped_too):
+                yield record, digest, old
+
+    @property
+    def _path(self) -> str:
+        return str(self.container.found.path)
+
+    def _state(self) -> ledger.TranscriptState | None:
+        return ledger.state_of(self.by.store, self.origin.device, self.key)
+
+    def _capture(self, *, skipped_too: bool) -> None:
+        state = self._state()
+        mark = state.mark if state is not None else Watermark(self.key)
+        lines, noted, adopted = bytearray(), list[tuple[int, SeenRecord]](), list[SeenRecord]()
+        for record, digest, old in self.new_records(skipped_too=skipped_too):
+            size = _size(record)
+            if old is not None and old.state == "recovered":
+                adopted.append(SeenRecord(record.id, "captured", digest, size))
+                continue
+            is_revised = old is not None and old.state == "captured"
+            superseded = old.size if old is not None and is_revised else 0
+            noted.append((mark.offset + len(lines), SeenRecord(record.id, "captured", digest, size, superseded)))
+            lines += self._line_of(record, revised=is_revised)
+            if len(lines) >= tail.SEGMENT_BYTES:
+                mark = self._store(mark, bytes(lines), noted)
+                lines, noted = bytearray(), []
+        if lines:
+            self._store(mark, bytes(lines), noted)
+        if adopted and state is not None:
+            with self.by.store.transaction():
+                seen.put_records(self.by.store, state.id, adopted)
+
+    def _line_of(self, record: Record, *, revised: bool) -> bytes:
+        session, subagent = self.origin.session_id, self.origin.subagent
+        ident = f"{self.origin.harness}:{record.id}"
+        context = record.context._replace(session=session, subagent=subagent, id=ident, revised=revised)
+        return transcript.complete(record.line, context) + b"\n"
+
+    def _store(self, before: Watermark, lines: bytes, noted: list[tuple[int, SeenRecord]]) -> Watermark:
+        raw = RawSegment(before.offset, lines)
+        found = self.container.found
+        after = before._replace(offset=raw.end, dev=found.dev, inode=found.inode, tail_hash=b"")
+        state, policy, session = self._state(), self.by.policy(), self.origin.session_id
+        reading = tail.Reading(
+            self.origin,
+            self._path,
+            before,
+            policy,
+            self.by.cleaner,
+            policy.closed_now(session),
+            ledger.last_rule(self.by.store, state) if state else None,
+            self.by.is_tainted(policy, session),
+        )
+        self.tally.add(self.by.sink(tail.make_segment(raw, reading, after), partial(claim_records, records=noted)))
+        return after
+
+
+def _size(record: Record) -> int:
+    return len(record.line) + 1
+
+
+def _is_wanted(old: SeenRecord | None, digest: bytes, *, skipped_too: bool) -> bool:
+    """Return whether a record is to be captured, by what was seen of it before. What was private stays private."""
+    if old is None:
+        return True
+    if old.state == "skipped":
+        return skipped_too
+    return old.state != "private" and old.hash != digest

@@ -1,0 +1,126 @@
+"""What was seen of files that are rewritten, and of databases: their records, and whether they changed since."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from crystal.model.capture import BEFORE_CRYSTAL, Segment
+from crystal.store.capture import ledger
+from crystal.store.capture.ledger import stored_path
+from crystal.store.connection import Store
+
+SUPERSEDED = "superseded"
+"""The state of bytes that a record had before it changed."""
+
+
+class SeenRecord(NamedTuple):
+    """A record as it was seen last.
+
+    Attributes:
+        record: Its id.
+        state: ``captured``, ``private``, ``skipped`` (it was there before crystal), ``recovered`` (its archived line
+            is known, but not whether that is its newest state), or ``lost`` (nobody knows whether it was private).
+        hash: Keyed hash of its content, or None.
+        size: Its length in bytes.
+        superseded: The length of its earlier states, in bytes.
+    """
+
+    record: str
+    state: str
+    hash: bytes | None
+    size: int
+    superseded: int = 0
+
+
+def seen_records(store: Store, transcript: int) -> dict[str, SeenRecord]:
+    """Return the records of a transcript, by id."""
+    rows = store.rows(
+        "SELECT record, state, hash, size, superseded FROM snapshot_records WHERE transcript = ?", (transcript,)
+    )
+    return {row[0]: SeenRecord._make(row) for row in rows}
+
+
+def put_records(store: Store, transcript: int, records: Sequence[SeenRecord]) -> None:
+    """Note records as seen, in place of what was noted of them. Inside a transaction."""
+    store.execute_many(
+        "INSERT INTO snapshot_records (transcript, record, state, hash, size, superseded) VALUES (?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (transcript, record) DO UPDATE SET state = excluded.state, hash = excluded.hash,"
+        " size = excluded.size, superseded = superseded + excluded.superseded",
+        [(transcript, *record) for record in records],
+    )
+
+
+def close_records(store: Store, transcript: int, records: Sequence[str]) -> None:
+    """Note records as private, without the hash that would confirm a guess. Inside a transaction."""
+    store.execute_many(
+        "UPDATE snapshot_records SET state = 'private', hash = NULL WHERE transcript = ? AND record = ?",
+        [(transcript, record) for record in records],
+    )
+
+
+def claim_records(store: Store, segment: Segment, now: int, *, records: Sequence[tuple[int, SeenRecord]]) -> int:
+    """Claim a segment of records: move the watermark, and note the records as its pieces say. Inside a transaction.
+
+    Args:
+        store: The store.
+        segment: Lines of records.
+        now: The time, ms.
+        records: The records, each with the first byte of its line.
+
+    Returns:
+        The transcript's row id.
+
+    Raises:
+        WatermarkMovedError: The watermark is not where the segment begins.
+    """
+    ident = ledger.claim_tail(store, segment, now)
+    private = [(piece.start, piece.end) for piece in segment.pieces if piece.state == "private"]
+    noted = [
+        record._replace(state="private", hash=None) if any(start <= at < end for start, end in private) else record
+        for at, record in records
+    ]
+    put_records(store, ident, noted)
+    return ident
+
+
+def stamps(store: Store, path: Path) -> dict[str, str]:
+    """Return the stamps of a file's conversations, by their keys; that of the whole file has an empty one."""
+    rows = store.rows("SELECT conversation, stamp FROM snapshot_stamps WHERE path = ?", (stored_path(path),))
+    return {str(conversation): str(stamp) for conversation, stamp in rows}
+
+
+def put_stamp(store: Store, path: Path, conversation: str, stamp: str) -> None:
+    """Note how a conversation, or with an empty key a whole file, was when it was read. Inside a transaction."""
+    store.execute(
+        "INSERT INTO snapshot_stamps (path, conversation, stamp) VALUES (?, ?, ?)"
+        " ON CONFLICT (path, conversation) DO UPDATE SET stamp = excluded.stamp",
+        (stored_path(path), conversation, stamp),
+    )
+
+
+def forget_stamps(store: Store) -> None:
+    """Have every file read again at the next occasion. Inside a transaction."""
+    store.execute("DELETE FROM snapshot_stamps")
+
+
+def skipped_bytes(store: Store) -> dict[int, int]:
+    """Return the bytes of records that were there before crystal, by transcript."""
+    sql = "SELECT transcript, sum(size) FROM snapshot_records WHERE state = 'skipped' GROUP BY transcript"
+    return {int(transcript): int(size) for transcript, size in store.rows(sql)}
+
+
+def bytes_by_state(store: Store, transcript: int) -> dict[str, int]:
+    """Return the bytes of a transcript's records that the ledger does not count, by state."""
+    skipped, superseded = store.row(
+        "SELECT coalesce(sum(size) FILTER (WHERE state = 'skipped'), 0), coalesce(sum(superseded), 0)"
+        " FROM snapshot_records WHERE transcript = ?",
+        (transcript,),
+    ) or (0, 0)
+    counts = {BEFORE_CRYSTAL: int(skipped), SUPERSEDED: int(superseded)}
+    return {state: size for state, size in counts.items() if size}
+
+
+def set_lost(store: Store, *, lost: bool) -> None:
+    """Keep what was skipped from an import, or let an import read it again. Inside a transaction."""
+    old, new = ("skipped", "lost") if lost else ("lost", "skipped")
+    store.execute("UPDATE snapshot_records SET state = ? WHERE state = ?", (new, old))

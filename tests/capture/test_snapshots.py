@@ -1,0 +1,240 @@
+"""Claims of capture/snapshots.py: of a file that is rewritten every record comes once, its newest state is found."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from crystal.config import harnesses
+from crystal.model.capture import Turn
+from crystal.transcript import (
+    Context,
+    Conversation,
+    LineFacts,
+    Record,
+    SnapshotReader,
+    Source,
+    SourceError,
+    parse_completed,
+    reader_of,
+)
+from crystal.transcript.line import parse_line
+from tests.support.command import crystal
+
+Message = dict[str, str]
+
+
+class DiaryReader(SnapshotReader):
+    """Reads ``{"session", "folder", "messages": [{"id", "who", "text"}]}``, and the same in a table."""
+
+    def conversations(self, source: Source) -> Iterable[Conversation]:
+        if source.path.suffix == ".db":
+            for session, count in source.rows("SELECT session, sum(length(text)) FROM messages GROUP BY session"):
+                yield Conversation(session, str(count))
+            return
+        yield Conversation(self._document(source)["session"], str(hash(source.data)))
+
+    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+        if source.path.suffix == ".db":
+            sql = "SELECT id, who, text FROM messages WHERE session = ? ORDER BY id"
+            messages = [
+                {"id": ident, "who": who, "text": text}
+                for ident, who, text in source.rows(sql, (conversation.session,))
+            ]
+            folder = "/home/me/shop"
+        else:
+            document = self._document(source)
+            messages, folder = document["messages"], document["folder"]
+        for message in messages:
+            yield Record(message["id"], json.dumps(message).encode(), Context(cwd=folder))
+
+    def _document(self, source: Source) -> dict[str, Any]:
+        document = parse_line(source.data)
+        if document is None or "messages" not in document:
+            raise SourceError(f"{source.path} is no diary")
+        return document
+
+    def facts(self, line: bytes) -> LineFacts:
+        fields, context = parse_completed(line)
+        return LineFacts(uuid=context.id, cwd=context.cwd, session_id=context.session, is_conversation="who" in fields)
+
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+        for offset, line in lines:
+            fields, context = parse_completed(line)
+            if context.id and fields.get("text"):
+                role = "user" if fields["who"] == "me" else "assistant"
+                yield Turn(context.id, 0, role, fields["text"], offset, cwd=context.cwd)
+
+
+@pytest.fixture
+def diary(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A machine with crystal and a program that rewrites its files; gives its folder."""
+    module = types.ModuleType("crystal.transcript.diary")
+    module.READER = DiaryReader()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    places = (
+        harnesses.Place(home=".diary", folder="days", files=("*.json",), form="document"),
+        harnesses.Place(home=".diary", folder="days", files=("*.db",), form="database"),
+    )
+    row = harnesses.Harness("diary", "Diary", "diary", places)
+    monkeypatch.setitem(harnesses.HARNESSES, "diary", row)
+    folder = home / ".diary" / "days"
+    folder.mkdir(parents=True)
+    yield folder
+    reader_of.cache_clear()
+
+
+def write(folder: Path, *texts: str, folder_name: str = "/home/me/shop") -> None:
+    messages = [{"id": f"m{at}", "who": "bot" if at % 2 else "me", "text": text} for at, text in enumerate(texts)]
+    document = {"session": "d1", "folder": folder_name, "messages": messages}
+    folder.joinpath("d1.json").write_text(json.dumps(document), "utf-8")
+
+
+def shown(*words: str) -> dict[str, Any]:
+    done = crystal(*words, "--json")
+    assert done.code == 0, done.err
+    answer: dict[str, Any] = json.loads(done.out)
+    return answer
+
+
+def said() -> list[tuple[str, str]]:
+    return [(turn["role"], turn["text"]) for turn in shown("show", "d1")["turns"]]
+
+
+def assert_proved() -> dict[str, int]:
+    proof = shown("verify")
+    assert (proof["ok"], proof["percent"], proof["faults"]) == (True, 100.0, [])
+    counts: dict[str, int] = proof["bytes"]
+    return counts
+
+
+def start() -> None:
+    assert crystal("init", "--yes", "--no-import").code == 0
+
+
+def sync() -> None:
+    done = crystal("sync")
+    assert done.code == 0, done.err
+
+
+def test_each_message_comes_once_however_often_the_file_is_rewritten(diary: Path) -> None:
+    start()
+    for count in (1, 2, 2, 3):
+        write(diary, *["Which port?", "4711.", "Thanks"][:count])
+        sync()
+    assert said() == [("user", "Which port?"), ("assistant", "4711."), ("user", "Thanks")]
+    assert_proved()
+
+
+def test_a_message_that_changed_is_found_in_its_newest_state_and_kept_in_the_older_one(diary: Path) -> None:
+    start()
+    write(diary, "Which port?", "47")
+    sync()
+    write(diary, "Which port?", "4711 for the shop.")
+    sync()
+    assert said() == [("user", "Which port?"), ("assistant", "4711 for the shop.")]
+    assert assert_proved()["superseded"] > 0
+    assert [hit["text"] for hit in shown("search", "4711", "--all")["hits"]][0].startswith("4711 for")
+
+
+def test_what_disappears_from_the_file_stays(diary: Path) -> None:
+    start()
+    write(diary, "Which port?", "4711.")
+    sync()
+    write(diary, "Which port?")
+    sync()
+    assert len(said()) == 2
+    diary.joinpath("d1.json").unlink()
+    sync()
+    assert len(said()) == 2
+    assert_proved()
+
+
+def test_what_was_there_before_crystal_is_imported_only_when_asked_for(diary: Path) -> None:
+    write(diary, "Which port?", "4711.")
+    start()
+    sync()
+    write(diary, "Which port?", "4711.", "Thanks")
+    sync()
+    assert said() == [("user", "Thanks")]
+    assert assert_proved()["before-crystal"] > 0
+    assert crystal("backfill").code == 0
+    assert {text for _, text in said()} == {"Which port?", "4711.", "Thanks"}
+    assert "before-crystal" not in assert_proved()
+    assert shown("backfill", "--dry-run")["sessions"] == 0
+
+
+def test_a_lost_database_is_rebuilt_with_the_newest_states(diary: Path, home: Path) -> None:
+    start()
+    write(diary, "Which port?", "47")
+    sync()
+    write(diary, "Which port?", "4711.")
+    sync()
+    for file in (home / ".ldm" / "memory").glob("crystal.db*"):
+        file.unlink()
+    assert crystal("verify", "--repair").code == 0
+    assert said() == [("user", "Which port?"), ("assistant", "4711.")]
+    write(diary, "Which port?", "4711.", "Thanks")
+    sync()
+    assert said()[2:] == [("user", "Thanks")]
+
+
+def test_a_private_folder_stays_private(diary: Path, home: Path) -> None:
+    start()
+    assert crystal("config", "set", "private.projects", "/home/me/secret").code == 0
+    write(diary, "Which port?", "4711.", folder_name="/home/me/secret")
+    sync()
+    sync()
+    assert crystal("show", "d1").code != 0
+    assert not any(b"4711." in path.read_bytes() for path in (home / ".ldm").rglob("*") if path.is_file())
+
+
+def test_what_is_forgotten_is_gone_and_stays_gone(diary: Path, home: Path) -> None:
+    start()
+    write(diary, "Which port?", "4711.")
+    sync()
+    assert crystal("forget", "--session", "d1", "--yes").code == 0
+    write(diary, "Which port?", "4711.", "Thanks")
+    sync()
+    assert shown("search", "port", "--all")["hits"] == []
+
+
+def test_a_database_is_read_while_its_owner_writes(diary: Path) -> None:
+    start()
+    owner = apsw.Connection(str(diary / "all.db"))
+    owner.execute("PRAGMA journal_mode = wal; CREATE TABLE messages (id, session, who, text)").fetchall()
+    owner.execute("INSERT INTO messages VALUES ('m1', 'd1', 'me', 'Which port?')")
+    sync()
+    owner.execute("BEGIN IMMEDIATE; INSERT INTO messages VALUES ('m2', 'd1', 'bot', '4711.')").fetchall()
+    sync()
+    assert said() == [("user", "Which port?")]
+    owner.execute("COMMIT")
+    sync()
+    assert said() == [("user", "Which port?"), ("assistant", "4711.")]
+    assert list((diary.parents[1] / ".ldm" / "memory" / "snapshots").iterdir()) == []
+    assert_proved()
+
+
+def test_a_file_of_another_form_is_named_and_the_others_are_read(diary: Path) -> None:
+    start()
+    write(diary, "Which port?")
+    diary.joinpath("a.json").write_text("[]")
+    diary.joinpath("b.db").write_bytes(b"no database" * 100)
+    done = crystal("sync")
+    assert "a.json: is no diary" in done.out + done.err
+    assert said() == [("user", "Which port?")]
+    [first, second] = shown_faults()
+    assert first["what"].endswith("a.json")
+    assert second["what"].endswith("b.db")
+
+
+def shown_faults() -> list[dict[str, Any]]:
+    faults: list[dict[str, Any]] = json.loads(crystal("verify", "--json").out)["faults"]
+    return faults
