@@ -14,6 +14,7 @@ from crystal.transcript import Context, TranscriptReader
 
 TAIL_BYTES = 4096
 SEGMENT_BYTES = 4 << 20
+CONTEXT_BYTES = 256 << 10
 
 CleanLine = Callable[[bytes], tuple[bytes, Mapping[str, int]]]
 CleanedLines = list[tuple[bytes, Mapping[str, int]]]
@@ -149,12 +150,15 @@ def _complete(lines: list[tuple[int, bytes]], reading: Reading) -> list[bytes]:
 
 def context_at(file: BinaryIO, start: int, reader: TranscriptReader, context: Context) -> Context:
     """Return what holds before the line at ``start`` of a file: every line before it is read that may change it."""
-    if reader.context_marks:
-        file.seek(0)
-        at = 0
-        while at < start and (line := file.readline()):
-            at += len(line)
-            context = transcript.advanced(reader, context, line)
+    at = 0
+    while reader.context_marks and at < start:
+        block = cut_at(transcript.read_segment(file, at, limit=CONTEXT_BYTES), start)
+        if not block.raw:
+            break
+        at = block.end
+        if any(mark in block.raw for mark in reader.context_marks):  # far quicker than looking at each line
+            for line in block.raw.split(b"\n"):
+                context = transcript.advanced(reader, context, line)
     return context
 
 
