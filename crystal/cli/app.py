@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "search": ("search", "Find what was said."),
     "show": ("sessions", "Read a session, or a hit with the turns around it."),
     "sessions": ("sessions", "List sessions, newest first."),
+    "agents": ("agents", "List the agents found here, and how much of them is captured."),
     "projects": ("projects", "List projects; rename, join, split or mark them."),
     "mcp": ("mcp", "Serve the memory to an agent over standard input and output."),
     "remember": ("memories", "Remember a fact, a preference, an event, an opinion or a skill."),

@@ -60,12 +60,14 @@ class Harness(NamedTuple):
         title: Its name for people.
         reader: The module in ``crystal.transcript`` whose ``READER`` understands its files.
         places: Where its files are.
+        cleanup: What it deletes by itself, and when; empty if nothing is known.
     """
 
     name: str
     title: str
     reader: str
     places: tuple[Place, ...]
+    cleanup: str = ""
 
 
 def user_data(name: str) -> dict[str, str]:
@@ -93,6 +95,7 @@ HARNESSES = {
                 ignored=frozenset(("history.jsonl", "tool-results", "memory")),
             ),
         ),
+        cleanup="transcripts after 30 days; its setting cleanupPeriodDays changes that",
     ),
 }
 """By name. Where a file's name fits several, the last one counts."""

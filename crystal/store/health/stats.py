@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from crystal.model.capture import BEFORE_CRYSTAL
 from crystal.store.connection import Store
 
 
@@ -17,6 +20,33 @@ def bytes_by_state(store: Store) -> dict[str, int]:
     """Return how many transcript bytes are in which ledger state; skipped ones by their rule."""
     sql = "SELECT CASE state WHEN 'skipped' THEN rule ELSE state END, sum(stop - start) FROM segments GROUP BY 1"
     return {str(state): int(size) for state, size in store.rows(sql)}
+
+
+class HarnessCounts(NamedTuple):
+    """What is stored of one harness: sessions, transcript bytes by state, and when the first of them came, ms."""
+
+    sessions: int
+    bytes: dict[str, int]
+    since: int | None
+
+
+def counts_by_harness(store: Store, device: str) -> dict[str, HarnessCounts]:
+    """Return what is stored of each harness's conversations on one device."""
+    rows = store.rows("SELECT harness, count(*) FROM sessions WHERE device = ? GROUP BY harness", (device,))
+    sessions = {str(harness): int(number) for harness, number in rows}
+    found: dict[str, HarnessCounts] = {}
+    for harness, state, size, since in store.rows(
+        "SELECT c.harness, coalesce(s.rule, s.state), sum(s.stop - s.start),"
+        " min(s.captured_at) FILTER (WHERE s.state = 'captured') FROM segments s JOIN capture_state c"
+        " ON c.id = s.transcript WHERE c.device = ?1 AND s.generation = c.generation GROUP BY 1, 2"
+        " UNION ALL SELECT c.harness, ?2, sum(r.size), NULL FROM snapshot_records r JOIN capture_state c"
+        " ON c.id = r.transcript WHERE c.device = ?1 AND r.state = 'skipped' GROUP BY 1",
+        (device, BEFORE_CRYSTAL),
+    ):
+        known = found.setdefault(harness, HarnessCounts(sessions.get(harness, 0), {}, None))
+        known.bytes[state] = known.bytes.get(state, 0) + size
+        found[harness] = known._replace(since=since if known.since is None else known.since)
+    return found
 
 
 def archived_bytes(store: Store) -> tuple[int, int]:

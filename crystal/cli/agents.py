@@ -1,0 +1,62 @@
+"""``crystal agents``: list the agents on this machine, and how much of their conversations is in the memory."""
+
+from __future__ import annotations
+
+import sys
+
+from crystal.app.agents import AgentState, list_agents
+from crystal.app.context import open_reader
+from crystal.cli.json_output import json_row, print_json
+from crystal.cli.options import AsJson
+from crystal.cli.render import Look, cells, count_words, look_of, note, padded, say, say_item, size_words
+from crystal.timewords.parse import ago
+
+JSON_KEYS = (
+    "name", "title", "folders", "files", "last_at", "sessions", "captured", "private", "before", "waiting", "percent",
+    "since", "cleanup",
+)  # fmt: skip
+
+
+def agents(*, as_json: AsJson = False) -> None:
+    """List the agents found here: how much of their conversations is captured, and since when."""
+    with open_reader() as machine:
+        found, now = list_agents(machine), machine.now()
+    if as_json:
+        print_json({"agents": [json_row(one, *JSON_KEYS) for one in found]})
+        return
+    look = look_of(sys.stdout)
+    here = [one for one in found if one.files or one.sessions]
+    width = max((cells(one.title) for one in here), default=0)
+    for one in here:
+        _say_agent(one, width, now, look)
+    if not here:
+        say("no agent has written a conversation on this machine yet")
+    others = [one.title for one in found if one not in here]
+    if others:
+        say_item("not found here: ", ", ".join(others), look, style=look.dim)
+    if any(one.before for one in here):
+        note("import what is from before crystal: crystal backfill")
+
+
+def _say_agent(one: AgentState, width: int, now: int, look: Look) -> None:
+    label, indent = look.name(padded(one.title, width)) + "  ", " " * (width + 2)
+    if one.since is None or one.percent is None:
+        say_item(label, "nothing captured yet", look)
+    else:
+        known = size_words(one.captured + one.before + one.waiting)
+        share = f"{_percent_words(one.percent)} of {known} captured, since {ago(one.since, now)}"
+        say_item(label, f"{count_words(one.sessions, 'session')}, {share}", look)
+    for size, words in (
+        (one.waiting, "waits for the next sync"),
+        (one.before, "is from before crystal and not imported"),
+        (one.private, "is private and left out"),
+    ):
+        if size:
+            say_item(indent, f"{size_words(size)} {words}", look)
+    if one.cleanup:
+        say_item(indent, f"deletes {one.cleanup}", look)
+
+
+def _percent_words(percent: float) -> str:
+    """Return a percentage that says 100 only if nothing is missing."""
+    return "100 %" if percent == 100 else f"{min(99.9, percent):.3g} %"
