@@ -47,6 +47,7 @@ MORE: dict[str, str] = {
     "search": "See [how search works](../explanation/search.md) and [its JSON](json.md#crystal-search).",
     "show": "See [its JSON](json.md#crystal-show).",
     "sessions": "See [its JSON](json.md#crystal-sessions).",
+    "agents": "See [its JSON](json.md#crystal-agents).",
     "projects": "See [projects](../how-to/projects.md) and [its JSON](json.md#crystal-projects).",
     "mcp": "See [what it offers](mcp.md) and [how clients are connected](../how-to/clients.md).",
     "remember": "See [remembering](../how-to/remember.md) and [its JSON](json.md#crystal-remember-and-crystal-get).",

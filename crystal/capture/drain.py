@@ -21,6 +21,8 @@ from crystal.store.capture.hooks import add_hook_runs
 
 FLUSH_MS = 5_000
 LATE_MS = 60_000
+SETTLE_MS = 400
+"""So long after its hook another agent may still write what it said, if the hook does not say what to wait for."""
 FRESH_MS = 2_000
 """An answer that was captured already is the awaited one if it was written at most so long before the note."""
 POLL_SECONDS = 0.02
@@ -170,6 +172,8 @@ def is_ready(capture: Capture, note: Note, patience_ms: float) -> bool:
         return True
     if note.event == "SessionStart":
         return True  # the file comes with the first prompt
+    if note.harness is not None and note.awaited is None:
+        return capture.clock() - note.at > SETTLE_MS
     try:
         path = _main_file(capture, note)
         if path is None or note.awaited is None:
@@ -193,6 +197,10 @@ def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> boo
         merge(tally, capture.sweep())
         return True
     closed = _note_privacy(capture, note)
+    if note.harness is not None and not _is_of_lines(capture, note.transcript_path):
+        merge(tally, capture.sweep(note.harness))
+        _update_session(capture, note, note.session_id, closed)
+        return True
     changes = any(other.private != note.private for other in later)
     refusals: list[TranscriptRefusedError] = []
     path = _main_file(capture, note, refusals)
@@ -206,6 +214,10 @@ def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> boo
     if note.event == "SessionStart":
         merge(tally, capture.sweep())
     return True
+
+
+def _is_of_lines(capture: Capture, path: str | None) -> bool:
+    return path is not None and files.root_of(Path(path), capture.folders).place.form == "lines"
 
 
 def _capture_main(

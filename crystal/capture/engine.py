@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import BinaryIO, NamedTuple
@@ -70,11 +70,11 @@ class WholeFiles(NamedTuple):
 
     Attributes:
         meet: Notes what is in a folder as there before crystal.
-        sweep: Captures what is new in all of them.
+        sweep: Captures what is new in some folders.
     """
 
     meet: Callable[[Capture, Root], None]
-    sweep: Callable[[Capture, Tally], None]
+    sweep: Callable[[Capture, Sequence[Root], Tally], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,20 +318,22 @@ class Capture:
 
     # -- many transcripts --------------------------------------------------------------------------------------------
 
-    def sweep(self) -> Tally:
-        """Capture what was added to any transcript: the guarantee behind the hook's hints."""
+    def sweep(self, harness: str | None = None) -> Tally:
+        """Capture what was added to any transcript, of one harness or of all: the guarantee behind the hook's hints."""
         self.meet()
         tally = Tally()
         known = {state.path: state.mark for state in ledger.all_states(self.store, self.device)}
-        for found in files.all_transcripts(self.roots, tally.fail, self.folders):
+        roots = [root for root in self.roots if harness in (None, root.harness)]
+        for found in files.all_transcripts(roots, tally.fail, self.folders):
             mark = known.get(str(found.path))
             if mark and (mark.offset, mark.dev, mark.inode) == (found.size, found.dev, found.inode):
                 continue
             tally.files += 1
             self.attempt(found.path, tally, self.capture_tail)
         if self.whole_files is not None:
-            self.whole_files.sweep(self, tally)
-        self._remember(tally.problems or {})
+            self.whole_files.sweep(self, roots, tally)
+        if harness is None:
+            self._remember(tally.problems or {})
         return tally
 
     def _remember(self, refused: dict[str, str]) -> None:

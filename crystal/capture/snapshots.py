@@ -8,7 +8,7 @@ transaction that stores it, so a process may die anywhere here.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -36,18 +36,23 @@ class Container(NamedTuple):
     root: Root
 
 
-def containers(capture: Capture, tally: Tally | None = None) -> Iterator[Container]:
-    """Yield every file of conversations that is rewritten, and every database. ``tally`` gets what is unreadable."""
+def containers(
+    capture: Capture, roots: Sequence[Root] | None = None, tally: Tally | None = None
+) -> Iterator[Container]:
+    """Yield every file of conversations that is rewritten, and every database, in all folders or in some.
+
+    ``tally`` gets what is unreadable.
+    """
     refusal = tally.fail if tally is not None else lambda *_: None
-    for root in capture.roots:
+    for root in capture.roots if roots is None else roots:
         if root.place.form != "lines":
             yield from (Container(found, root) for found in files.in_root(root, capture.folders, refusal))
 
 
-def _sweep(capture: Capture, tally: Tally) -> None:
-    """Capture what is new in every such file."""
+def _sweep(capture: Capture, roots: Sequence[Root], tally: Tally) -> None:
+    """Capture what is new in every such file in some folders."""
     clear_leftovers(_work_folder(capture))
-    for container in containers(capture, tally):
+    for container in containers(capture, roots, tally):
         capture.attempt(container.found.path, tally, partial(_capture_at, capture, container))
 
 
@@ -57,10 +62,9 @@ def _capture_at(capture: Capture, container: Container, _: Path, tally: Tally) -
 
 def _meet(capture: Capture, root: Root) -> None:
     """Note what is in a folder as there before crystal. A file that cannot be read is met when it can."""
-    for container in containers(capture):
-        if container.root == root:
-            with contextlib.suppress(CrystalError, OSError):
-                capture_file(capture, container, Tally(), meeting=True)
+    for container in containers(capture, [root]):
+        with contextlib.suppress(CrystalError, OSError):
+            capture_file(capture, container, Tally(), meeting=True)
 
 
 WHOLE_FILES = WholeFiles(_meet, _sweep)

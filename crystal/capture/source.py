@@ -106,12 +106,10 @@ def _copy_blocks(file: BinaryIO, copy: BinaryIO) -> None:
 
 def _open_copy(copy: Path, path: Path) -> apsw.Connection:
     try:
-        database = apsw.Connection(str(copy))
-        database.execute("PRAGMA schema_version").fetchall()
+        return apsw.Connection(str(copy))
     except apsw.Error as error:
         message = f"{path} cannot be read as a database: {error}"
         raise SourceError(message, hint="crystal tries again by itself") from error
-    return database
 
 
 def _rows_of(database: apsw.Connection, path: Path) -> Callable[..., Iterator[tuple[Any, ...]]]:

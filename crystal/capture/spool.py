@@ -37,6 +37,7 @@ class Note(NamedTuple):
     """What the hook left: times in ms, sizes in bytes at the moment of the hook, None where it did not know.
 
     ``awaited`` is (CRC-32, characters) of the assistant's last text, which may not be in the transcript yet.
+    ``harness`` is the program whose hook it was, None for Claude Code.
     """
 
     file: Path
@@ -52,6 +53,7 @@ class Note(NamedTuple):
     awaited: tuple[int, int] | None = None
     cwd: str | None = None
     asked: Asked | None = None
+    harness: str | None = None
 
 
 def read_notes(spool: Path) -> list[Note]:
@@ -193,7 +195,16 @@ def _read(file: Path) -> Note | None:
         at=at if isinstance(at, int) else 0,
         **{
             name: _text(fields.get(name))
-            for name in ("event", "session_id", "transcript_path", "agent_transcript_path", "agent_id", "source", "cwd")
+            for name in (
+                "event",
+                "session_id",
+                "transcript_path",
+                "agent_transcript_path",
+                "agent_id",
+                "source",
+                "cwd",
+                "harness",
+            )
         },
         size=fields["size"] if _is_size(fields.get("size")) else None,
         private=fields.get("private") is True,

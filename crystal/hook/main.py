@@ -4,9 +4,9 @@ It is quick, prints nothing by itself, and exits with 0 for any stdin and after 
 conversation into a file, except those of a prompt that asks to remember them. The worker reads the transcript itself,
 and the sweep finds what no note named (docs/adr/0002-the-hook-is-a-hint.md).
 
-Run as ``/abs/python -I -S /abs/crystal/hook/main.py [--env NAME=VALUE]...``. The interpreter's start takes most of its
-time: few lines, few modules, none of this package (tests/hook/test_hook.py pins them). ``_json`` and ``_signal`` are
-the C parts of ``json`` and ``signal``; importing those would double the time.
+Run as ``/abs/python -I -S /abs/crystal/hook/main.py [--env NAME=VALUE]... [--harness NAME] [--event NAME]``. The
+interpreter's start takes most of its time: few lines, few modules, none of this package (tests/hook/test_hook.py pins
+them). ``_json`` and ``_signal`` are the C parts of ``json`` and ``signal``; importing those would double the time.
 """
 
 import os
@@ -51,8 +51,11 @@ def main(arguments: list[str]) -> None:
     _attempt(_hurry_on_signals)
     said = _attempt(parse_hook_input, _attempt(_read_stdin) or b"") or {}
     env = with_baked(dict(os.environ), arguments)
+    is_other = "--harness" in arguments
+    if is_other:
+        said = _attempt(_half("other_agents").translate, said, arguments) or {}
     event = _word(said.get("hook_event_name"))
-    asked = _attempt(asked_to_remember, said, env) if event == "UserPromptSubmit" else None
+    asked = _attempt(asked_to_remember, said, env) if event == "UserPromptSubmit" and not is_other else None
     if event == "UserPromptSubmit" and not asked:
         return  # the user waits at every prompt: no note, no worker
     data_dir = _attempt(find_data_dir, env)
@@ -67,7 +70,7 @@ def main(arguments: list[str]) -> None:
         if hasattr(os, "fork")
         else _attempt(_half().start_worker_on_windows, env, _worker_command(), WAIT_SECONDS)
     )
-    if data_dir and event == "SessionStart":
+    if data_dir and event == "SessionStart" and not is_other:
         _attempt(_tell, data_dir, said, env, now, note)
     if spool:
         spent = cpu + time.perf_counter() - wall
@@ -119,6 +122,7 @@ def make_note(said: dict[str, object], env: dict[str, str], now: int, asked: obj
     event = _word(said.get("hook_event_name"))
     return {
         **({"remember": asked} if asked else {}),
+        **({"harness": _word(said["crystal_harness"])} if "crystal_harness" in said else {}),
         "v": 1,
         "at": now // 1_000_000,
         "event": event,

@@ -141,7 +141,7 @@ def test_a_message_that_changed_is_found_in_its_newest_state_and_kept_in_the_old
     sync()
     assert said() == [("user", "Which port?"), ("assistant", "4711 for the shop.")]
     assert assert_proved()["superseded"] > 0
-    assert [hit["text"] for hit in shown("search", "4711", "--all")["hits"]][0].startswith("4711 for")
+    assert next(hit["text"] for hit in shown("search", "4711", "--all")["hits"]).startswith("4711 for")
 
 
 def test_what_disappears_from_the_file_stays(diary: Path) -> None:

@@ -89,12 +89,16 @@ def modules_after(code: str, *flags: str) -> set[str]:
     return set(child.stdout.split())
 
 
+SQL_FOLDERS = (PACKAGE / "store", ROOT / "relay_worker", PACKAGE / "transcript")
+"""A reader of another program's database queries that program's tables."""
+
+
 @pytest.mark.slow
-def test_sql_lives_in_the_store_only() -> None:
+def test_sql_of_crystals_own_tables_lives_in_the_store_only() -> None:
     found = [
         f"{name_of(path)}:{line}: {text.strip()[:60]}"
         for path in SOURCES
-        if not path.is_relative_to(PACKAGE / "store") and not path.is_relative_to(ROOT / "relay_worker")
+        if not any(path.is_relative_to(folder) for folder in SQL_FOLDERS)
         for line, text in strings_of(path.read_text(encoding="utf-8"))
         if SQL.match(text)
     ]
