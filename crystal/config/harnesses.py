@@ -97,6 +97,22 @@ HARNESSES = {
         ),
         cleanup="transcripts after 30 days; its setting cleanupPeriodDays changes that",
     ),
+    "gemini-cli": Harness(
+        name="gemini-cli",
+        title="Gemini CLI",
+        reader="gemini_cli",
+        places=(
+            Place(
+                home=".gemini",
+                folder="tmp",
+                files=("*/chats/session-*.json*", "*/chats/*/*.jsonl"),
+                variable="GEMINI_CLI_HOME",
+                below=".gemini",
+                form="document",
+            ),
+        ),
+        cleanup="chats after 30 days, and at a start those that it takes for empty or corrupt",
+    ),
 }
 """By name. Where a file's name fits several, the last one counts."""
 

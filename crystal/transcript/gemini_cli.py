@@ -1,0 +1,190 @@
+"""The reader of Gemini CLI's chats: a journal in JSON lines, or one JSON document of older versions.
+
+The journal repeats itself: an answer is written again once its tools have run, and a resumed session begins with the
+whole history. So the file is read as a whole, and of each message the first text and all of its tool calls count. A
+prompt that the program takes back, and what it compresses, stays.
+
+Source: files of version 0.61; tests/data/agents/gemini-cli/README.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+import orjson
+
+from crystal.model.capture import Turn
+from crystal.transcript.claude_code.content import call_text, result_text
+from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.line import identifier, parse_line, parse_time, word
+from crystal.transcript.parts import Part, turns_of_parts
+from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+
+_SESSION_CONTEXT = "<session_context>"
+_FOLDER = re.compile(r"Workspace Directories:\*\*\n\s+- (.+)")
+_COMPRESSED = "Got it. Thanks for the additional context!"
+_SUMMARY = "crystalSummary"
+_ROOT_FILE = ".project_root"
+
+MIN_UNIQUE_ID = 32
+"""A shorter id may come again in another session."""
+
+Fields = dict[str, Any]
+
+
+class GeminiReader(SnapshotReader):
+    """See ``SnapshotReader``."""
+
+    def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
+        """Return the file that names the project's folder: beside ``chats``."""
+        return tuple(parent.parent / _ROOT_FILE for parent in path.parents if parent.name == "chats")
+
+    def conversations(self, source: Source) -> Iterable[Conversation]:
+        """Return the chat of a file. A subagent's lies in a folder named after its session."""
+        head = next((one for one in _objects(source.data) if "sessionId" in one), None)
+        session = identifier(head["sessionId"]) if head else None
+        if session is None:
+            raise SourceError(f"{source.path} names no session", hint="update crystal")
+        parent = source.path.parent.name
+        stamp = hashlib.sha256(source.data).hexdigest()
+        if head and head.get("kind") == "subagent" and parent != "chats":
+            return [Conversation(parent, stamp, session)]
+        return [Conversation(session, stamp)]
+
+    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+        """Yield each message once; then what is not understood."""
+        messages, others = _replay(source.data)
+        context = Context().with_texts(cwd=_folder_of(messages.values(), source.sides))
+        for ident, message in messages.items():
+            context = context.with_texts(model=message.get("model"))
+            own = ident if len(ident) >= MIN_UNIQUE_ID else f"{conversation.session}-{ident}"
+            yield Record(own, orjson.dumps(message), context)
+        for fields in others:
+            line = orjson.dumps(fields)
+            yield Record(f"{conversation.session}-{hashlib.sha256(line).hexdigest()[:16]}", line, context)
+
+    def facts(self, line: bytes) -> LineFacts:
+        """Return the facts of a record."""
+        fields, context = parse_completed(line)
+        return LineFacts(
+            uuid=context.id,
+            timestamp_ms=parse_time(fields.get("timestamp")),
+            cwd=context.cwd,
+            session_id=context.session,
+            is_conversation=fields.get("type") in ("user", "gemini") and not _is_session_context(fields),
+            is_summary=_SUMMARY in fields,
+        )
+
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+        """Yield the turns of the records, in their order."""
+        del key
+        for offset, line in lines:
+            fields, context = parse_completed(line)
+            if context.id is not None:
+                at = parse_time(fields.get("timestamp"))
+                shared = Turn(context.id, 0, "user", "", offset, at, cwd=context.cwd, model=context.model)
+                yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+
+
+READER = GeminiReader()
+
+
+def _objects(data: bytes) -> list[Fields]:
+    """Return the objects of a journal, or the one object of a document."""
+    whole = parse_line(data)
+    if whole is not None:
+        return [whole]
+    lines = data.split(b"\n")[:-1]  # the last one may be half written
+    return [fields for line in lines if (fields := parse_line(line)) is not None]
+
+
+def _replay(data: bytes) -> tuple[dict[str, Fields], list[Fields]]:
+    """Return the messages by id, each in its first form with its tool calls, and the objects of unknown kinds."""
+    messages: dict[str, Fields] = {}
+    others: list[Fields] = []
+    for fields in _objects(data):
+        update = fields.get("$set")
+        change = update if isinstance(update, dict) else fields
+        history = change.get("messages")
+        if isinstance(history, list):
+            _add_history(messages, history)
+        elif "type" in fields and identifier(fields.get("id")) is not None:
+            _add_message(messages, fields)
+        elif not {"sessionId", "lastUpdated", "summary", "$rewindTo"} & change.keys():
+            others.append(fields)
+    return messages, others
+
+
+def _add_history(messages: dict[str, Fields], history: list[object]) -> None:
+    """Add what a checkpoint has and nobody wrote before. After a compression its first new message is a summary."""
+    given = [one for one in history if isinstance(one, dict) and identifier(one.get("id")) is not None]
+    for number, one in enumerate(given):
+        is_summary = any(_text(other.get("content")) == _COMPRESSED for other in given[number + 1 : number + 2])
+        is_new = is_summary and one["id"] not in messages
+        _add_message(messages, {**one, _SUMMARY: True} if is_new else one)
+
+
+def _add_message(messages: dict[str, Fields], message: Fields) -> None:
+    known = messages.setdefault(message["id"], message)
+    calls = message.get("toolCalls")
+    if isinstance(calls, list) and len(calls) >= len(known.get("toolCalls") or []):
+        messages[message["id"]] = {**known, "toolCalls": calls}
+
+
+def _folder_of(messages: Iterable[Fields], sides: Mapping[PurePath, bytes]) -> str | None:
+    for content in sides.values():
+        return word(content.decode("utf-8", "replace").strip())
+    texts = (_text(message.get("content")) for message in messages if _is_session_context(message))
+    found = next((match for text in texts if (match := _FOLDER.search(text))), None)
+    return None if found is None else found[1].strip()
+
+
+def _is_session_context(fields: Fields) -> bool:
+    return fields.get("type") == "user" and _text(fields.get("content")).startswith(_SESSION_CONTEXT)
+
+
+def _text(content: object) -> str:
+    """Return the text of a message: its content is a text, or a list of parts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _parts(fields: Fields) -> Iterator[Part]:
+    """Yield the parts of a message. A tool's result stands in its call, and once more in a message of its own."""
+    kind, text = fields.get("type"), _text(fields.get("content"))
+    if kind == "user" and not _is_session_context(fields):
+        yield Part("summary" if _SUMMARY in fields else "user", text)
+    elif kind == "gemini" and text != _COMPRESSED:
+        yield Part("thinking", "\n".join(_thoughts(fields.get("thoughts"))))
+        yield Part("assistant", text)
+        calls = fields.get("toolCalls")
+        for call in calls if isinstance(calls, list) else []:
+            if isinstance(call, dict):
+                name = word(call.get("name"))
+                yield Part("tool_call", call_text(name, call.get("args")), name)
+                yield Part("tool_result", _result(call), name)
+
+
+def _thoughts(thoughts: object) -> Iterator[str]:
+    for thought in thoughts if isinstance(thoughts, list) else []:
+        if isinstance(thought, dict):
+            words = (word(thought.get("subject")), word(thought.get("description")))
+            yield ": ".join(part for part in words if part)
+
+
+def _result(call: Fields) -> str:
+    results = call.get("result")
+    texts = []
+    for one in results if isinstance(results, list) else []:
+        response = one.get("functionResponse") if isinstance(one, dict) else None
+        answer = response.get("response") if isinstance(response, dict) else None
+        if isinstance(answer, dict):
+            texts.append(result_text(answer.get("output")) or call_text(None, answer))
+    return "\n".join(texts) or _text(call.get("resultDisplay"))
