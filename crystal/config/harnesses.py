@@ -113,6 +113,34 @@ HARNESSES = {
         ),
         cleanup="chats after 30 days, and at a start those that it takes for empty or corrupt",
     ),
+    "copilot-cli": Harness(
+        name="copilot-cli",
+        title="Copilot CLI",
+        reader="copilot_cli",
+        places=(
+            Place(
+                home=".copilot",
+                folder="session-state",
+                files=("*/events.jsonl",),
+                variable="COPILOT_HOME",
+                session_file="{session}/events.jsonl",
+            ),
+        ),
+    ),
+    "pi": Harness(
+        name="pi",
+        title="Pi",
+        reader="pi",
+        places=(
+            Place(
+                home=".pi/agent",
+                folder="sessions",
+                files=("*/*_*.jsonl",),
+                variable="PI_CODING_AGENT_DIR",
+                session_file="*/*_{session}.jsonl",
+            ),
+        ),
+    ),
 }
 """By name. Where a file's name fits several, the last one counts."""
 

@@ -43,6 +43,7 @@ def add_turns(
     folders = {cwd: project_row(store, project) for cwd, project in projects.items()}
     stored = _stored(store, {turn.uuid for turn, _, _ in said})
     next_turn, next_chunk = _next_id(store, "turns"), _next_id(store, "chunks")
+    tools = {turn.uuid: turn.tool for turn, _, _ in said if turn.role == "tool_call"}
     turn_rows: list[tuple[object, ...]] = []
     chunk_rows: list[tuple[object, ...]] = []
     copies: list[Turn] = []
@@ -53,6 +54,8 @@ def add_turns(
         stored.add((turn.uuid, turn.part))
         folder = None if turn.cwd is None else folders.get(turn.cwd)
         ident = next_turn + len(turn_rows)
+        if turn.tool is None and turn.role == "tool_result" and turn.parent_uuid in tools:
+            turn = turn._replace(tool=tools[turn.parent_uuid])  # noqa: PLW2901 - its call is in the same stretch
         turn_rows.append(_turn_row(store, origin, turn, ident, session, segment, folder))
         for chunk in chunks:
             sha = text_hash(chunk.text)

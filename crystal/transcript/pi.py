@@ -1,0 +1,124 @@
+"""The reader of Pi's sessions: a tree of entries, one in a line.
+
+Source: files of versions 0.73 and 0.87, and heads of older ones; tests/data/agents/pi/README.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+from typing import Any
+
+from crystal.model.capture import Turn
+from crystal.transcript.claude_code.content import block_text, call_text, result_text
+from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.line import identifier, parse_line, parse_time, word
+from crystal.transcript.parts import Part, turns_of_parts
+from crystal.transcript.reader import Identity, LineFacts, TranscriptReader
+
+SAID = frozenset(("user", "assistant", "toolResult", "bashExecution"))
+"""Roles of messages that somebody said or did; the system's is not one."""
+
+SUMMARIES = frozenset(("compaction", "branch_summary"))
+
+Fields = dict[str, Any]
+
+
+class PiReader(TranscriptReader):
+    """See ``TranscriptReader``."""
+
+    context_marks = (b'"session"', b'"model_change"', b'"session_info"')
+
+    def identify(self, path: PurePath) -> Identity:
+        """Return what a file belongs to: ``<time>_<session>.jsonl``."""
+        return Identity(path.stem, path.stem.rpartition("_")[2])
+
+    def advance(self, context: Context, line: bytes) -> Context:
+        """Return the context after a line that tells of the folder, the model or the title."""
+        fields = parse_line(line) or {}
+        kind = fields.get("type")
+        if kind not in ("session", "model_change", "session_info"):
+            return context
+        model = fields.get("modelId") or fields.get("model")
+        title = fields.get("name") if kind == "session_info" else fields.get("title")
+        return context.with_texts(cwd=fields.get("cwd"), model=model, title=title)
+
+    def facts(self, line: bytes) -> LineFacts:
+        """Return the facts of a line."""
+        fields, context = parse_completed(line)
+        kind = fields.get("type")
+        return LineFacts(
+            uuid=entry_uuid(fields, "pi"),
+            timestamp_ms=parse_time(fields.get("timestamp")),
+            cwd=context.cwd,
+            session_id=context.session or (identifier(fields.get("id")) if kind == "session" else None),
+            is_conversation=message_of(fields).get("role") in SAID,
+            is_summary=kind in SUMMARIES,
+        )
+
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+        """Yield the turns of the lines, in their order."""
+        del key
+        for offset, line in lines:
+            fields, context = parse_completed(line)
+            uuid = entry_uuid(fields, "pi")
+            if uuid is not None:
+                yield from entry_turns(fields, context, uuid, offset, subagent=subagent)
+
+
+READER = PiReader()
+
+
+def message_of(fields: Fields) -> Fields:
+    """Return the message of an entry, empty if it has none."""
+    message = fields.get("message")
+    return message if fields.get("type") == "message" and isinstance(message, dict) else {}
+
+
+def entry_uuid(fields: Fields, harness: str) -> str | None:
+    """Return the id of an entry, the same in forks. Its own id is short, so the time is part of it.
+
+    Entries of the first versions have none: their time, role and call tell them apart.
+    """
+    message, at = message_of(fields), parse_time(fields.get("timestamp"))
+    ident = identifier(fields.get("id"))
+    is_entry = bool(message) or fields.get("type") in SUMMARIES
+    if at is None or not is_entry:
+        return None
+    names = [ident] if ident else [identifier(message.get("role")), identifier(message.get("toolCallId"))]
+    return f"{harness}:{'-'.join(name for name in names if name)}-{at}"
+
+
+def entry_turns(fields: Fields, context: Context, uuid: str, offset: int, *, subagent: bool) -> Iterator[Turn]:
+    """Yield the turns of an entry."""
+    model = word(message_of(fields).get("model")) or context.model
+    at = parse_time(fields.get("timestamp"))
+    shared = Turn(uuid, 0, "user", "", offset, at, cwd=context.cwd, branch=context.branch, model=model)
+    yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+
+
+def _parts(fields: Fields) -> Iterator[Part]:
+    if fields.get("type") in SUMMARIES:
+        yield Part("summary", word(fields.get("summary")) or "")
+        return
+    message = message_of(fields)
+    role, content = message.get("role"), message.get("content")
+    if role == "toolResult":
+        yield Part("tool_result", result_text(content or ""), word(message.get("toolName")))
+    elif role == "bashExecution":
+        yield Part("tool_call", call_text("bash", {"command": message.get("command")}), "bash")
+        yield Part("tool_result", result_text(message.get("output") or ""), "bash")
+    elif role in SAID:
+        blocks = content if isinstance(content, list) else [content]
+        for block in blocks:
+            yield _block(block, "user" if role == "user" else "assistant")
+
+
+def _block(block: object, role: str) -> Part:
+    kind = block.get("type") if isinstance(block, dict) else None
+    if isinstance(block, dict) and kind == "thinking":
+        return Part("thinking", word(block.get("thinking")) or "")
+    if isinstance(block, dict) and kind == "toolCall":
+        name = word(block.get("name"))
+        return Part("tool_call", call_text(name, block.get("arguments")), name)
+    return Part("user" if role == "user" else "assistant", block_text(block))
