@@ -17,6 +17,8 @@ from crystal.errors import CrystalError
 
 T = TypeVar("T")
 
+RECOGNIZED_BYTES = 1 << 20
+
 
 class TranscriptFile(NamedTuple):
     """A transcript file on disk. ``modified`` is ms."""
@@ -67,12 +69,18 @@ def opened(path: Path, folders: Folders = ANYWHERE) -> AbstractContextManager[Bi
 
 
 def root_of(path: Path, folders: Folders) -> Root:
-    """Return the root of a conversation's file: the folder it is in, else its own folder, by what its name fits."""
+    """Return the root of a conversation's file: the folder it is in, else its own folder, by its name and content."""
     root = folders.root_of(os.path.normpath(path))
     if root is not None:
         return root
-    fitting = (Root(path.parent, name, number) for name, number, place in reversed(places_of_all()) if place.owns(path))
-    return next(fitting, Root(path.parent))
+    fitting = [Root(path.parent, name, number) for name, number, place in places_of_all() if place.owns(path)]
+    if len(fitting) < 2:
+        return next(iter(fitting), Root(path.parent))
+    from crystal.capture.recognition import most_understood  # noqa: PLC0415 - loads readers
+
+    with suppress(CrystalError, OSError), opened(path, folders) as file:
+        return most_understood(file.read(RECOGNIZED_BYTES), path, fitting)
+    return fitting[0]
 
 
 def _pass_over(_path: Path, _error: Exception) -> None:

@@ -142,7 +142,7 @@ HARNESSES = {
         ),
     ),
 }
-"""By name. Where a file's name fits several, the last one counts."""
+"""By name. Where the name of a file outside of all folders fits several, its content tells."""
 
 
 class Root(NamedTuple):

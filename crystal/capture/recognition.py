@@ -1,0 +1,25 @@
+"""Tell which harness wrote a file outside of all known folders, by what its readers understand."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from crystal.config.harnesses import Root
+from crystal.transcript import SnapshotReader, Source, SourceError, reader_of
+
+RECOGNIZED_LINES = 50
+
+
+def most_understood(beginning: bytes, path: Path, roots: Sequence[Root]) -> Root:
+    """Return the root whose reader understands most of a file's beginning; the first of those that are equal."""
+    return max(roots, key=lambda root: _understood(beginning, path, root))
+
+
+def _understood(beginning: bytes, path: Path, root: Root) -> int:
+    reader = reader_of(root.harness)
+    if isinstance(reader, SnapshotReader):
+        with suppress(SourceError):
+            return len(list(reader.conversations(Source(path, beginning, lambda *_: iter(()), {}))))
+        return 0
+    facts = (reader.facts(line) for line in beginning.split(b"\n")[:RECOGNIZED_LINES])
+    return sum(one.is_conversation and (one.uuid is not None or not reader.lines_have_ids) for one in facts)
