@@ -79,6 +79,18 @@ def user_data(name: str) -> dict[str, str]:
     }
 
 
+EDITORS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
+"""Editors whose user data has the layout of Visual Studio Code's."""
+
+
+def _extension_tasks(extension: str) -> tuple[Place, ...]:
+    """Return the places where an extension of an editor keeps its tasks."""
+    files = ("tasks/*/api_conversation_history.json",)
+    return tuple(
+        Place(user_data(editor), f"User/globalStorage/{extension}", files, form="document") for editor in EDITORS
+    )
+
+
 HARNESSES = {
     CLAUDE_CODE: Harness(
         name=CLAUDE_CODE,
@@ -140,6 +152,27 @@ HARNESSES = {
                 session_file="*/*_{session}.jsonl",
             ),
         ),
+    ),
+    "cline": Harness(
+        name="cline",
+        title="Cline",
+        reader="cline",
+        places=(
+            Place(
+                home=".cline/data",
+                folder="sessions",
+                files=("*/*.messages.json",),
+                variable="CLINE_DATA_DIR",
+                form="document",
+            ),
+            *_extension_tasks("saoudrizwan.claude-dev"),
+        ),
+    ),
+    "roo-code": Harness(
+        name="roo-code",
+        title="Roo Code",
+        reader="roo_code",
+        places=_extension_tasks("rooveterinaryinc.roo-cline"),
     ),
 }
 """By name. Where the name of a file outside of all folders fits several, its content tells."""

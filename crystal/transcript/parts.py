@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from crystal.model.capture import Role, Turn
-from crystal.transcript.claude_code.content import head_and_tail
-from crystal.transcript.line import clean_text
+from crystal.transcript.claude_code.content import block_text, call_text, head_and_tail, result_text
+from crystal.transcript.line import clean_text, word
 
 
 class Part(NamedTuple):
@@ -33,3 +33,19 @@ def turns_of_parts(parts: Iterable[Part], turn: Turn, *, subagent: bool) -> Iter
         shown = head_and_tail(text) if part.role == "tool_result" else text
         role = "subagent" if subagent and part.role in ("user", "assistant") else part.role
         yield turn._replace(part=number, role=role, text=shown, tool=part.tool, full_length=len(text))
+
+
+def parts_of_blocks(content: object, role: Role) -> Iterator[Part]:
+    """Yield the parts of a message whose content is a text, or blocks in the form of Anthropic's API."""
+    for block in content if isinstance(content, list) else [content]:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if isinstance(block, dict) and kind == "thinking":
+            yield Part("thinking", word(block.get("thinking")) or word(block.get("text")) or "")
+        elif isinstance(block, dict) and kind == "tool_use":
+            name = word(block.get("name"))
+            yield Part("tool_call", call_text(name, block.get("input")), name)
+        elif isinstance(block, dict) and kind == "tool_result":
+            texts = block.get("content")
+            yield Part("tool_result", result_text(texts) or call_text(None, texts), word(block.get("name")))
+        else:
+            yield Part(role, block_text(block))

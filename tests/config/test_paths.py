@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.config import paths
-from crystal.config.harnesses import Root
+from crystal.config.harnesses import Root, usual_roots
 from crystal.config.paths import (
     Places,
     make_private_dir,
@@ -82,7 +82,8 @@ def test_every_place_has_its_usual_home(home: Path) -> None:
     assert found.spool == home / ".ldm/memory/spool"
     assert found.machine_json == home / ".ldm/config.json"
     assert found.claude_dirs == (home / ".claude",)
-    assert found.transcript_roots == (Root(home / ".claude/projects"),)
+    assert found.transcript_roots[0] == Root(home / ".claude/projects")
+    assert found.transcript_roots == usual_roots(home)
     assert found.agent_folder("cc-mini") == home / ".ldm/agents/cc-mini/memory"
     assert found.data_dir_source == "default"
 

@@ -1,0 +1,138 @@
+"""The reader of Cline's conversations: one JSON document each, of the command line or of the editor's extension.
+
+Source: files of version 3.0.65 and samples of older ones; tests/data/agents/cline/README.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+import orjson
+
+from crystal.model.capture import Turn
+from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.line import identifier, parse_line, parse_time, word
+from crystal.transcript.parts import Part, parts_of_blocks, turns_of_parts
+from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+
+_TASK_FILE = "api_conversation_history.json"
+_WRAPPED = re.compile(r"\s*<(user_input|task|feedback|user_message|answer)\b[^>]*>\n?(.*?)\n?</\1>\s*", re.DOTALL)
+_DETAILS = re.compile(r"<environment_details>.*?</environment_details>", re.DOTALL)
+
+Fields = dict[str, Any]
+
+
+class ClineReader(SnapshotReader):
+    """See ``SnapshotReader``. Roo Code is a fork of the extension and writes the same."""
+
+    def __init__(self, folder_file: str) -> None:
+        self._folder_file = folder_file
+
+    def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
+        """Return the files that name the folder, the model and the title."""
+        if path.name == _TASK_FILE:
+            return (path.with_name(self._folder_file), path.parents[2] / "state" / self._folder_file)
+        return (path.with_name(path.name.replace(".messages.json", ".json")),)
+
+    def conversations(self, source: Source) -> Iterable[Conversation]:
+        """Return the conversation of a file."""
+        session, _ = _document(source)
+        return [Conversation(session, hashlib.sha256(b"".join((source.data, *source.sides.values()))).hexdigest())]
+
+    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+        """Yield the messages. The extension's have no ids: time or place, and role, tell them apart."""
+        session, messages = _document(source)
+        context = _context_of(session, source.sides)
+        for number, message in enumerate(messages):
+            if isinstance(message, dict):
+                own = message.get("modelInfo")
+                model = own.get("id") if isinstance(own, dict) else None
+                place = message.get("ts") or number
+                ident = identifier(message.get("id")) or f"{place}-{message.get('role')}"
+                yield Record(f"{session}-{ident}", orjson.dumps(message), context.with_texts(model=model))
+        if context.title:
+            yield Record(f"{conversation.session}-title", orjson.dumps({"title": context.title}), context)
+
+    def facts(self, line: bytes) -> LineFacts:
+        """Return the facts of a record."""
+        fields, context = parse_completed(line)
+        return LineFacts(
+            uuid=context.id,
+            timestamp_ms=_time_of(fields, context),
+            cwd=context.cwd,
+            session_id=context.session,
+            is_conversation="role" in fields,
+        )
+
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+        """Yield the turns of the records, in their order."""
+        del key
+        for offset, line in lines:
+            fields, context = parse_completed(line)
+            if context.id is not None:
+                at = _time_of(fields, context)
+                shared = Turn(context.id, 0, "user", "", offset, at, cwd=context.cwd, model=context.model)
+                yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+
+
+READER = ClineReader("taskHistory.json")
+
+
+def _document(source: Source) -> tuple[str, list[object]]:
+    """Return the session and the messages of a file."""
+    if source.path.name == _TASK_FILE:
+        # A list: in an object its parser takes it, too.
+        whole = parse_line(b'{"messages":' + source.data + b"}") or {}
+        session: object = source.path.parent.name
+    else:
+        whole = parse_line(source.data) or {}
+        session = whole.get("sessionId")
+    messages, ident = whole.get("messages"), identifier(session)
+    if not isinstance(messages, list) or ident is None:
+        raise SourceError(f"{source.path} has no messages", hint="update crystal")
+    return ident, messages
+
+
+def _context_of(session: str, sides: Mapping[PurePath, bytes]) -> Context:
+    """Return what the files beside a conversation tell of it; a list of all tasks is asked for this one."""
+    context = Context()
+    for content in sides.values():
+        whole = parse_line(b'{"tasks":' + content + b"}") or {}
+        tasks = whole.get("tasks")
+        for task in tasks if isinstance(tasks, list) else [tasks]:
+            if isinstance(task, dict) and session in (task.get("session_id"), task.get("id")):
+                folder = task.get("cwd") or task.get("cwdOnTaskInitialization") or task.get("workspace")
+                metadata = task.get("metadata")
+                title = metadata.get("title") if isinstance(metadata, dict) else task.get("task")
+                at = task.get("ts") or parse_time(task.get("started_at"))
+                model = task.get("model") or task.get("modelId")
+                context = context.with_texts(cwd=folder, model=model, title=title)
+                context = context._replace(at=at if isinstance(at, int) else context.at)
+    return context
+
+
+def _time_of(fields: Fields, context: Context) -> int | None:
+    at = fields.get("ts")
+    return at if isinstance(at, int) and not isinstance(at, bool) and 0 < at < 1 << 53 else context.at
+
+
+def _parts(fields: Fields) -> Iterator[Part]:
+    role = fields.get("role")
+    if role not in ("user", "assistant"):
+        return
+    metadata = fields.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("displayOnly") is True:
+        return  # an error of the program
+    for part in parts_of_blocks(fields.get("content"), "user" if role == "user" else "assistant"):
+        yield part._replace(text=_typed(part.text)) if part.role == "user" else part
+
+
+def _typed(text: str) -> str:
+    """Return what a person typed: without what the program says of the environment, and without its tags."""
+    text = _DETAILS.sub("", text)
+    wrapped = _WRAPPED.fullmatch(text)
+    return word(wrapped[2] if wrapped else text) or ""
