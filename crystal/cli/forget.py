@@ -153,7 +153,12 @@ def _say_nothing_found(plan: ForgetPlan) -> None:
         look = look_of(sys.stdout)
         say("no text has all these words; the closest hits are:")
         for hit in plan.suggestions:
-            say(clipped(f"  {hit_name(hit.id):>8}  {speaker(hit.role, hit.tool)}: {one_line(hit.text)}", look.width))
+            say(
+                clipped(
+                    f"  {hit_name(hit.id):>8}  {speaker(hit.role, hit.tool, hit.harness)}: {one_line(hit.text)}",
+                    look.width,
+                )
+            )
         say("crystal: hint: to forget one of them: crystal forget NUMBER", stream=sys.stderr)
 
 
@@ -173,7 +178,7 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
     if len(plan.devices) > 1 or plan.items:
         yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'an unknown machine'}"
     if plan.still_held:
-        yield "not deleted: Claude Code's own files still have it; delete them yourself if you want:"
+        yield "not deleted: the agents' own files still have it; delete them yourself if you want:"
         yield from (f"  {one_line(str(path))}" for path in plan.still_held[:SHOWN])
         if len(plan.still_held) > SHOWN:
             yield f"  and {len(plan.still_held) - SHOWN} more"
@@ -229,7 +234,7 @@ def _proof_words(proof: ForgetProof, named: Collection[str]) -> Iterator[str]:
     yield from (f"  not read: {one_line(one.file)}: {one_line(one.why)}" for one in proof.unread)
     if proof.by_rows_only:
         yield f"  {proof.by_rows_only} of {proof.texts} texts have no words to search for; their rows are gone"
-    yield from (f"  Claude Code's own file has it: {one_line(path)}" for path in proof.transcripts if path not in named)
+    yield from (f"  an agent's own file has it: {one_line(path)}" for path in proof.transcripts if path not in named)
 
 
 # ------------------------------------------------------------------------------------------------------------- JSON
