@@ -86,6 +86,7 @@ class ForgetItem:
     device: str | None = None
     timestamp: int | None = None
     memory: Memory = "local"
+    harness: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
