@@ -8,7 +8,7 @@ transaction that stores it, so a process may die anywhere here.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -71,7 +71,7 @@ WHOLE_FILES = WholeFiles(_meet, _sweep)
 
 
 def capture_file(
-    capture: Capture, container: Container, tally: Tally, *, only: str | None = None, meeting: bool = False
+    capture: Capture, container: Container, tally: Tally, *, only: Collection[str] | None = None, meeting: bool = False
 ) -> None:
     """Capture what is new in one file.
 
@@ -79,7 +79,7 @@ def capture_file(
         capture: The machine's capture.
         container: The file.
         tally: Counts what came.
-        only: The key of one conversation, which is captured with what was there before crystal.
+        only: The keys of some conversations, which are captured with what was there before crystal.
         meeting: Only note what is there, as there before crystal.
 
     Raises:
@@ -97,7 +97,7 @@ def capture_file(
         with opened_source(path, place.form, capture.folders, sides, _work_folder(capture)) as source:
             for conversation in reader.conversations(source):
                 one = _Talk(capture, container, reader, source, conversation, tally)
-                if only == one.key or (only is None and stamps.get(one.key) != conversation.stamp):
+                if one.key in only if only is not None else stamps.get(one.key) != conversation.stamp:
                     one.note() if meeting else one.capture(skipped_too=only is not None)
                     _stamp(capture, path, one.key, conversation.stamp)
     except FileNotFoundError:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -171,7 +172,8 @@ class TranscriptReader(ABC):
         return lines
 
 
-class Source(NamedTuple):
+@dataclass(frozen=True)
+class Source:
     """A file that is rewritten, or a database, as it was at one moment.
 
     Attributes:
@@ -185,6 +187,11 @@ class Source(NamedTuple):
     data: bytes
     rows: Callable[..., Iterator[tuple[Any, ...]]]
     sides: Mapping[PurePath, bytes]
+
+    @cached_property
+    def parsed(self) -> object:
+        """Return what its JSON is, None if it is none. Parsed once."""
+        return (parse_line(b'{"it":' + self.data + b"}") or {}).get("it")
 
 
 class SourceError(CrystalError):
@@ -226,6 +233,9 @@ class SnapshotReader(TranscriptReader):
     the harness. A record that changed comes again, as a whole and with ``revised`` in its context, and replaces the
     turns of its earlier state. A record that disappeared stays.
     """
+
+    file_marks: tuple[bytes, ...] = ()
+    """Texts in the beginning of its files, where another harness gives its files the same names."""
 
     @abstractmethod
     def conversations(self, source: Source) -> Iterable[Conversation]:
