@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -172,7 +171,6 @@ class TranscriptReader(ABC):
         return lines
 
 
-@dataclass(frozen=True)
 class Source:
     """A file that is rewritten, or a database, as it was at one moment.
 
@@ -183,10 +181,14 @@ class Source:
         sides: The side files that exist.
     """
 
-    path: PurePath
-    data: bytes
-    rows: Callable[..., Iterator[tuple[Any, ...]]]
-    sides: Mapping[PurePath, bytes]
+    def __init__(
+        self,
+        path: PurePath,
+        data: bytes,
+        rows: Callable[..., Iterator[tuple[Any, ...]]],
+        sides: Mapping[PurePath, bytes],
+    ) -> None:
+        self.path, self.data, self.rows, self.sides = path, data, rows, sides
 
     @cached_property
     def parsed(self) -> object:
