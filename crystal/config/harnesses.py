@@ -91,6 +91,16 @@ def _extension_tasks(extension: str) -> tuple[Place, ...]:
     )
 
 
+def _codex_places(home: str, variable: str | None = None) -> tuple[Place, ...]:
+    """Return the places in a home of Codex; a program that embeds it has a home of its own."""
+    patterns = ("sessions/**/rollout-*.jsonl", "archived_sessions/**/rollout-*.jsonl")
+    compressed = tuple(f"{pattern}.zst" for pattern in patterns)
+    return (
+        Place(home, ".", patterns, variable, session_file="**/rollout-*-{session}.jsonl"),
+        Place(home, ".", compressed, variable, form="document"),
+    )
+
+
 HARNESSES = {
     CLAUDE_CODE: Harness(
         name=CLAUDE_CODE,
@@ -173,6 +183,15 @@ HARNESSES = {
         title="Roo Code",
         reader="roo_code",
         places=_extension_tasks("rooveterinaryinc.roo-cline"),
+    ),
+    "codex": Harness(
+        name="codex",
+        title="Codex CLI",
+        reader="codex",
+        places=(
+            *_codex_places(".codex", "CODEX_HOME"),
+            *_codex_places("Library/Developer/Xcode/CodingAssistant/codex"),
+        ),
     ),
 }
 """By name. Where the name of a file outside of all folders fits several, its content tells."""

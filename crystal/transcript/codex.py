@@ -1,0 +1,236 @@
+"""The reader of Codex's rollouts: lines that are appended, or a whole rollout that was compressed.
+
+The conversation stands twice: as the items that the model got and gave, and as events for the screen. Items are read,
+because every version writes them: without them a session could not be resumed. Before 0.169 they had no ids: the turn
+and the place in it tell them apart, and both stay where the program copies or rewrites a rollout.
+
+Source: files of versions 0.104, 0.140 and 0.169; tests/data/agents/codex/README.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+from crystal.model.capture import Turn
+from crystal.transcript.codex_items import ITEM, SUMMARY, parts_of_record, record_of, texts_of
+from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.line import identifier, parse_line, parse_time
+from crystal.transcript.parts import turns_of_parts
+from crystal.transcript.reader import (
+    Conversation,
+    Identity,
+    LineFacts,
+    Record,
+    SnapshotReader,
+    Source,
+    SourceError,
+    advanced,
+)
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MAX_UNPACKED_BYTES = 1 << 30
+MIN_UNIQUE_ID = 16
+"""Some servers of models number their calls from 0 in each answer: a shorter id tells nothing."""
+
+_HEAD_BYTES = 200
+_IS_ITEM = re.compile(rb'"type":\s?"response_item"')
+_ENDINGS = re.compile(r"\.jsonl(\.zst)?$")
+_SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_ENVIRONMENT = b"environment_context>"
+_FOLDER = re.compile(r"<cwd>([^<]+)</cwd>|Current working directory: (.+)")
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_INDEX = "session_index.jsonl"
+_FOLDERS = frozenset(("sessions", "archived_sessions"))
+_RESULT = "-result"
+
+Fields = dict[str, Any]
+
+
+class CodexReader(SnapshotReader):
+    """See ``SnapshotReader``: that is for compressed rollouts. The others are read line by line."""
+
+    lines_have_ids = False
+    context_marks = (
+        b'"session_meta"',
+        b'"turn_context"',
+        b'"task_started"',
+        b'"thread_name_updated"',
+        b'"response_item"',
+        _ENVIRONMENT,
+    )
+
+    def identify(self, path: PurePath) -> Identity:
+        """Return what a file belongs to: ``rollout-<time>-<session>``. Its first line knows whose subagent it is."""
+        name = _ENDINGS.sub("", path.name)
+        found = _SESSION.search(name)
+        return Identity(name, found[0] if found else name)
+
+    def owner(self, first: Iterable[bytes], context: Context) -> tuple[str | None, str | None]:
+        """Return the session and the subagent, by the line that begins a rollout."""
+        if context.session is not None:
+            return context.session, context.subagent
+        for line in first:
+            fields, known = parse_completed(line)
+            if known.session is not None:
+                return known.session, known.subagent
+            kind, told = record_of(fields)
+            if kind == "session_meta":
+                return _owner(told)
+        return None, None
+
+    def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
+        """Return the file with the names that people gave their sessions."""
+        return tuple(parent.parent / _INDEX for parent in path.parents if parent.name in _FOLDERS)
+
+    def first_context(self, path: PurePath, sides: Mapping[PurePath, bytes]) -> Context:
+        """Return the session's name."""
+        session, context = self.identify(path).session, Context()
+        for line in b"\n".join(sides.values()).split(b"\n"):
+            fields = parse_line(line) or {}
+            if fields.get("id") == session:
+                context = context.with_texts(title=fields.get("thread_name"))
+        return context
+
+    def advance(self, context: Context, line: bytes) -> Context:
+        """Return the context after a line that tells of the folder, the model, the title or the turn."""
+        if _IS_ITEM.search(line, 0, _HEAD_BYTES) and (context.cwd is not None or _ENVIRONMENT not in line):
+            return _next_in_turn(context)
+        kind, told = record_of(parse_line(line) or {})
+        if kind == ITEM:
+            found = _FOLDER.search("\n".join(texts_of(told.get("content")))) if context.cwd is None else None
+            return _next_in_turn(context.with_texts(cwd=(found[1] or found[2]).strip() if found else None))
+        if kind == "session_meta":
+            git = told.get("git")
+            branch = git.get("branch") if isinstance(git, dict) else None
+            return context.with_texts(cwd=told.get("cwd"), branch=branch)
+        if kind == "turn_context":
+            return _in_turn(context.with_texts(cwd=told.get("cwd"), model=told.get("model")), told)
+        if kind == "event_msg" and told.get("type") == "task_started":
+            return _in_turn(context, told)
+        if kind == "event_msg" and told.get("type") == "thread_name_updated":
+            return context.with_texts(title=told.get("thread_name"))
+        return context
+
+    def facts(self, line: bytes) -> LineFacts:
+        """Return the facts of a line."""
+        fields, context = parse_completed(line)
+        kind, told = record_of(fields)
+        is_said = kind == ITEM and any(part.text.strip() for part in parts_of_record(kind, told, fields))
+        return LineFacts(
+            uuid=_uuid(fields, context) or (context.id if is_said else None),
+            timestamp_ms=parse_time(fields.get("timestamp")),
+            cwd=context.cwd,
+            session_id=context.session or (_owner(told)[0] if kind == "session_meta" else None),
+            is_conversation=is_said,
+            is_summary=kind == SUMMARY,
+        )
+
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+        """Yield the turns of the lines, in their order."""
+        del key
+        for offset, line in lines:
+            fields, context = parse_completed(line)
+            uuid = _uuid(fields, context) or context.id
+            if uuid is None:
+                continue
+            call = uuid.removesuffix(_RESULT) if uuid.endswith(_RESULT) else None
+            at = parse_time(fields.get("timestamp"))
+            shared = Turn(uuid, 0, "user", "", offset, at, call, context.cwd, context.branch, model=context.model)
+            yield from turns_of_parts(parts_of_record(*record_of(fields), fields), shared, subagent=subagent)
+
+    def conversations(self, source: Source) -> Iterable[Conversation]:
+        """Return the conversation of a compressed rollout."""
+        session, subagent = self.owner(_unpacked(source).split(b"\n", 1)[:1], Context())
+        if session is None:
+            raise SourceError(f"{source.path} names no session", hint="update crystal")
+        return [Conversation(session, hashlib.sha256(source.data).hexdigest(), subagent)]
+
+    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+        """Yield the lines of a compressed rollout."""
+        del conversation
+        context, at = self.first_context(source.path, source.sides), 0
+        name = self.identify(source.path).key
+        for line in _unpacked(source).split(b"\n"):
+            context = advanced(self, context, line)
+            if line.strip():
+                is_said = context.title is not None and self.facts(line).is_conversation
+                yield Record(f"{name}-{at}", line, context._replace(title=None) if is_said else context)
+            at += len(line) + 1
+
+
+READER = CodexReader()
+
+
+def _owner(meta: Fields) -> tuple[str | None, str | None]:
+    """Return the session and the subagent of a rollout: a subagent's is its parent's, to the top where it says so."""
+    own, source = identifier(meta.get("id")), meta.get("source")
+    made_by = source.get("subagent") if isinstance(source, dict) else None
+    if made_by is None:
+        return own or identifier(meta.get("session_id")), None
+    spawned = made_by.get("thread_spawn") if isinstance(made_by, dict) else None
+    above = spawned.get("parent_thread_id") if isinstance(spawned, dict) else None
+    parents = (meta.get("session_id"), meta.get("parent_thread_id"), above)
+    named = [ident for parent in parents if (ident := identifier(parent)) not in (None, own)]
+    return next(iter(named), own), own
+
+
+def _in_turn(context: Context, told: Fields) -> Context:
+    """Return the context in a turn; it goes on if it is the same."""
+    turn = identifier(told.get("turn_id"))
+    return context if turn in (None, _turn_of(context)) else context._replace(turn=f"{turn}-0")
+
+
+def _next_in_turn(context: Context) -> Context:
+    turn, _, number = (context.turn or "").rpartition("-")
+    return context._replace(turn=f"{turn}-{int(number) + 1}") if turn else context
+
+
+def _turn_of(context: Context) -> str | None:
+    return context.turn.rpartition("-")[0] if context.turn else None
+
+
+def _uuid(fields: Fields, context: Context) -> str | None:
+    """Return a line's id. A result has that of its call in it, so that it finds its tool."""
+    kind, told = record_of(fields)
+    if kind == "session_meta":
+        ident = identifier(told.get("id"))
+        return ident and f"codex:{ident}"
+    if kind not in (ITEM, SUMMARY):
+        return None
+    call = identifier(told.get("call_id"))
+    if call is not None and len(call) >= MIN_UNIQUE_ID:
+        return f"codex:{call}{_RESULT if str(told.get('type')).endswith('_output') else ''}"
+    ident = identifier(told.get("id"))
+    if ident is not None and len(ident) >= MIN_UNIQUE_ID:
+        return f"codex:{ident}"
+    at = parse_time(fields.get("timestamp"))
+    if context.turn is not None:
+        return f"codex:{context.turn}{'-summary' if kind == SUMMARY else ''}"
+    if at is None:
+        return None
+    said = "\n".join(f"{part.role} {part.text}" for part in parts_of_record(kind, told, fields))
+    return f"codex:{at}-{hashlib.sha256(said.encode('utf-8', 'replace')).hexdigest()[:16]}"
+
+
+def _unpacked(source: Source) -> bytes:
+    """Return the content of a rollout."""
+    if not source.data.startswith(_ZSTD):
+        return source.data
+    try:
+        with zstd.open(io.BytesIO(source.data)) as file:
+            data = file.read(MAX_UNPACKED_BYTES + 1)
+    except (EOFError, zstd.ZstdError) as error:
+        raise SourceError(f"{source.path} cannot be unpacked: {error}", hint="crystal tries again by itself") from error
+    if len(data) > MAX_UNPACKED_BYTES:
+        raise SourceError(f"{source.path} is larger than {MAX_UNPACKED_BYTES >> 30} GB", hint="crystal reads none such")
+    return data
