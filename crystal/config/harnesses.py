@@ -26,7 +26,8 @@ class Place(NamedTuple):
         below: What is appended to the value of ``variable`` to get the home.
         form: How the files are written.
         session_file: Pattern of a session's own file; ``{session}`` is its id. None if the name does not contain it.
-        subagent_files: Pattern of its subagents' files, beside it; ``{stem}`` is its name without the ending.
+        subagent_files: Pattern of its subagents' files, beside it; ``{stem}`` is its name without the ending, and a
+            leading ``..`` the folder above.
         ignored: Names of files and folders that contain no conversations.
     """
 
@@ -96,7 +97,7 @@ def _codex_places(home: str, variable: str | None = None) -> tuple[Place, ...]:
     patterns = ("sessions/**/rollout-*.jsonl", "archived_sessions/**/rollout-*.jsonl")
     compressed = tuple(f"{pattern}.zst" for pattern in patterns)
     return (
-        Place(home, ".", patterns, variable, session_file="**/rollout-*-{session}.jsonl"),
+        Place(home, ".", patterns, variable, session_file="sessions/**/rollout-*-{session}.jsonl"),
         Place(home, ".", compressed, variable, form="document"),
     )
 
@@ -191,6 +192,37 @@ HARNESSES = {
         places=(
             *_codex_places(".codex", "CODEX_HOME"),
             *_codex_places("Library/Developer/Xcode/CodingAssistant/codex"),
+        ),
+    ),
+    "qwen-code": Harness(
+        name="qwen-code",
+        title="Qwen Code",
+        reader="qwen_code",
+        places=tuple(
+            Place(
+                home=".qwen",
+                folder="projects",
+                files=("*/chats/**/*.jsonl", "*/subagents/*/agent-*.jsonl"),
+                variable=variable,
+                session_file="*/chats/**/{session}.jsonl",
+                subagent_files="../subagents/{stem}/agent-*.jsonl",
+            )
+            for variable in ("QWEN_HOME", "QWEN_RUNTIME_DIR")
+        ),
+    ),
+    "droid": Harness(
+        name="droid",
+        title="Droid",
+        reader="droid",
+        places=(
+            Place(
+                home=".factory",
+                folder="sessions",
+                files=("**/*.jsonl",),
+                variable="FACTORY_HOME_OVERRIDE",
+                below=".factory",
+                session_file="**/{session}.jsonl",
+            ),
         ),
     ),
 }

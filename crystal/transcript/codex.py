@@ -213,13 +213,12 @@ def _uuid(fields: Fields, context: Context) -> str | None:
     ident = identifier(told.get("id"))
     if ident is not None and len(ident) >= MIN_UNIQUE_ID:
         return f"codex:{ident}"
-    at = parse_time(fields.get("timestamp"))
-    if context.turn is not None:
-        return f"codex:{context.turn}{'-summary' if kind == SUMMARY else ''}"
-    if at is None:
+    place = context.turn or parse_time(fields.get("timestamp"))
+    if place is None:
         return None
+    # A review has its turn in two rollouts: the text belongs to the id.
     said = "\n".join(f"{part.role} {part.text}" for part in parts_of_record(kind, told, fields))
-    return f"codex:{at}-{hashlib.sha256(said.encode('utf-8', 'replace')).hexdigest()[:16]}"
+    return f"codex:{place}-{hashlib.sha256(said.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
 def _unpacked(source: Source) -> bytes:
