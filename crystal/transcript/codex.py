@@ -21,7 +21,7 @@ from crystal.model.capture import Turn
 from crystal.transcript.codex_items import ITEM, SUMMARY, parts_of_record, record_of, texts_of
 from crystal.transcript.context import Context, parse_completed
 from crystal.transcript.line import identifier, parse_line, parse_time
-from crystal.transcript.parts import turns_of_parts
+from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import (
     Conversation,
     Identity,
@@ -62,6 +62,7 @@ class CodexReader(SnapshotReader):
     lines_have_ids = False
     context_marks = (
         b'"session_meta"',
+        b'"instructions"',
         b'"turn_context"',
         b'"task_started"',
         b'"thread_name_updated"',
@@ -105,14 +106,16 @@ class CodexReader(SnapshotReader):
         """Return the context after a line that tells of the folder, the model, the title or the turn."""
         if _IS_ITEM.search(line, 0, _HEAD_BYTES) and (context.cwd is not None or _ENVIRONMENT not in line):
             return _next_in_turn(context)
-        kind, told = record_of(parse_line(line) or {})
+        fields = parse_line(line) or {}
+        kind, told = record_of(fields)
         if kind == ITEM:
             found = _FOLDER.search("\n".join(texts_of(told.get("content")))) if context.cwd is None else None
             return _next_in_turn(context.with_texts(cwd=(found[1] or found[2]).strip() if found else None))
         if kind == "session_meta":
             git = told.get("git")
             branch = git.get("branch") if isinstance(git, dict) else None
-            return context.with_texts(cwd=told.get("cwd"), branch=branch)
+            begun = None if "payload" in fields else parse_time(told.get("timestamp"))
+            return context.with_texts(cwd=told.get("cwd"), branch=branch)._replace(at=begun)
         if kind == "turn_context":
             return _in_turn(context.with_texts(cwd=told.get("cwd"), model=told.get("model")), told)
         if kind == "event_msg" and told.get("type") == "task_started":
@@ -128,7 +131,7 @@ class CodexReader(SnapshotReader):
         is_said = kind == ITEM and any(part.text.strip() for part in parts_of_record(kind, told, fields))
         return LineFacts(
             uuid=_uuid(fields, context) or (context.id if is_said else None),
-            timestamp_ms=parse_time(fields.get("timestamp")),
+            timestamp_ms=_time_of(fields, context),
             cwd=context.cwd,
             session_id=context.session or (_owner(told)[0] if kind == "session_meta" else None),
             is_conversation=is_said,
@@ -138,15 +141,16 @@ class CodexReader(SnapshotReader):
     def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
         """Yield the turns of the lines, in their order."""
         del key
+        tools: dict[str, str] = {}
         for offset, line in lines:
             fields, context = parse_completed(line)
             uuid = _uuid(fields, context) or context.id
             if uuid is None:
                 continue
             call = uuid.removesuffix(_RESULT) if uuid.endswith(_RESULT) else None
-            at = parse_time(fields.get("timestamp"))
+            at = _time_of(fields, context)
             shared = Turn(uuid, 0, "user", "", offset, at, call, context.cwd, context.branch, model=context.model)
-            yield from turns_of_parts(parts_of_record(*record_of(fields), fields), shared, subagent=subagent)
+            yield from turns_of_parts(_named_parts(fields, tools), shared, subagent=subagent)
 
     def conversations(self, source: Source) -> Iterable[Conversation]:
         """Return the conversation of a compressed rollout."""
@@ -182,6 +186,20 @@ def _owner(meta: Fields) -> tuple[str | None, str | None]:
     parents = (meta.get("session_id"), meta.get("parent_thread_id"), above)
     named = [ident for parent in parents if (ident := identifier(parent)) not in (None, own)]
     return next(iter(named), own), own
+
+
+def _time_of(fields: Fields, context: Context) -> int | None:
+    return parse_time(fields.get("timestamp")) or context.at
+
+
+def _named_parts(fields: Fields, tools: dict[str, str]) -> Iterator[Part]:
+    """Yield what a line says, results with the names of their tools. ``tools`` has the calls so far."""
+    kind, told = record_of(fields)
+    call = str(told.get("call_id"))
+    for part in parts_of_record(kind, told, fields):
+        if part.role == "tool_call" and part.tool:
+            tools[call] = part.tool
+        yield part._replace(tool=part.tool or tools.get(call)) if part.role == "tool_result" else part
 
 
 def _in_turn(context: Context, told: Fields) -> Context:

@@ -39,9 +39,9 @@ Fields = dict[str, Any]
 
 def record_of(fields: Fields) -> tuple[str, Fields]:
     """Return the kind of a line and what it holds."""
-    kind, told = fields.get("type"), fields.get("payload")
+    kind, told = str(fields.get("type")), fields.get("payload")
     if isinstance(told, dict):
-        return kind if isinstance(kind, str) else "", told
+        return kind, told
     if kind in _BARE_ITEMS:
         return ITEM, fields
     return ("session_meta" if "instructions" in fields else ""), fields
@@ -69,16 +69,16 @@ def _is_summary_again(fields: Fields) -> bool:
 
 
 def _parts_of_item(item: Fields) -> Iterator[Part]:
-    kind = item.get("type") or "message"
+    kind = str(item.get("type") or "message")
     if kind == "message" and item.get("role") == "assistant":
         yield from (Part("assistant", text) for text in texts_of(item.get("content")))
     elif kind == "message" and item.get("role") == "user":
         yield from _parts_of_user(item)
     elif kind == "reasoning":
         yield from (Part("thinking", text) for text in texts_of(item.get("summary")) + texts_of(item.get("content")))
-    elif isinstance(kind, str) and kind.endswith("_output"):
+    elif kind.endswith("_output"):
         yield Part("tool_result", _result(item))
-    elif isinstance(kind, str) and kind.endswith("_call"):
+    elif kind.endswith("_call"):
         name = _tool(item, kind)
         yield Part("tool_call", call_text(name, _arguments(item)), name)
 

@@ -18,7 +18,7 @@ from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import Identity, LineFacts, TranscriptReader
 
 _SUBAGENTS = "subagents"
-_TYPED = frozenset((None, "mid_turn_user_message", "realtime_message"))
+_TYPED = (None, "mid_turn_user_message", "realtime_message")
 """Kinds of user lines that a person wrote; the others are notifications and prompts of the program."""
 
 _COMPRESSION = "chat_compression"
