@@ -5,7 +5,7 @@ A row here and a reader are all that a harness needs: docs/how-to/add-a-transcri
 
 import fnmatch
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import Literal, NamedTuple
 
@@ -249,4 +249,14 @@ def places_of_all() -> list[tuple[str, int, Place]]:
 
 def usual_roots(home: Path) -> tuple[Root, ...]:
     """Return the folders of conversations of a user who has moved none."""
-    return tuple(Root(place.default_home(home) / place.folder, name, number) for name, number, place in places_of_all())
+    return distinct_roots(
+        Root(place.default_home(home) / place.folder, name, number) for name, number, place in places_of_all()
+    )
+
+
+def distinct_roots(roots: Iterable[Root]) -> tuple[Root, ...]:
+    """Return the roots, each once: while none of two variables that move a home is set, both name the same folder."""
+    found: dict[tuple[Path, str, tuple[str, ...]], Root] = {}
+    for root in roots:
+        found.setdefault((root.folder, root.harness, root.place.files), root)
+    return tuple(found.values())

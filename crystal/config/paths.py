@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crystal.config.harnesses import Place, Root, places_of_all
+from crystal.config.harnesses import Place, Root, distinct_roots, places_of_all
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 
 if sys.platform != "win32":
@@ -95,9 +95,9 @@ def resolve_places(env: Mapping[str, str], home: Path, *, data_dir: Path | None 
     """
     ldm_home = _place(env, "LDM_HOME", home) or absolute(home / ".ldm", home)
     found, source = _data_dir(env, home, ldm_home, data_dir)
-    every = [Root(_home_of(place, env, home) / place.folder, name, number) for name, number, place in places_of_all()]
-    # Two variables may move one home: while neither is set, both places are the same.
-    roots = tuple({(root.folder, root.harness, root.place.files): root for root in reversed(every)}.values())[::-1]
+    roots = distinct_roots(
+        Root(_home_of(place, env, home) / place.folder, name, number) for name, number, place in places_of_all()
+    )
     config_file = _place(env, "CRYSTAL_CONFIG", home) or user_config_dir(env, home) / "config.toml"
     return Places(ldm_home, found, config_file, (roots[0].folder.parent,), roots, source)
 
