@@ -67,6 +67,7 @@ class CodexReader(SnapshotReader):
         b'"task_started"',
         b'"thread_name_updated"',
         b'"response_item"',
+        b'"type":"message"',
         _ENVIRONMENT,
     )
 
@@ -115,11 +116,13 @@ class CodexReader(SnapshotReader):
             git = told.get("git")
             branch = git.get("branch") if isinstance(git, dict) else None
             begun = None if "payload" in fields else parse_time(told.get("timestamp"))
-            return context.with_texts(cwd=told.get("cwd"), branch=branch)._replace(at=begun)
+            context = context.with_texts(cwd=told.get("cwd"), branch=branch)._replace(at=begun)
+            # Before 0.100 turns had no ids. A copy begins with the lines of all that it was copied from, oldest last.
+            return _in_turn(context, told.get("id")) if _number_of(context) == 0 else context
         if kind == "turn_context":
-            return _in_turn(context.with_texts(cwd=told.get("cwd"), model=told.get("model")), told)
+            return _in_turn(context.with_texts(cwd=told.get("cwd"), model=told.get("model")), told.get("turn_id"))
         if kind == "event_msg" and told.get("type") == "task_started":
-            return _in_turn(context, told)
+            return _in_turn(context, told.get("turn_id"))
         if kind == "event_msg" and told.get("type") == "thread_name_updated":
             return context.with_texts(title=told.get("thread_name"))
         return context
@@ -202,19 +205,24 @@ def _named_parts(fields: Fields, tools: dict[str, str]) -> Iterator[Part]:
         yield part._replace(tool=part.tool or tools.get(call)) if part.role == "tool_result" else part
 
 
-def _in_turn(context: Context, told: Fields) -> Context:
+def _in_turn(context: Context, name: object) -> Context:
     """Return the context in a turn; it goes on if it is the same."""
-    turn = identifier(told.get("turn_id"))
+    turn = identifier(name)
     return context if turn in (None, _turn_of(context)) else context._replace(turn=f"{turn}-0")
 
 
 def _next_in_turn(context: Context) -> Context:
-    turn, _, number = (context.turn or "").rpartition("-")
-    return context._replace(turn=f"{turn}-{int(number) + 1}") if turn else context
+    turn = _turn_of(context)
+    return context._replace(turn=f"{turn}-{_number_of(context) + 1}") if turn else context
 
 
-def _turn_of(context: Context) -> str | None:
-    return context.turn.rpartition("-")[0] if context.turn else None
+def _turn_of(context: Context) -> str:
+    return (context.turn or "").rpartition("-")[0]
+
+
+def _number_of(context: Context) -> int:
+    """Return how many items of its turn stand before the next line."""
+    return int((context.turn or "-0").rpartition("-")[2])
 
 
 def _uuid(fields: Fields, context: Context) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -67,6 +68,16 @@ def test_a_fork_that_copies_lines_with_new_times_has_their_ids() -> None:
     assert [turn for turn in fork if turn not in parent] == fork[-2:]
     assert [text for _, _, _, text in fork].count("Same words.") == 3
     assert len({turn[:2] for turn in parent + fork}) == len({*parent, *fork})
+
+
+def test_a_fork_without_ids_of_turns_has_the_ids_of_its_parent(tmp_path: Path) -> None:
+    for name, path in (("parent", PARENT), ("fork", FORK)):
+        lines = [line for line in path.read_bytes().splitlines() if b'"task_started"' not in line]
+        older = b"\n".join(re.sub(rb'"turn_id":"[^"]*",?', b"", line) for line in lines)
+        (tmp_path / name).write_bytes(older)
+    parent, fork = said(tmp_path / "parent"), said(tmp_path / "fork")
+    assert [turn for turn in fork if turn not in parent] == fork[-2:]
+    assert [text for _, _, _, text in parent] == [text for _, _, _, text in said(PARENT)]
 
 
 def test_a_rollout_that_is_migrated_while_crystal_watches(started: Path) -> None:
