@@ -11,16 +11,19 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import apsw
 
 from crystal.api import Crystal
+from crystal.config.harnesses import usual_roots
+from crystal.transcript import SnapshotReader, Source, SourceError, complete, reader_of
 from tests.support.command import crystal
 
 AGENTS = Path(__file__).parents[1] / "data" / "agents"
 SHOWN_LENGTH = 200
+DATABASE_SUFFIX = ".sql"
 
 Fact = dict[str, Any]
 
@@ -34,14 +37,14 @@ def sample_files(harness: str) -> list[tuple[Path, str]]:
     """Return (file, its path in the home) of a harness."""
     home = AGENTS / harness / "home"
     found = sorted(path for path in home.rglob("*") if path.is_file())
-    return [(path, str(path.relative_to(home)).removesuffix(".sql")) for path in found]
+    return [(path, str(path.relative_to(home)).removesuffix(DATABASE_SUFFIX)) for path in found]
 
 
 def states(path: Path) -> Iterator[bytes]:
     """Yield a growing file in a few states: cut lines, documents with fewer messages, databases with fewer rows."""
     data = path.read_bytes()
     for eighth in (2, 5):
-        if path.suffix == ".sql":
+        if path.suffix == DATABASE_SUFFIX:
             yield b";\n".join(data.split(b";\n")[: data.count(b";\n") * eighth // 8]) + b";\n"
         elif path.suffix == ".json":
             yield _shorter_document(data, eighth)
@@ -65,7 +68,7 @@ def write_sample(target: Path, data: bytes, *, is_sql: bool) -> None:
 def lay_out(harness: str, home: Path) -> None:
     """Put all samples of a harness into a home."""
     for path, name in sample_files(harness):
-        write_sample(home / name, path.read_bytes(), is_sql=path.suffix == ".sql")
+        write_sample(home / name, path.read_bytes(), is_sql=path.suffix == DATABASE_SUFFIX)
 
 
 def captured() -> tuple[list[Fact], list[Fact]]:
@@ -85,6 +88,43 @@ def expected(harness: str) -> tuple[list[Fact], list[Fact]]:
     folder = AGENTS / harness
     sessions, turns = ((folder / name).read_text("utf-8") for name in ("sessions.json", "turns.json"))
     return json.loads(sessions), json.loads(turns)
+
+
+def stored_lines(harness: str) -> list[bytes]:
+    """Return the lines of a harness's samples as capture stores them: those of the files, or the records in them."""
+    reader = reader_of(harness)
+    found: list[bytes] = []
+    for path, name in sample_files(harness):
+        if not _is_conversation(harness, name):
+            continue
+        if isinstance(reader, SnapshotReader):
+            found += _records(harness, reader, path, name)
+        else:
+            found += path.read_bytes().split(b"\n")
+    return found
+
+
+def no_such_table(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Answer a query as a file does that is no database."""
+    raise SourceError(f"no such table: {sql} {values}")
+    yield ()
+
+
+def _is_conversation(harness: str, name: str) -> bool:
+    roots = [root for root in usual_roots(Path("/")) if root.harness == harness]
+    return any(root.place.owns(PurePath(name)) for root in roots)
+
+
+def _records(harness: str, reader: SnapshotReader, path: Path, name: str) -> Iterator[bytes]:
+    data, rows = path.read_bytes(), no_such_table
+    if path.suffix == DATABASE_SUFFIX:
+        database = apsw.Connection(":memory:")
+        database.execute(data.decode("utf-8"))
+        data, rows = b"", lambda sql, values=(): iter(database.execute(sql, values).fetchall())
+    source = Source(PurePath("/home/me", name), data, rows, {})
+    for conversation in reader.conversations(source):
+        for record in reader.records(source, conversation):
+            yield complete(record.line, record.context._replace(id=f"{harness}:{record.id}"))
 
 
 def _shorter_document(data: bytes, eighth: int) -> bytes:

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
-import apsw
 import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal.config.harnesses import CLAUDE_CODE, HARNESSES, Root, usual_roots
+from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.transcript import (
     Context,
     SnapshotReader,
@@ -29,7 +28,6 @@ from tests.support.command import crystal
 from tests.support.transcript_lines import json_values
 
 every_agent = pytest.mark.parametrize("harness", samples.sampled())
-DATABASE_SUFFIX = ".sql"
 
 
 def start() -> None:
@@ -82,7 +80,7 @@ def test_files_that_grow_give_the_same_as_whole_ones(harness: str, home: Path) -
 def states_of(harness: str) -> Iterator[list[tuple[str, bytes, bool]]]:
     """Yield the states of each file of a harness."""
     for path, name in samples.sample_files(harness):
-        is_sql = path.suffix == DATABASE_SUFFIX
+        is_sql = path.suffix == samples.DATABASE_SUFFIX
         yield [(name, data, is_sql) for data in samples.states(path)]
 
 
@@ -91,7 +89,7 @@ def states_of(harness: str) -> Iterator[list[tuple[str, bytes, bool]]]:
 @given(data=st.data())
 def test_nothing_makes_a_reader_fail(harness: str, data: st.DataObject) -> None:
     reader = reader_of(harness)
-    lines = data.draw(st.lists(st.sampled_from(sample_lines(harness)), max_size=6))
+    lines = data.draw(st.lists(st.sampled_from(samples.stored_lines(harness)), max_size=6))
     odd = [changed(line, data) for line in lines] + [b"", b"null", b"[1]", b'{"crystal":3}', b'"\\ud800"']
     said = list(completed(reader, odd, Context(session="s", cwd="/w", id=None), lambda _: "made-up"))
     for line in said:
@@ -114,7 +112,7 @@ def test_a_file_that_is_cut_or_garbled_is_read_or_refused(harness: str, data: st
     path, name = data.draw(st.sampled_from(samples.sample_files(harness)))
     content = path.read_bytes()
     cut = content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else changed(content, data)
-    source = Source(PurePath("/home/me", name), cut, no_such_table, {})
+    source = Source(PurePath("/home/me", name), cut, samples.no_such_table, {})
     try:
         for conversation in reader.conversations(source):
             for record in reader.records(source, conversation):
@@ -122,40 +120,6 @@ def test_a_file_that_is_cut_or_garbled_is_read_or_refused(harness: str, data: st
                 list(reader.turns([(0, complete(record.line, record.context._replace(id="x")))], "k", subagent=False))
     except SourceError:
         pass
-
-
-def no_such_table(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    raise SourceError(f"no such table: {sql} {values}")
-    yield ()
-
-
-def sample_lines(harness: str) -> list[bytes]:
-    """Return lines as capture stores them: those of the files, or the records in them."""
-    reader = reader_of(harness)
-    found: list[bytes] = []
-    for path, name in samples.sample_files(harness):
-        if isinstance(reader, SnapshotReader) and is_conversation(harness, name):
-            found += records_of(harness, reader, path, name)
-        elif path.suffix != DATABASE_SUFFIX:
-            found += path.read_bytes().split(b"\n")
-    return found
-
-
-def is_conversation(harness: str, name: str) -> bool:
-    roots: list[Root] = [root for root in usual_roots(Path("/")) if root.harness == harness]
-    return any(root.place.owns(PurePath(name)) for root in roots)
-
-
-def records_of(harness: str, reader: SnapshotReader, path: Path, name: str) -> Iterator[bytes]:
-    data, rows = path.read_bytes(), no_such_table
-    if path.suffix == DATABASE_SUFFIX:
-        database = apsw.Connection(":memory:")
-        database.execute(data.decode("utf-8"))
-        data, rows = b"", lambda sql, values=(): iter(database.execute(sql, values).fetchall())
-    source = Source(PurePath("/home/me", name), data, rows, {})
-    for conversation in reader.conversations(source):
-        for record in reader.records(source, conversation):
-            yield complete(record.line, record.context._replace(id=f"{harness}:{record.id}"))
 
 
 def changed(line: bytes, data: st.DataObject) -> bytes:
