@@ -242,9 +242,10 @@ def _uuid(fields: Fields, context: Context) -> str | None:
     place = context.turn or parse_time(fields.get("timestamp"))
     if place is None:
         return None
-    # A review has its turn in two rollouts: the text belongs to the id.
+    # A review has its turn in the parent's rollout, too. What a subagent's copies of its parent is older than itself.
+    own = f"{context.subagent}-" if context.subagent and _turn_of(context) >= context.subagent else ""
     said = "\n".join(f"{part.role} {part.text}" for part in parts_of_record(kind, told, fields))
-    return f"codex:{place}-{hashlib.sha256(said.encode('utf-8', 'replace')).hexdigest()[:16]}"
+    return f"codex:{own}{place}-{hashlib.sha256(said.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
 def _unpacked(source: Source) -> bytes:
