@@ -198,16 +198,19 @@ HARNESSES = {
         name="qwen-code",
         title="Qwen Code",
         reader="qwen_code",
-        places=tuple(
-            Place(
-                home=".qwen",
-                folder="projects",
-                files=("*/chats/**/*.jsonl", "*/subagents/*/agent-*.jsonl"),
-                variable=variable,
-                session_file="*/chats/**/{session}.jsonl",
-                subagent_files="../subagents/{stem}/agent-*.jsonl",
-            )
-            for variable in ("QWEN_HOME", "QWEN_RUNTIME_DIR")
+        places=(
+            *(
+                Place(
+                    home=".qwen",
+                    folder="projects",
+                    files=("*/chats/**/*.jsonl", "*/subagents/*/agent-*.jsonl"),
+                    variable=variable,
+                    session_file="*/chats/**/{session}.jsonl",
+                    subagent_files="../subagents/{stem}/agent-*.jsonl",
+                )
+                for variable in ("QWEN_HOME", "QWEN_RUNTIME_DIR")
+            ),
+            Place(home=".qwen", folder="tmp", files=("*/chats/session-*.json",), variable="QWEN_HOME", form="document"),
         ),
     ),
     "droid": Harness(

@@ -9,6 +9,8 @@ from crystal.model.capture import Role, Turn
 from crystal.transcript.claude_code.content import block_text, call_text, head_and_tail, result_text
 from crystal.transcript.line import clean_text, word
 
+_FILES_FOLLOW = "--- Content from referenced files ---"
+
 
 class Part(NamedTuple):
     """One part of a record: who said it, the text, and the tool of a call or a result."""
@@ -33,6 +35,12 @@ def turns_of_parts(parts: Iterable[Part], turn: Turn, *, subagent: bool) -> Iter
         shown = head_and_tail(text) if part.role == "tool_result" else text
         role = "subagent" if subagent and part.role in ("user", "assistant") else part.role
         yield turn._replace(part=number, role=role, text=shown, tool=part.tool, full_length=len(text))
+
+
+def without_files(text: str) -> str:
+    """Return what a person typed: without the files that Gemini CLI and its forks add behind it."""
+    typed, are_added, _ = text.partition(_FILES_FOLLOW)
+    return typed.rstrip() if are_added else text
 
 
 def parts_of_blocks(content: object, role: Role, tools: dict[str, str | None] | None = None) -> Iterator[Part]:

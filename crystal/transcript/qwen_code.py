@@ -1,6 +1,6 @@
-"""The reader of Qwen Code's chats: a tree of lines, in the form of Gemini's API.
+"""The reader of Qwen Code's chats: a tree of lines, in the form of Gemini's API; before 0.5 Gemini CLI's documents.
 
-Source: files of version 0.24; tests/data/agents/qwen-code/README.md.
+Source: files of versions 0.1 and 0.24; tests/data/agents/qwen-code/README.md.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.claude_code.turns import strip_injected
 from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.gemini_cli import GeminiReader
 from crystal.transcript.line import identifier, parse_line, parse_time, word
-from crystal.transcript.parts import Part, turns_of_parts
-from crystal.transcript.reader import Identity, LineFacts, TranscriptReader
+from crystal.transcript.parts import Part, turns_of_parts, without_files
+from crystal.transcript.reader import Identity, LineFacts
 
 _SUBAGENTS = "subagents"
 _TYPED = (None, "mid_turn_user_message", "realtime_message")
@@ -23,13 +24,12 @@ _TYPED = (None, "mid_turn_user_message", "realtime_message")
 
 _COMPRESSION = "chat_compression"
 _GO_ON = "\n\nResume the prior task using the summary above."
-_FILES_FOLLOW = "--- Content from referenced files ---"
 
 Fields = dict[str, Any]
 
 
-class QwenReader(TranscriptReader):
-    """See ``TranscriptReader``."""
+class QwenReader(GeminiReader):
+    """See ``GeminiReader``: that is for documents. Newer chats are read line by line."""
 
     lines_have_ids = False
     context_marks = (b'"custom_title"',)
@@ -53,6 +53,8 @@ class QwenReader(TranscriptReader):
     def facts(self, line: bytes) -> LineFacts:
         """Return the facts of a line."""
         fields, context = parse_completed(line)
+        if _is_of_document(fields):
+            return super().facts(line)
         is_said = any(part.text.strip() and part.role != "summary" for part in _parts(fields))
         ident = identifier(fields.get("uuid"))
         return LineFacts(
@@ -66,11 +68,11 @@ class QwenReader(TranscriptReader):
 
     def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
         """Yield the turns of the lines, in their order."""
-        del key
         for offset, line in lines:
-            uuid = self.facts(line).uuid
-            if uuid is not None:
-                fields = parse_line(line) or {}
+            fields, uuid = parse_line(line) or {}, self.facts(line).uuid
+            if _is_of_document(fields):
+                yield from super().turns([(offset, line)], key, subagent=subagent)
+            elif uuid is not None:
                 shared = Turn(
                     uuid, 0, "user", "", offset, parse_time(fields.get("timestamp")), cwd=word(fields.get("cwd")),
                     branch=word(fields.get("gitBranch")), model=word(fields.get("model")),
@@ -79,6 +81,10 @@ class QwenReader(TranscriptReader):
 
 
 READER = QwenReader()
+
+
+def _is_of_document(fields: Fields) -> bool:
+    return "content" in fields and "message" not in fields
 
 
 def _payload(fields: Fields) -> Fields:
@@ -105,9 +111,9 @@ def _typed(fields: Fields) -> Iterator[Part]:
     display = word(_payload(fields).get("displayText"))
     texts = [display] if display else [_text(one) for one in _contents(fields.get("message"))]
     for text in texts:
-        typed, are_files_added, _ = text.partition(_FILES_FOLLOW)
-        yield Part("user", strip_injected(typed.rstrip() if are_files_added else text))
-        if are_files_added:
+        typed = without_files(text)
+        yield Part("user", strip_injected(typed))
+        if typed != text:
             return
 
 

@@ -11,7 +11,11 @@ from tests.support import agent_samples as samples
 
 
 def folders_of(env: dict[str, str], home: Path) -> list[Path]:
-    return [root.folder for root in resolve_places(env, home).transcript_roots if root.harness == "qwen-code"]
+    return [
+        root.folder
+        for root in resolve_places(env, home).transcript_roots
+        if (root.harness, root.place.form) == ("qwen-code", "lines")
+    ]
 
 
 def test_either_variable_moves_the_chats_and_the_usual_folder_is_read_once(home: Path) -> None:
