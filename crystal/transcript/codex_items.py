@@ -70,7 +70,8 @@ def _is_summary_again(fields: Fields) -> bool:
 
 def _parts_of_item(item: Fields) -> Iterator[Part]:
     kind = str(item.get("type") or "message")
-    if kind == "message" and item.get("role") == "assistant":
+    # Agents write to each other in items of a kind of their own.
+    if kind == "agent_message" or (kind == "message" and item.get("role") == "assistant"):
         yield from (Part("assistant", text) for text in texts_of(item.get("content")))
     elif kind == "message" and item.get("role") == "user":
         yield from _parts_of_user(item)
