@@ -130,8 +130,10 @@ def subagents_of(path: Path, folders: Folders, root: Root) -> list[TranscriptFil
     pattern = root.place.subagent_files
     if pattern is None:
         return []
-    parts = pattern.format(stem=safe_open.escape_pattern(path.stem)).split("/")
-    return _listed(path.parent, partial(_fitting, path.parent, parts, folders, _pass_over), _pass_over)
+    folder, parts = path.parent, pattern.format(stem=safe_open.escape_pattern(path.stem)).split("/")
+    while parts[0] == "..":
+        folder, parts = folder.parent, parts[1:]
+    return _listed(folder, partial(_fitting, folder, parts, folders, _pass_over), _pass_over)
 
 
 def under(path: Path) -> Iterator[TranscriptFile]:

@@ -20,9 +20,11 @@ def understood(beginning: bytes, path: Path, root: Root) -> int:
     reader = reader_of(root.harness)
     if isinstance(reader, SnapshotReader) and reader.file_marks:
         return sum(mark in beginning for mark in reader.file_marks)
-    if isinstance(reader, SnapshotReader):
+    if isinstance(reader, SnapshotReader) and root.place.form != "lines":
         with suppress(SourceError):
             return len(list(reader.conversations(Source(path, beginning, lambda *_: iter(()), {}))))
         return 0
-    facts = (reader.facts(line) for line in beginning.split(b"\n")[:RECOGNIZED_LINES])
-    return sum(one.is_conversation and (one.uuid is not None or not reader.lines_have_ids) for one in facts)
+    lines = beginning.split(b"\n")[:RECOGNIZED_LINES]
+    facts = (reader.facts(line) for line in lines)
+    said = sum(one.is_conversation and (one.uuid is not None or not reader.lines_have_ids) for one in facts)
+    return said + len(list(reader.turns(enumerate(lines), path.stem, subagent=False)))

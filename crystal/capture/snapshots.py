@@ -8,6 +8,7 @@ transaction that stores it, so a process may die anywhere here.
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -216,14 +217,30 @@ class _Talk:
         state = self._state()
         known = {} if state is None else seen.seen_records(self.by.store, state.id)
         given: set[str] = set()
+        read, skipped = self._read_as_lines()
+        start = stop = 0
         for record in self.reader.records(self.source, self.conversation):
-            if record.id in given:
+            start, stop = stop, stop + _size(record)
+            is_wanted_now = skipped_too and any(first <= start < last for first, last in skipped)
+            if record.id in given or (stop <= read and not is_wanted_now):
                 continue
             given.add(record.id)
             digest = self.by.cleaner.hash(record.line)
             old = known.get(record.id)
             if _is_wanted(old, digest, skipped_too=skipped_too):
                 yield record, digest, old
+
+    def _read_as_lines(self) -> tuple[int, list[tuple[int, int]]]:
+        """Return how much was read before a file of lines was compressed to this one, and what of it was skipped."""
+        store, harness = self.by.store, self.container.root.harness
+        key = transcript.identify(self.container.found.path, harness).key
+        state = ledger.state_of(store, self.origin.device, key)
+        if state is None or not state.mark.tail_hash:
+            return 0, []
+        lines = b"".join(record.line + b"\n" for record in self.reader.records(self.source, self.conversation))
+        end = state.mark.offset
+        is_same = end <= len(lines) and tail.tail_hash(io.BytesIO(lines), end, self.by.cleaner) == state.mark.tail_hash
+        return (end, ledger.skipped_ranges(store, state)) if is_same else (0, [])
 
     @property
     def _path(self) -> str:

@@ -5,7 +5,7 @@ A row here and a reader are all that a harness needs: docs/how-to/add-a-transcri
 
 import fnmatch
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import Literal, NamedTuple
 
@@ -26,7 +26,8 @@ class Place(NamedTuple):
         below: What is appended to the value of ``variable`` to get the home.
         form: How the files are written.
         session_file: Pattern of a session's own file; ``{session}`` is its id. None if the name does not contain it.
-        subagent_files: Pattern of its subagents' files, beside it; ``{stem}`` is its name without the ending.
+        subagent_files: Pattern of its subagents' files, beside it; ``{stem}`` is its name without the ending, and a
+            leading ``..`` the folder above.
         ignored: Names of files and folders that contain no conversations.
     """
 
@@ -95,6 +96,16 @@ def _extension_tasks(extension: str) -> tuple[Place, ...]:
     files = ("tasks/*/api_conversation_history.json",)
     return tuple(
         Place(user_data(editor), f"User/globalStorage/{extension}", files, form="document") for editor in EDITORS
+    )
+
+
+def _codex_places(home: str, variable: str | None = None) -> tuple[Place, ...]:
+    """Return the places in a home of Codex; a program that embeds it has a home of its own."""
+    patterns = ("sessions/**/rollout-*.jsonl", "archived_sessions/**/rollout-*.jsonl")
+    compressed = tuple(f"{pattern}.zst" for pattern in patterns)
+    return (
+        Place(home, ".", patterns, variable, session_file="sessions/**/rollout-*-{session}.jsonl"),
+        Place(home, ".", compressed, variable, form="document"),
     )
 
 
@@ -181,6 +192,49 @@ HARNESSES = {
         reader="roo_code",
         places=_extension_tasks("rooveterinaryinc.roo-cline"),
     ),
+    "codex": Harness(
+        name="codex",
+        title="Codex CLI",
+        reader="codex",
+        places=(
+            *_codex_places(".codex", "CODEX_HOME"),
+            *_codex_places("Library/Developer/Xcode/CodingAssistant/codex"),
+        ),
+    ),
+    "qwen-code": Harness(
+        name="qwen-code",
+        title="Qwen Code",
+        reader="qwen_code",
+        places=(
+            *(
+                Place(
+                    home=".qwen",
+                    folder="projects",
+                    files=("*/chats/**/*.jsonl", "*/subagents/*/agent-*.jsonl"),
+                    variable=variable,
+                    session_file="*/chats/**/{session}.jsonl",
+                    subagent_files="../subagents/{stem}/agent-*.jsonl",
+                )
+                for variable in ("QWEN_HOME", "QWEN_RUNTIME_DIR")
+            ),
+            Place(home=".qwen", folder="tmp", files=("*/chats/session-*.json",), variable="QWEN_HOME", form="document"),
+        ),
+    ),
+    "droid": Harness(
+        name="droid",
+        title="Droid",
+        reader="droid",
+        places=(
+            Place(
+                home=".factory",
+                folder="sessions",
+                files=("**/*.jsonl",),
+                variable="FACTORY_HOME_OVERRIDE",
+                below=".factory",
+                session_file="**/{session}.jsonl",
+            ),
+        ),
+    ),
     "chatgpt": Harness(
         name="chatgpt",
         title="ChatGPT",
@@ -231,6 +285,14 @@ def searched_places() -> list[tuple[str, int, Place]]:
 
 def usual_roots(home: Path) -> tuple[Root, ...]:
     """Return the folders of conversations of a user who has moved none."""
-    return tuple(
+    return distinct_roots(
         Root(place.default_home(home) / place.folder, name, number) for name, number, place in searched_places()
     )
+
+
+def distinct_roots(roots: Iterable[Root]) -> tuple[Root, ...]:
+    """Return the roots, each once: while none of two variables that move a home is set, both name the same folder."""
+    found: dict[tuple[Path, str, tuple[str, ...]], Root] = {}
+    for root in roots:
+        found.setdefault((root.folder, root.harness, root.place.files), root)
+    return tuple(found.values())

@@ -34,6 +34,8 @@ class Context(NamedTuple):
         id: The line's id, if it has none of its own: the same whenever it is read.
         at: When it was written, ms, if the line does not say so.
         revised: Whether it replaces an earlier state of the record with this id.
+        turn: The turn of the agent that it belongs to and its place in that turn, where this tells lines without ids
+            apart.
     """
 
     session: str | None = None
@@ -45,6 +47,7 @@ class Context(NamedTuple):
     id: str | None = None
     at: int | None = None
     revised: bool = False
+    turn: str | None = None
 
     def with_texts(
         self,
@@ -110,7 +113,7 @@ def text_of(fields: ParsedLine) -> str | None:
 def _context_of(said: dict[str, Any]) -> Context:
     at = said.get("at")
     texts = {name: word(said.get(name)) for name in ("cwd", "branch", "model", "title")}
-    ids = {name: identifier(said.get(name)) for name in ("session", "subagent", "id")}
+    ids = {name: identifier(said.get(name)) for name in ("session", "subagent", "id", "turn")}
     is_time = isinstance(at, int) and not isinstance(at, bool)
     return Context(**texts, **ids, at=at if is_time else None, revised=said.get("revised") is True)
 

@@ -19,13 +19,15 @@ from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.context import Context, parse_completed
 from crystal.transcript.line import dump_line, identifier, parse_line, parse_time, word
-from crystal.transcript.parts import Part, turns_of_parts
+from crystal.transcript.parts import Part, turns_of_parts, without_files
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 
 _SESSION_CONTEXT = "<session_context>"
 _FOLDER = re.compile(r"Workspace Directories:\*\*\n\s+- (.+)")
 _COMPRESSED = "Got it. Thanks for the additional context!"
 _SUMMARY = "crystalSummary"
+_ANSWERS = ("gemini", "qwen")
+"""Kinds of answers; the first versions of Qwen Code write the same documents."""
 _ROOT_FILE = ".project_root"
 
 MIN_UNIQUE_ID = 32
@@ -73,7 +75,7 @@ class GeminiReader(SnapshotReader):
             timestamp_ms=parse_time(fields.get("timestamp")),
             cwd=context.cwd,
             session_id=context.session,
-            is_conversation=fields.get("type") in ("user", "gemini") and not _is_session_context(fields),
+            is_conversation=fields.get("type") in ("user", *_ANSWERS) and not _is_session_context(fields),
             is_summary=_SUMMARY in fields,
         )
 
@@ -158,8 +160,8 @@ def _parts(fields: Fields) -> Iterator[Part]:
     """Yield the parts of a message. A tool's result stands in its call, and once more in a message of its own."""
     kind, text = fields.get("type"), _text(fields.get("content"))
     if kind == "user" and not _is_session_context(fields):
-        yield Part("summary" if _SUMMARY in fields else "user", text)
-    elif kind == "gemini" and text != _COMPRESSED:
+        yield Part("summary", text) if _SUMMARY in fields else Part("user", without_files(text))
+    elif kind in _ANSWERS and text != _COMPRESSED:
         yield Part("thinking", "\n".join(_thoughts(fields.get("thoughts"))))
         yield Part("assistant", text)
         calls = fields.get("toolCalls")

@@ -9,6 +9,8 @@ from crystal.model.capture import Role, Turn
 from crystal.transcript.claude_code.content import block_text, call_text, head_and_tail, result_text
 from crystal.transcript.line import clean_text, word
 
+_FILES_FOLLOW = "--- Content from referenced files ---"
+
 
 class Part(NamedTuple):
     """One part of a record: who said it, the text, and the tool of a call or a result."""
@@ -35,17 +37,29 @@ def turns_of_parts(parts: Iterable[Part], turn: Turn, *, subagent: bool) -> Iter
         yield turn._replace(part=number, role=role, text=shown, tool=part.tool, full_length=len(text))
 
 
-def parts_of_blocks(content: object, role: Role) -> Iterator[Part]:
-    """Yield the parts of a message whose content is a text, or blocks in the form of Anthropic's API."""
+def without_files(text: str) -> str:
+    """Return what a person typed: without the files that Gemini CLI and its forks add behind it."""
+    typed, are_added, _ = text.partition(_FILES_FOLLOW)
+    return typed.rstrip() if are_added else text
+
+
+def parts_of_blocks(content: object, role: Role, tools: dict[str, str | None] | None = None) -> Iterator[Part]:
+    """Yield the parts of a message whose content is a text, or blocks in the form of Anthropic's API.
+
+    ``tools`` names the tools called so far by the id of the call, and is updated.
+    """
+    tools = {} if tools is None else tools
     for block in content if isinstance(content, list) else [content]:
         kind = block.get("type") if isinstance(block, dict) else None
         if isinstance(block, dict) and kind == "thinking":
             yield Part("thinking", word(block.get("thinking")) or word(block.get("text")) or "")
         elif isinstance(block, dict) and kind == "tool_use":
             name = word(block.get("name"))
+            tools[str(block.get("id"))] = name
             yield Part("tool_call", call_text(name, block.get("input")), name)
         elif isinstance(block, dict) and kind == "tool_result":
             texts = block.get("content")
-            yield Part("tool_result", result_text(texts) or call_text(None, texts), word(block.get("name")))
+            tool = word(block.get("name")) or tools.get(str(block.get("tool_use_id")))
+            yield Part("tool_result", result_text(texts) or call_text(None, texts), tool)
         else:
             yield Part(role, block_text(block))

@@ -166,7 +166,7 @@ def _user_says(fields: ParsedLine, message: ParsedLine, speaker: Role, tools: di
         if block.get("type") == "tool_result":
             yield from _result(part, block, tools)
         elif human:
-            text = _strip_injected(block_text(block))
+            text = strip_injected(block_text(block))
             if not _is_machinery(text):
                 yield from _say(part, speaker, text)
             elif (command := _spoken_command(text)) is not None:
@@ -182,7 +182,7 @@ def _from_a_person(fields: ParsedLine) -> bool:
 
 def _summary_says(message: ParsedLine) -> Iterator[_Said]:
     for part, block in _blocks(message):
-        yield from _say(part, "summary", _strip_injected(block_text(block)))
+        yield from _say(part, "summary", strip_injected(block_text(block)))
 
 
 def _call(part: int, block: ParsedLine, tools: dict[str, str]) -> Iterator[_Said]:
@@ -196,7 +196,7 @@ def _call(part: int, block: ParsedLine, tools: dict[str, str]) -> Iterator[_Said
 def _result(part: int, block: ParsedLine, tools: dict[str, str]) -> Iterator[_Said]:
     call = block.get("tool_use_id")
     tool = tools.get(call) if isinstance(call, str) else None
-    whole = _strip_injected(result_text(block.get("content")))
+    whole = strip_injected(result_text(block.get("content")))
     yield from _say(part, "tool_result", head_and_tail(whole), tool=tool, full_length=len(whole))
 
 
@@ -233,7 +233,7 @@ def _is_machinery(text: str) -> bool:
     return _MACHINERY.match(text) is not None
 
 
-def _strip_injected(text: str) -> str:
+def strip_injected(text: str) -> str:
     """Remove the blocks that the client inserts into a message: ``<system-reminder>...</system-reminder>`` and similar.
 
     A tag without its closing one stays, and so does a quoted one: those were written by a person. If something is

@@ -1,0 +1,262 @@
+"""The reader of Codex's rollouts: lines that are appended, or a whole rollout that was compressed.
+
+The conversation stands twice: as the items that the model got and gave, and as events for the screen. Items are read,
+because every version writes them: without them a session could not be resumed. Before 0.169 they had no ids: the turn
+and the place in it tell them apart, and both stay where the program copies or rewrites a rollout.
+
+Source: files of versions 0.104, 0.140 and 0.169; tests/data/agents/codex/README.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+from crystal.model.capture import Turn
+from crystal.transcript.codex_items import ITEM, SUMMARY, parts_of_record, record_of, texts_of
+from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.line import identifier, parse_line, parse_time
+from crystal.transcript.parts import Part, turns_of_parts
+from crystal.transcript.reader import (
+    Conversation,
+    Identity,
+    LineFacts,
+    Record,
+    SnapshotReader,
+    Source,
+    SourceError,
+    advanced,
+)
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MAX_UNPACKED_BYTES = 1 << 30
+MIN_UNIQUE_ID = 16
+"""Some servers of models number their calls from 0 in each answer: a shorter id tells nothing."""
+
+_HEAD_BYTES = 200
+_IS_ITEM = re.compile(rb'"type":\s?"response_item"')
+_ENDINGS = re.compile(r"\.jsonl(\.zst)?$")
+_SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_ENVIRONMENT = b"environment_context>"
+_FOLDER = re.compile(r"<cwd>([^<]+)</cwd>|Current working directory: (.+)")
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_INDEX = "session_index.jsonl"
+_FOLDERS = frozenset(("sessions", "archived_sessions"))
+_RESULT = "-result"
+
+Fields = dict[str, Any]
+
+
+class CodexReader(SnapshotReader):
+    """See ``SnapshotReader``: that is for compressed rollouts. The others are read line by line."""
+
+    lines_have_ids = False
+    context_marks = (
+        b'"session_meta"',
+        b'"instructions"',
+        b'"turn_context"',
+        b'"task_started"',
+        b'"thread_name_updated"',
+        b'"response_item"',
+        b'"type":"message"',
+        _ENVIRONMENT,
+    )
+
+    def identify(self, path: PurePath) -> Identity:
+        """Return what a file belongs to: ``rollout-<time>-<session>``. Its first line knows whose subagent it is."""
+        name = _ENDINGS.sub("", path.name)
+        found = _SESSION.search(name)
+        return Identity(name, found[0] if found else name)
+
+    def owner(self, first: Iterable[bytes], context: Context) -> tuple[str | None, str | None]:
+        """Return the session and the subagent, by the line that begins a rollout."""
+        if context.session is not None:
+            return context.session, context.subagent
+        for line in first:
+            fields, known = parse_completed(line)
+            if known.session is not None:
+                return known.session, known.subagent
+            kind, told = record_of(fields)
+            if kind == "session_meta":
+                return _owner(told)
+        return None, None
+
+    def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
+        """Return the file with the names that people gave their sessions."""
+        return tuple(parent.parent / _INDEX for parent in path.parents if parent.name in _FOLDERS)
+
+    def first_context(self, path: PurePath, sides: Mapping[PurePath, bytes]) -> Context:
+        """Return the session's name."""
+        session, context = self.identify(path).session, Context()
+        for line in b"\n".join(sides.values()).split(b"\n"):
+            fields = parse_line(line) or {}
+            if fields.get("id") == session:
+                context = context.with_texts(title=fields.get("thread_name"))
+        return context
+
+    def advance(self, context: Context, line: bytes) -> Context:
+        """Return the context after a line that tells of the folder, the model, the title or the turn."""
+        if _IS_ITEM.search(line, 0, _HEAD_BYTES) and (context.cwd is not None or _ENVIRONMENT not in line):
+            return _next_in_turn(context)
+        fields = parse_line(line) or {}
+        kind, told = record_of(fields)
+        if kind == ITEM:
+            found = _FOLDER.search("\n".join(texts_of(told.get("content")))) if context.cwd is None else None
+            return _next_in_turn(context.with_texts(cwd=(found[1] or found[2]).strip() if found else None))
+        if kind == "session_meta":
+            git = told.get("git")
+            branch = git.get("branch") if isinstance(git, dict) else None
+            begun = None if "payload" in fields else parse_time(told.get("timestamp"))
+            context = context.with_texts(cwd=told.get("cwd"), branch=branch)._replace(at=begun)
+            # Before 0.100 turns had no ids. A copy begins with the lines of all that it was copied from, oldest last.
+            return _in_turn(context, told.get("id")) if _number_of(context) == 0 else context
+        if kind == "turn_context":
+            return _in_turn(context.with_texts(cwd=told.get("cwd"), model=told.get("model")), told.get("turn_id"))
+        if kind == "event_msg" and told.get("type") == "task_started":
+            return _in_turn(context, told.get("turn_id"))
+        if kind == "event_msg" and told.get("type") == "thread_name_updated":
+            return context.with_texts(title=told.get("thread_name"))
+        return context
+
+    def facts(self, line: bytes) -> LineFacts:
+        """Return the facts of a line."""
+        fields, context = parse_completed(line)
+        kind, told = record_of(fields)
+        is_said = kind == ITEM and any(part.text.strip() for part in parts_of_record(kind, told, fields))
+        return LineFacts(
+            uuid=_uuid(fields, context) or (context.id if is_said else None),
+            timestamp_ms=_time_of(fields, context),
+            cwd=context.cwd,
+            session_id=context.session or (_owner(told)[0] if kind == "session_meta" else None),
+            is_conversation=is_said,
+            is_summary=kind == SUMMARY,
+        )
+
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+        """Yield the turns of the lines, in their order."""
+        del key
+        tools: dict[str, str] = {}
+        for offset, line in lines:
+            fields, context = parse_completed(line)
+            uuid = _uuid(fields, context) or context.id
+            if uuid is None:
+                continue
+            call = uuid.removesuffix(_RESULT) if uuid.endswith(_RESULT) else None
+            at = _time_of(fields, context)
+            shared = Turn(uuid, 0, "user", "", offset, at, call, context.cwd, context.branch, model=context.model)
+            yield from turns_of_parts(_named_parts(fields, tools), shared, subagent=subagent)
+
+    def conversations(self, source: Source) -> Iterable[Conversation]:
+        """Return the conversation of a compressed rollout."""
+        session, subagent = self.owner(_unpacked(source).split(b"\n", 1)[:1], Context())
+        if session is None:
+            raise SourceError(f"{source.path} names no session", hint="update crystal")
+        return [Conversation(session, hashlib.sha256(source.data).hexdigest(), subagent)]
+
+    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+        """Yield the lines of a compressed rollout."""
+        del conversation
+        context, at = self.first_context(source.path, source.sides), 0
+        name = self.identify(source.path).key
+        for line in _unpacked(source).split(b"\n"):
+            context = advanced(self, context, line)
+            if line.strip():
+                is_said = context.title is not None and self.facts(line).is_conversation
+                yield Record(f"{name}-{at}", line, context._replace(title=None) if is_said else context)
+            at += len(line) + 1
+
+
+READER = CodexReader()
+
+
+def _owner(meta: Fields) -> tuple[str | None, str | None]:
+    """Return the session and the subagent of a rollout: a subagent's is its parent's, to the top where it says so."""
+    own, source = identifier(meta.get("id")), meta.get("source")
+    made_by = source.get("subagent") if isinstance(source, dict) else None
+    if made_by is None:
+        return own or identifier(meta.get("session_id")), None
+    spawned = made_by.get("thread_spawn") if isinstance(made_by, dict) else None
+    above = spawned.get("parent_thread_id") if isinstance(spawned, dict) else None
+    parents = (meta.get("session_id"), meta.get("parent_thread_id"), above)
+    named = [ident for parent in parents if (ident := identifier(parent)) not in (None, own)]
+    return next(iter(named), own), own
+
+
+def _time_of(fields: Fields, context: Context) -> int | None:
+    return parse_time(fields.get("timestamp")) or context.at
+
+
+def _named_parts(fields: Fields, tools: dict[str, str]) -> Iterator[Part]:
+    """Yield what a line says, results with the names of their tools. ``tools`` has the calls so far."""
+    kind, told = record_of(fields)
+    call = str(told.get("call_id"))
+    for part in parts_of_record(kind, told, fields):
+        if part.role == "tool_call" and part.tool:
+            tools[call] = part.tool
+        yield part._replace(tool=part.tool or tools.get(call)) if part.role == "tool_result" else part
+
+
+def _in_turn(context: Context, name: object) -> Context:
+    """Return the context in a turn; it goes on if it is the same."""
+    turn = identifier(name)
+    return context if turn in (None, _turn_of(context)) else context._replace(turn=f"{turn}-0")
+
+
+def _next_in_turn(context: Context) -> Context:
+    turn = _turn_of(context)
+    return context._replace(turn=f"{turn}-{_number_of(context) + 1}") if turn else context
+
+
+def _turn_of(context: Context) -> str:
+    return (context.turn or "").rpartition("-")[0]
+
+
+def _number_of(context: Context) -> int:
+    """Return how many items of its turn stand before the next line."""
+    return int((context.turn or "-0").rpartition("-")[2])
+
+
+def _uuid(fields: Fields, context: Context) -> str | None:
+    """Return a line's id. A result has that of its call in it, so that it finds its tool."""
+    kind, told = record_of(fields)
+    if kind == "session_meta":
+        ident = identifier(told.get("id"))
+        return ident and f"codex:{ident}"
+    if kind not in (ITEM, SUMMARY):
+        return None
+    call = identifier(told.get("call_id"))
+    if call is not None and len(call) >= MIN_UNIQUE_ID:
+        return f"codex:{call}{_RESULT if str(told.get('type')).endswith('_output') else ''}"
+    ident = identifier(told.get("id"))
+    if ident is not None and len(ident) >= MIN_UNIQUE_ID:
+        return f"codex:{ident}"
+    place = context.turn or parse_time(fields.get("timestamp"))
+    if place is None:
+        return None
+    # A review has its turn in the parent's rollout, too. What a subagent's copies of its parent is older than itself.
+    own = f"{context.subagent}-" if context.subagent and _turn_of(context) >= context.subagent else ""
+    said = "\n".join(f"{part.role} {part.text}" for part in parts_of_record(kind, told, fields))
+    return f"codex:{own}{place}-{hashlib.sha256(said.encode('utf-8', 'replace')).hexdigest()[:16]}"
+
+
+def _unpacked(source: Source) -> bytes:
+    """Return the content of a rollout."""
+    if not source.data.startswith(_ZSTD):
+        return source.data
+    try:
+        with zstd.open(io.BytesIO(source.data)) as file:
+            data = file.read(MAX_UNPACKED_BYTES + 1)
+    except (EOFError, zstd.ZstdError) as error:
+        raise SourceError(f"{source.path} cannot be unpacked: {error}", hint="crystal tries again by itself") from error
+    if len(data) > MAX_UNPACKED_BYTES:
+        raise SourceError(f"{source.path} is larger than {MAX_UNPACKED_BYTES >> 30} GB", hint="crystal reads none such")
+    return data

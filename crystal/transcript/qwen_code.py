@@ -1,0 +1,138 @@
+"""The reader of Qwen Code's chats: a tree of lines, in the form of Gemini's API; before 0.5 Gemini CLI's documents.
+
+Source: files of versions 0.1 and 0.24; tests/data/agents/qwen-code/README.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+from typing import Any
+
+from crystal.model.capture import Turn
+from crystal.transcript.claude_code.content import call_text, result_text
+from crystal.transcript.claude_code.turns import strip_injected
+from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.gemini_cli import GeminiReader
+from crystal.transcript.line import identifier, parse_line, parse_time, word
+from crystal.transcript.parts import Part, turns_of_parts, without_files
+from crystal.transcript.reader import Identity, LineFacts
+
+_SUBAGENTS = "subagents"
+_TYPED = (None, "mid_turn_user_message", "realtime_message")
+"""Kinds of user lines that a person wrote; the others are notifications and prompts of the program."""
+
+_COMPRESSION = "chat_compression"
+_GO_ON = "\n\nResume the prior task using the summary above."
+
+Fields = dict[str, Any]
+
+
+class QwenReader(GeminiReader):
+    """See ``GeminiReader``: that is for documents. Newer chats are read line by line."""
+
+    lines_have_ids = False
+    context_marks = (b'"custom_title"',)
+
+    def identify(self, path: PurePath) -> Identity:
+        """Return what a file belongs to: ``<session>.jsonl``, or ``subagents/<session>/agent-<id>.jsonl``."""
+        if path.parent.parent.name == _SUBAGENTS:
+            session, name = path.parent.name, path.stem
+            return Identity(f"{session}/{name}", session, name.removeprefix("agent-"))
+        return Identity(path.stem, path.stem)
+
+    def path_of(self, session: str, name: str) -> PurePath:
+        """Return the path of a transcript in the folder of its session's own."""
+        return PurePath(_SUBAGENTS, session, f"{name}.jsonl") if name else PurePath(f"{session}.jsonl")
+
+    def advance(self, context: Context, line: bytes) -> Context:
+        """Return the context after a line that gives the session a title."""
+        fields = parse_line(line) or {}
+        return context.with_texts(title=_payload(fields).get("customTitle"))
+
+    def facts(self, line: bytes) -> LineFacts:
+        """Return the facts of a line."""
+        fields, context = parse_completed(line)
+        if _is_of_document(fields):
+            return super().facts(line)
+        is_said = any(part.text.strip() and part.role != "summary" for part in _parts(fields))
+        ident = identifier(fields.get("uuid"))
+        return LineFacts(
+            uuid=f"qwen-code:{ident}" if ident else context.id if is_said else None,
+            timestamp_ms=parse_time(fields.get("timestamp")),
+            cwd=word(fields.get("cwd")),
+            session_id=context.session or identifier(fields.get("sessionId")),
+            is_conversation=is_said,
+            is_summary=fields.get("subtype") == _COMPRESSION,
+        )
+
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+        """Yield the turns of the lines, in their order."""
+        for offset, line in lines:
+            fields, uuid = parse_line(line) or {}, self.facts(line).uuid
+            if _is_of_document(fields):
+                yield from super().turns([(offset, line)], key, subagent=subagent)
+            elif uuid is not None:
+                shared = Turn(
+                    uuid, 0, "user", "", offset, parse_time(fields.get("timestamp")), cwd=word(fields.get("cwd")),
+                    branch=word(fields.get("gitBranch")), model=word(fields.get("model")),
+                )  # fmt: skip
+                yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+
+
+READER = QwenReader()
+
+
+def _is_of_document(fields: Fields) -> bool:
+    return "content" in fields and "message" not in fields
+
+
+def _payload(fields: Fields) -> Fields:
+    payload = fields.get("systemPayload")
+    return payload if isinstance(payload, dict) else {}
+
+
+def _parts(fields: Fields) -> Iterator[Part]:
+    """Yield what a line says."""
+    kind, subtype = fields.get("type"), fields.get("subtype")
+    if kind == "system" and subtype == _COMPRESSION:
+        history = _payload(fields).get("compressedHistory")
+        first = history[0] if isinstance(history, list) and history else None
+        text = "\n".join(_text(one) for one in _contents(first))
+        yield Part("summary", text.partition(_GO_ON)[0])
+    elif kind == "user" and subtype in _TYPED and fields.get("provenance") in (None, "real_user"):
+        yield from _typed(fields)
+    elif kind in ("assistant", "tool_result"):
+        yield from (_part(one) for one in _contents(fields.get("message")))
+
+
+def _typed(fields: Fields) -> Iterator[Part]:
+    """Yield what a person typed, without the files that the program adds."""
+    display = word(_payload(fields).get("displayText"))
+    texts = [display] if display else [_text(one) for one in _contents(fields.get("message"))]
+    for text in texts:
+        typed = without_files(text)
+        yield Part("user", strip_injected(typed))
+        if typed != text:
+            return
+
+
+def _contents(message: object) -> list[Fields]:
+    parts = message.get("parts") if isinstance(message, dict) else None
+    return [one if isinstance(one, dict) else {} for one in parts] if isinstance(parts, list) else []
+
+
+def _text(part: Fields) -> str:
+    return word(part.get("text")) or ""
+
+
+def _part(part: Fields) -> Part:
+    call, response = part.get("functionCall"), part.get("functionResponse")
+    if isinstance(call, dict):
+        name = word(call.get("name"))
+        return Part("tool_call", call_text(name, call.get("args")), name)
+    if isinstance(response, dict):
+        answer = response.get("response")
+        told = answer.get("output") or answer.get("error") if isinstance(answer, dict) else None
+        return Part("tool_result", result_text(told) or call_text(None, answer), word(response.get("name")))
+    return Part("thinking" if part.get("thought") is True else "assistant", _text(part))

@@ -1,0 +1,34 @@
+"""Claims about Droid's sessions: their first line is rewritten in place, and everything behind it moves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support import agent_samples as samples
+from tests.support.command import crystal
+
+SESSIONS = samples.AGENTS / "droid" / "home" / ".factory" / "sessions"
+SESSION = SESSIONS / "-tmp-demo-project" / "55783ea6-6654-490d-8bd5-7a9c6b92d37c.jsonl"
+
+
+@pytest.mark.parametrize("read_before", [1, 2, 5, 12])
+@pytest.mark.parametrize("title", ["", "x", "A title that is longer than the one that the session has in the sample"])
+def test_a_new_title_moves_the_lines_and_none_is_lost_or_doubled(home: Path, read_before: int, title: str) -> None:
+    assert crystal("init", "--yes", "--no-import").code == 0
+    first, *rest = SESSION.read_bytes().splitlines(keepends=True)
+    target = home / ".factory" / "sessions" / "-tmp-demo-project" / SESSION.name
+    target.parent.mkdir(parents=True)
+    target.write_bytes(b"".join([first, *rest][:read_before]))
+    assert crystal("sync").code == 0
+    renamed = json.dumps({**json.loads(first), "title": title}).encode() + b"\n"
+    with target.open("r+b") as file:  # the same file, as the program does it
+        file.write(b"".join([renamed, *rest]))
+        file.truncate()
+    assert crystal("sync").code == 0
+    sessions, turns = samples.captured()
+    assert turns == [turn for turn in samples.expected("droid")[1] if turn["session"] == SESSION.stem]
+    assert sessions[0]["title"] == (title or "Please run a command for me.")
+    assert json.loads(crystal("verify", "--json").out)["percent"] == 100.0
