@@ -174,6 +174,12 @@ HARNESSES = {
         reader="roo_code",
         places=_extension_tasks("rooveterinaryinc.roo-cline"),
     ),
+    "opencode": Harness(
+        name="opencode",
+        title="OpenCode",
+        reader="opencode",
+        places=(Place(home=".local/share", folder="opencode", files=("opencode*.db",), form="database"),),
+    ),
 }
 """By name. Where the name of a file outside of all folders fits several, its content tells."""
 
