@@ -256,7 +256,7 @@ class _Talk:
 
     def _line_of(self, record: Record, *, revised: bool) -> bytes:
         session, subagent = self.origin.session_id, self.origin.subagent
-        ident = f"{self.origin.harness}:{record.id}"
+        ident = f"{self.reader.ids_of or self.origin.harness}:{record.id}"
         context = record.context._replace(session=session, subagent=subagent, id=ident, revised=revised)
         return transcript.complete(record.line, context) + b"\n"
 

@@ -91,6 +91,11 @@ def _extension_tasks(extension: str) -> tuple[Place, ...]:
     )
 
 
+_OPENCLAW_FILES: tuple[tuple[Form, tuple[str, ...]], ...] = (
+    ("database", ("*/agent/openclaw-agent.sqlite",)),
+    ("document", ("*/sessions/*.jsonl", "*/sessions/*.jsonl.reset.*", "*/sessions/*.jsonl.deleted.*")),
+)
+
 HARNESSES = {
     CLAUDE_CODE: Harness(
         name=CLAUDE_CODE,
@@ -179,6 +184,17 @@ HARNESSES = {
         title="OpenCode",
         reader="opencode",
         places=(Place(home=".local/share", folder="opencode", files=("opencode*.db",), form="database"),),
+    ),
+    "openclaw": Harness(
+        name="openclaw",
+        title="OpenClaw",
+        reader="openclaw",
+        places=tuple(
+            Place(home=home, folder="agents", files=files, variable=variable, form=form)
+            for home, variable in ((".openclaw", "OPENCLAW_STATE_DIR"), (".clawdbot", "CLAWDBOT_STATE_DIR"))
+            for form, files in _OPENCLAW_FILES
+        ),
+        cleanup="sessions after 30 days, and the oldest of more than 5,000",
     ),
 }
 """By name. Where the name of a file outside of all folders fits several, its content tells."""

@@ -227,6 +227,9 @@ class SnapshotReader(TranscriptReader):
     turns of its earlier state. A record that disappeared stays.
     """
 
+    ids_of: str | None = None
+    """The harness that gives the records their ids, if it is another one: what both keep comes once."""
+
     @abstractmethod
     def conversations(self, source: Source) -> Iterable[Conversation]:
         """Return the conversations in a source.

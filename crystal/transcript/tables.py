@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
 from crystal.transcript.line import parse_line, parse_time
-from crystal.transcript.reader import Source
+from crystal.transcript.reader import Source, SourceError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 Fields = dict[str, Any]
 
 _MAX_SECONDS = 100_000_000_000
 """A larger number is milliseconds: it would be after the year 5000."""
+
+_ZSTD = b"\x28\xb5\x2f\xfd"
+MAX_UNPACKED_BYTES = 256 << 20
 
 
 def columns_of(source: Source, table: str) -> list[str]:
@@ -60,3 +69,21 @@ def moment_of(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1 << 53:
         return None
     return int(value * 1000) if value < _MAX_SECONDS else int(value)
+
+
+def unpacked(data: bytes) -> bytes:
+    """Return data, decompressed if it was compressed with zstd.
+
+    Raises:
+        SourceError: It is damaged, or larger than ``MAX_UNPACKED_BYTES``.
+    """
+    if not data.startswith(_ZSTD):
+        return data
+    try:
+        opener = zstd.ZstdDecompressor()
+        found = opener.decompress(data, max_length=MAX_UNPACKED_BYTES)
+    except zstd.ZstdError as error:
+        raise SourceError(f"a compressed record is damaged: {error}", hint="crystal tries again by itself") from error
+    if not opener.eof:
+        raise SourceError("a compressed record is cut off or too large", hint="crystal tries again by itself")
+    return bytes(found)
