@@ -95,6 +95,8 @@ _OPENCLAW_FILES: tuple[tuple[Form, tuple[str, ...]], ...] = (
     ("database", ("*/agent/openclaw-agent.sqlite",)),
     ("document", ("*/sessions/*.jsonl", "*/sessions/*.jsonl.reset.*", "*/sessions/*.jsonl.deleted.*")),
 )
+_GOOSE_HOME = {"linux": ".local/share/goose", "win32": "AppData/Roaming/Block/goose/data"}
+_GOOSE_FILES: tuple[tuple[str, Form], ...] = (("sessions.db", "database"), ("*.jsonl", "document"))
 
 HARNESSES = {
     CLAUDE_CODE: Harness(
@@ -195,6 +197,16 @@ HARNESSES = {
             for form, files in _OPENCLAW_FILES
         ),
         cleanup="sessions after 30 days, and the oldest of more than 5,000",
+    ),
+    "goose": Harness(
+        name="goose",
+        title="Goose",
+        reader="goose",
+        places=tuple(
+            Place(home=home, folder="sessions", files=(file,), variable=variable, below="data", form=form)
+            for home, variable in ((_GOOSE_HOME, "GOOSE_PATH_ROOT"), ("Library/Application Support/Block/goose", None))
+            for file, form in _GOOSE_FILES
+        ),
     ),
 }
 """By name. Where the name of a file outside of all folders fits several, its content tells."""
