@@ -24,7 +24,7 @@ from crystal.model.capture import Origin, RawSegment, Watermark
 from crystal.store.capture import ledger
 from crystal.store.capture import snapshots as seen
 from crystal.store.capture.snapshots import SeenRecord, claim_records
-from crystal.transcript import Conversation, Record, SnapshotReader, Source
+from crystal.transcript import Conversation, Record, SnapshotReader, Source, SourceError
 
 WORK_FOLDER = "snapshots"
 
@@ -95,13 +95,20 @@ def capture_file(
     sides = capture.sides_of(path, reader)
     try:
         with opened_source(path, place.form, capture.folders, sides, _work_folder(capture)) as source:
+            damaged = None
             for conversation in reader.conversations(source):
                 one = _Talk(capture, container, reader, source, conversation, tally)
                 if only == one.key or (only is None and stamps.get(one.key) != conversation.stamp):
-                    one.note() if meeting else one.capture(skipped_too=only is not None)
+                    try:
+                        one.note() if meeting else one.capture(skipped_too=only is not None)
+                    except SourceError as error:
+                        damaged = error
+                        continue
                     _stamp(capture, path, one.key, conversation.stamp)
     except FileNotFoundError:
         return
+    if damaged is not None:
+        raise damaged
     if only is None:
         _stamp(capture, path, "", stamp)
 

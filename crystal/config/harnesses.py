@@ -97,6 +97,11 @@ _OPENCLAW_FILES: tuple[tuple[Form, tuple[str, ...]], ...] = (
 )
 _GOOSE_HOME = {"linux": ".local/share/goose", "win32": "AppData/Roaming/Block/goose/data"}
 _GOOSE_FILES: tuple[tuple[str, Form], ...] = (("sessions.db", "database"), ("*.jsonl", "document"))
+_ZED_HOME = {
+    "linux": ".local/share/zed",
+    "darwin": "Library/Application Support/Zed",
+    "win32": "AppData/Local/Zed",
+}
 
 HARNESSES = {
     CLAUDE_CODE: Harness(
@@ -206,6 +211,15 @@ HARNESSES = {
             Place(home=home, folder="sessions", files=(file,), variable=variable, below="data", form=form)
             for home, variable in ((_GOOSE_HOME, "GOOSE_PATH_ROOT"), ("Library/Application Support/Block/goose", None))
             for file, form in _GOOSE_FILES
+        ),
+    ),
+    "zed": Harness(
+        name="zed",
+        title="Zed",
+        reader="zed",
+        places=tuple(
+            Place(home=home, folder="threads", files=("threads.db",), form="database")
+            for home in (_ZED_HOME, ".var/app/dev.zed.Zed/data/zed")
         ),
     ),
 }

@@ -66,7 +66,7 @@ class GooseReader(SnapshotReader):
         for name, message in _named(messages):
             yield Record(name, json_line(message), context)
         title = word(row.get("name")) or word(row.get("description"))
-        if title and title not in _UNTITLED:
+        if title and title not in _UNTITLED and session == conversation.session:
             yield Record(f"{session}-title", json_line({"title": title}), context.with_texts(title=title))
 
     def facts(self, line: bytes) -> LineFacts:

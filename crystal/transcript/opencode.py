@@ -19,7 +19,7 @@ from crystal.transcript.context import Context, parse_completed
 from crystal.transcript.line import identifier, word
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
-from crystal.transcript.tables import columns_of, json_line, moment_of, object_of, rows_of
+from crystal.transcript.tables import columns_of, first_ancestor, json_line, moment_of, object_of, rows_of
 
 Fields = dict[str, Any]
 
@@ -36,11 +36,12 @@ class OpenCodeReader(SnapshotReader):
         if not sessions and not columns_of(source, "session") and not columns_of(source, "session_v2"):
             raise SourceError(f"{source.path} has no sessions", hint="update crystal")
         changes = _changes(source)
+        parents = {ident: row.get("parent_id") for ident, row in sessions.items()}
         for ident, row in sorted(
             sessions.items(), key=lambda one: (moment_of(one[1].get("time_created")) or 0, one[0])
         ):
             stamp = repr((row.get("time_updated"), row.get("title"), row.get("directory"), changes.get(ident)))
-            first = _first_ancestor(ident, sessions)
+            first = first_ancestor(ident, parents)
             yield Conversation(first, stamp, None if first == ident else ident)
 
     def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
@@ -89,14 +90,6 @@ def _sessions(source: Source) -> dict[str, Fields]:
     """Return the sessions of both generations by id; the newer one's row counts."""
     rows = [*rows_of(source, "session"), *rows_of(source, "session_v2")]
     return {row["id"]: row for row in rows if identifier(row.get("id")) is not None}
-
-
-def _first_ancestor(ident: str, sessions: dict[str, Fields]) -> str:
-    seen = {ident}
-    while (parent := identifier(sessions.get(ident, {}).get("parent_id"))) is not None and parent not in seen:
-        seen.add(parent)
-        ident = parent
-    return ident
 
 
 def _changes(source: Source) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -69,6 +69,15 @@ def moment_of(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1 << 53:
         return None
     return int(value * 1000) if value < _MAX_SECONDS else int(value)
+
+
+def first_ancestor(ident: str, parents: Mapping[str, object]) -> str:
+    """Return the conversation that a subagent's was started in, by the parent of each; itself if it has none."""
+    seen = {ident}
+    while isinstance(parent := parents.get(ident), str) and parent in parents and parent not in seen:
+        seen.add(parent)
+        ident = parent
+    return ident
 
 
 def unpacked(data: bytes) -> bytes:
