@@ -136,7 +136,7 @@ class _ReadOnlySystem(apsw.VFS):
         return pathname.removeprefix("db") in self._opened
 
     def xOpen(self, name: Any, flags: list[int]) -> Any:  # noqa: N802
-        del flags
+        flags[1] = apsw.SQLITE_OPEN_READONLY
         asked = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
         return _ReadOnlyFile(self._opened.get(asked.removeprefix("db")))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from crystal.capture.safe_open import ANYWHERE
 from crystal.errors import UnavailableError
 from crystal.transcript import SourceError
 
-WRITES = 400
+WRITES = 2_000
 MODES = ("wal", "delete", "truncate")
 
 
@@ -25,42 +26,42 @@ def owner(path: Path, mode: str) -> Iterator[apsw.Connection]:
     connection.execute(
         f"PRAGMA journal_mode = {mode}; PRAGMA synchronous = off; PRAGMA wal_autocheckpoint = 9"
     ).fetchall()
-    connection.set_busy_timeout(0)  # any lock of a reader would make a write fail
     yield connection
     connection.close()
+
+
+WRITER = """
+import apsw, sys
+path, mode, writes = sys.argv[1:]
+owner = apsw.Connection(path)
+owner.execute(f"PRAGMA journal_mode = {mode}; PRAGMA synchronous = off; PRAGMA wal_autocheckpoint = 9").fetchall()
+for number in range(int(writes)):
+    values = (number, "x" * (number * 37 % 9000))
+    with owner:
+        owner.execute("INSERT INTO left VALUES (?, ?)", values)
+        owner.execute("INSERT INTO right VALUES (?, ?)", values)
+"""
+"""Another process, whose writes any lock of a reader would make fail at once."""
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_answers_are_of_one_moment_while_the_owner_writes_undisturbed(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "a.db"
-    failed: list[Exception] = []
     answers: list[int] = []
     with owner(path, mode) as connection:
         connection.execute("CREATE TABLE left (n, text); CREATE TABLE right (n, text)").fetchall()
-
-        def write() -> None:
-            try:
-                for number in range(WRITES):
-                    values = (number, "x" * (number * 37 % 9000))
-                    with connection:
-                        connection.execute("INSERT INTO left VALUES (?, ?)", values)
-                        connection.execute("INSERT INTO right VALUES (?, ?)", values)
-            except apsw.Error as error:
-                failed.append(error)
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        while writer.is_alive():
+    command = [sys.executable, "-c", WRITER, str(path), mode, str(WRITES)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as writer:
+        while writer.poll() is None:
             with contextlib.suppress(UnavailableError), opened_database(path, ANYWHERE) as rows:
                 [(count, length)] = rows("SELECT count(*), sum(length(text)) FROM left")
                 [other] = rows("SELECT count(*), sum(length(text)) FROM right")
                 assert other == (count, length)
                 assert length in (None, sum(number * 37 % 9000 for number in range(count)))
                 answers.append(count)
-        writer.join()
-        with opened_database(path, ANYWHERE) as rows:
-            assert list(rows("SELECT count(*) FROM left")) == [(WRITES,)]
-    assert failed == []
+        assert (writer.returncode, writer.stderr and writer.stderr.read()) == (0, b"")
+    with opened_database(path, ANYWHERE) as rows:
+        assert list(rows("SELECT count(*) FROM left")) == [(WRITES,)]
     assert answers == sorted(answers)
 
 
