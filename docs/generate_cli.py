@@ -57,8 +57,9 @@ MORE: dict[str, str] = {
     "context": "See [starting with context](../how-to/start-with-context.md) and [its JSON](json.md#crystal-context).",
     "status": "See [its JSON](json.md#crystal-status).",
     "doctor": "See [its JSON](json.md#crystal-doctor).",
-    "sync": "See [sweeping on a timer](../how-to/timer.md) and [its JSON](json.md#crystal-sync-and-crystal-backfill).",
-    "backfill": "See [importing the past](../how-to/import-the-past.md) and [its JSON](json.md#crystal-sync-and-crystal-backfill).",  # noqa: E501
+    "sync": "See [sweeping on a timer](../how-to/timer.md) and [its JSON](json.md#crystal-sync-crystal-backfill-and-crystal-import).",  # noqa: E501
+    "import": "See [importing an export](../how-to/agents.md#import-an-export) and [its JSON](json.md#crystal-sync-crystal-backfill-and-crystal-import).",  # noqa: E501
+    "backfill": "See [importing the past](../how-to/import-the-past.md) and [its JSON](json.md#crystal-sync-crystal-backfill-and-crystal-import).",  # noqa: E501
     "verify": "See [proving that nothing is missing](../how-to/prove-nothing-is-missing.md) and [its JSON](json.md#crystal-verify).",  # noqa: E501
     "secrets": "See [finding exposed secrets](../how-to/find-exposed-secrets.md) and [its JSON](json.md#crystal-secrets).",  # noqa: E501
     "restore": "See [restoring a session](../how-to/restore-a-session.md) and [its JSON](json.md#crystal-restore).",

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine
 from crystal.app.projects import project_finder
-from crystal.capture.engine import Capture, Sink
-from crystal.capture.snapshots import WHOLE_FILES
+from crystal.capture.engine import Capture, Sink, WholeFiles
 from crystal.capture.spool import PrivateNotes
 from crystal.capture.tail import Cleaner
 from crystal.errors import CrystalError, NotConfiguredError
@@ -53,8 +52,14 @@ def make_capture(machine: Machine, lane: Lane = "live") -> Capture:
         private_sessions=tuple(config.private_sessions),
         clock=machine.now,
         announced=PrivateNotes(machine.places.spool).marks,
-        whole_files=WHOLE_FILES,
+        whole_files=_whole_files,
     )
+
+
+def _whole_files() -> WholeFiles:
+    from crystal.capture.snapshots import WHOLE_FILES  # noqa: PLC0415 - 8 ms; a turn of Claude Code needs none
+
+    return WHOLE_FILES
 
 
 def _local_sink(machine: Machine) -> Sink:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
 from crystal.capture.ahead import Ahead, start_cleaners, stretches
-from crystal.capture.backfill import Past, import_past, plan_past
+from crystal.capture.backfill import Past, import_file, plan_past
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.lock import BACKFILL_LOCK, wait_lock
 from crystal.store.search.space import note_import, size_of
@@ -48,10 +49,11 @@ def import_sessions(
         Ahead(_cleaners(machine, plan, cleaners), stretches(capture, plan)) as ahead,
     ):
         capture = replace(capture, cleaner=replace(capture.cleaner, cleaned_before=ahead.result_for))
-        for place, past in enumerate(plan):
-            ahead.reach(place)
+        for path, wanted in groupby(enumerate(plan), key=lambda one: one[1].found.path):
+            places, pasts = zip(*wanted, strict=True)
+            ahead.reach(places[0])
             tally.files += 1
-            capture.attempt(past.found.path, tally, partial(_import, capture, past, progress))
+            capture.attempt(path, tally, partial(_import, capture, pasts, progress))
     note_import(machine.store, before)
     return tally
 
@@ -69,5 +71,5 @@ def _cleaners(machine: Machine, plan: Sequence[Past], most: int) -> Executor | N
         return None
 
 
-def _import(capture: Capture, past: Past, progress: Callable[[int], None], _: Path, tally: Tally) -> None:
-    import_past(capture, past, tally, progress)
+def _import(capture: Capture, wanted: Sequence[Past], progress: Callable[[int], None], _: Path, tally: Tally) -> None:
+    import_file(capture, wanted, tally, progress)

@@ -10,10 +10,11 @@ from pathlib import Path
 from crystal import transcript
 from crystal.capture import files, snapshots, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally
-from crystal.config.harnesses import Root
+from crystal.config.harnesses import HARNESSES, Root
 from crystal.errors import CrystalError, WatermarkMovedError
 from crystal.model.capture import Origin
 from crystal.store.capture import ledger
+from crystal.store.capture.turns import harness_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> lis
         if since is not None and one.modified < since:
             continue
         if root.place.form != "lines":
-            past += _of_whole_file(capture, snapshots.Container(one, root), named=bool(paths))
+            with contextlib.suppress(CrystalError, OSError):  # a sweep names it
+                past += plan_file(capture, snapshots.Container(one, root), named=bool(paths))
             continue
         state = capture.state_for(one)
         key, origin = (state.mark.transcript, state.origin) if state else capture.origin_of(one.path)
@@ -71,12 +73,34 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> lis
     return sorted(past, key=lambda one: (-one.found.modified, str(one.found.path)))
 
 
-def _of_whole_file(capture: Capture, container: snapshots.Container, *, named: bool) -> list[Past]:
-    """Return the conversations in a file with records that were not captured; none if it cannot be read."""
-    with contextlib.suppress(CrystalError, OSError):
-        counted = snapshots.count_new(capture, container, skipped_too=True)
-        return [Past(container.found, key, origin, size, named, container.root) for key, origin, size in counted]
-    return []
+def plan_file(capture: Capture, container: snapshots.Container, *, named: bool) -> list[Past]:
+    """Return the conversations in a file that is read as a whole with records that were not captured.
+
+    Raises:
+        CrystalError: It cannot be read.
+        OSError: It cannot be read.
+    """
+    counted = snapshots.count_new(capture, container, skipped_too=True)
+    found = [Past(container.found, key, origin, size, named, container.root) for key, origin, size in counted]
+    return [past for past in found if not _is_export_of_known(capture, past.origin)]
+
+
+def _is_export_of_known(capture: Capture, origin: Origin) -> bool:
+    """Return whether a session is an export's, and was captured from its agent itself."""
+    if not HARNESSES[origin.harness].is_export:
+        return False
+    return harness_of(capture.store, origin.session_id) not in (None, origin.harness)
+
+
+def import_file(capture: Capture, wanted: Sequence[Past], tally: Tally, progress: Callable[[int], None]) -> None:
+    """Import what is wanted of one file: a transcript, or the conversations in a file that is read as a whole."""
+    first = wanted[0]
+    if first.root is None:
+        import_past(capture, first, tally, progress)
+        return
+    capture, container = replace(capture, anywhere=first.named), snapshots.Container(first.found, first.root)
+    snapshots.capture_file(capture, container, tally, only=frozenset(past.key for past in wanted))
+    progress(sum(past.todo for past in wanted))
 
 
 def import_past(capture: Capture, past: Past, tally: Tally, progress: Callable[[int], None]) -> None:
@@ -86,10 +110,6 @@ def import_past(capture: Capture, past: Past, tally: Tally, progress: Callable[[
     """
     path = past.found.path
     capture = replace(capture, anywhere=past.named)
-    if past.root is not None:
-        snapshots.capture_file(capture, snapshots.Container(past.found, past.root), tally, only=past.key)
-        progress(past.todo)
-        return
     races = 0
     while races < MAX_RACES:
         try:

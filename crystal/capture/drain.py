@@ -288,8 +288,9 @@ def _main_file(capture: Capture, note: Note, refusals: list[TranscriptRefusedErr
 
 def _agent_files(capture: Capture, note: Note, path: Path | None) -> Iterable[Path]:
     named = [Path(note.agent_transcript_path)] if note.agent_transcript_path else []
-    beside = [one.path for one in files.subagents_of(path, capture.folders)] if path is not None else []
-    return dict.fromkeys([*beside, *named])
+    root = None if path is None else files.root_of(path, capture.folders)
+    beside = [] if path is None or root is None else files.subagents_of(path, capture.folders, root)
+    return dict.fromkeys([*(one.path for one in beside), *named])
 
 
 def _refuse(capture: Capture, error: TranscriptRefusedError) -> None:

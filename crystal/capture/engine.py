@@ -109,7 +109,7 @@ class Capture:
     anywhere: bool = False
     announced: Callable[[], tuple[privacy.Mark, ...]] = tuple
     ended: Callable[[str, int], None] = lambda *_: None
-    whole_files: WholeFiles | None = None
+    whole_files: Callable[[], WholeFiles] | None = None
 
     @property
     def folders(self) -> Folders:
@@ -144,7 +144,7 @@ class Capture:
             if _met_name(root) in met:
                 continue
             if root.place.form != "lines" and self.whole_files is not None:
-                self.whole_files.meet(self, root)
+                self.whole_files().meet(self, root)
             seen = []
             for found in files.all_transcripts([root], folders=self.folders):
                 key, origin = self.origin_of(found.path)
@@ -331,7 +331,7 @@ class Capture:
             tally.files += 1
             self.attempt(found.path, tally, self.capture_tail)
         if self.whole_files is not None:
-            self.whole_files.sweep(self, roots, tally)
+            self.whole_files().sweep(self, roots, tally)
         if harness is None:
             self._remember(tally.problems or {})
         return tally

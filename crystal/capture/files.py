@@ -125,9 +125,9 @@ def of_session(folders: Folders, session_id: str) -> Iterator[Path]:
             yield from (found.path for found in _in_root(root, [pattern], folders, _pass_over))
 
 
-def subagents_of(path: Path, folders: Folders) -> list[TranscriptFile]:
-    """Return the transcripts of a session's subagents, beside the session's own."""
-    pattern = root_of(path, folders).place.subagent_files
+def subagents_of(path: Path, folders: Folders, root: Root) -> list[TranscriptFile]:
+    """Return the transcripts of a session's subagents, beside the session's own, in its root."""
+    pattern = root.place.subagent_files
     if pattern is None:
         return []
     parts = pattern.format(stem=safe_open.escape_pattern(path.stem)).split("/")

@@ -13,6 +13,7 @@ from pathlib import Path
 from crystal.capture import files, spool
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.spool import Note
+from crystal.config.harnesses import CLAUDE_CODE, Root
 from crystal.errors import CrystalError
 from crystal.store import Store
 from crystal.store.health.idle import Mark, marks_of_session
@@ -57,6 +58,7 @@ def _is_read(note: Note, marks: Sequence[Mark] | None) -> bool:
     if marks is None or note.transcript_path is None:
         return False
     path = Path(note.transcript_path)
+    root = Root(path.parent, note.harness or CLAUDE_CODE)
     named = [path, *([Path(note.agent_transcript_path)] if note.agent_transcript_path else [])]
-    found = [*(files.examine(one, ANYWHERE) for one in named), *files.subagents_of(path, ANYWHERE)]
+    found = [*(files.examine(one, ANYWHERE) for one in named), *files.subagents_of(path, ANYWHERE, root)]
     return all(one is not None and (str(one.path), one.dev, one.inode, one.size) in marks for one in found)

@@ -12,11 +12,14 @@ RECOGNIZED_LINES = 50
 
 def most_understood(beginning: bytes, path: Path, roots: Sequence[Root]) -> Root:
     """Return the root whose reader understands most of a file's beginning; the first of those that are equal."""
-    return max(roots, key=lambda root: _understood(beginning, path, root))
+    return max(roots, key=lambda root: understood(beginning, path, root))
 
 
-def _understood(beginning: bytes, path: Path, root: Root) -> int:
+def understood(beginning: bytes, path: Path, root: Root) -> int:
+    """Return how much of a file's beginning the reader of a root understands, 0 for nothing."""
     reader = reader_of(root.harness)
+    if isinstance(reader, SnapshotReader) and reader.file_marks:
+        return sum(mark in beginning for mark in reader.file_marks)
     if isinstance(reader, SnapshotReader):
         with suppress(SourceError):
             return len(list(reader.conversations(Source(path, beginning, lambda *_: iter(()), {}))))

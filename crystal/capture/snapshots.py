@@ -8,7 +8,7 @@ transaction that stores it, so a process may die anywhere here.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -69,7 +69,7 @@ WHOLE_FILES = WholeFiles(_meet, _sweep)
 
 
 def capture_file(
-    capture: Capture, container: Container, tally: Tally, *, only: str | None = None, meeting: bool = False
+    capture: Capture, container: Container, tally: Tally, *, only: Collection[str] | None = None, meeting: bool = False
 ) -> None:
     """Capture what is new in one file.
 
@@ -77,7 +77,7 @@ def capture_file(
         capture: The machine's capture.
         container: The file.
         tally: Counts what came.
-        only: The key of one conversation, which is captured with what was there before crystal.
+        only: The keys of some conversations, which are captured with what was there before crystal.
         meeting: Only note what is there, as there before crystal.
 
     Raises:
@@ -91,7 +91,9 @@ def capture_file(
     _capture_file(capture, container, tally, only=only, meeting=meeting)
 
 
-def _capture_file(capture: Capture, container: Container, tally: Tally, *, only: str | None, meeting: bool) -> None:
+def _capture_file(
+    capture: Capture, container: Container, tally: Tally, *, only: Collection[str] | None, meeting: bool
+) -> None:
     path, place = container.found.path, container.root.place
     stamp = stamp_of(container.found, place.form, capture.folders)
     stamps = seen.stamps(capture.store, path)
@@ -104,7 +106,7 @@ def _capture_file(capture: Capture, container: Container, tally: Tally, *, only:
             damaged = None
             for conversation in reader.conversations(source):
                 one = _Talk(capture, container, reader, source, conversation, tally)
-                if only == one.key or (only is None and stamps.get(one.key) != conversation.stamp):
+                if one.key in only if only is not None else stamps.get(one.key) != conversation.stamp:
                     try:
                         one.note() if meeting else one.capture(skipped_too=only is not None)
                     except SourceError as error:

@@ -12,6 +12,7 @@ import importlib
 import os
 import re
 import sys
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -38,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("status", "Check the installation and say how to fix it."),
     "sync": ("capture", "Capture what the hooks missed, then make vectors and summaries."),
     "backfill": ("capture", "Import past sessions, newest first."),
+    "import": ("imports", "Import what ChatGPT, Claude.ai or SpecStory exported."),
     "verify": ("verify", "Prove that every byte is captured, private, or skipped by a named rule."),
     "secrets": ("secrets", "Look for secrets in the agents' transcripts, and say where they are."),
     "restore": ("verify", "Write an archived session back to where claude --resume finds it."),
@@ -111,7 +113,7 @@ def load_command(name: str) -> Any:
     if file == name and hasattr(module, "commands"):
         group.add_typer(module.commands, name=name)
     else:
-        group.command(name)(getattr(module, name))
+        group.command(name)(getattr(module, f"{name}_" if iskeyword(name) else name))
     commands: dict[str, Any] = getattr(typer.main.get_command(group), "commands", {})
     return commands[name]
 

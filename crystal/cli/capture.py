@@ -112,12 +112,18 @@ def backfill(
         if dry_run:
             _print_plan(plan, as_json)
             return
-        tally = import_with_bar(machine, plan)
-        if not as_json:
-            typer.echo(imported_words(tally))
-        problems = send_with_progress(machine)
-        if embed:
-            problems += enrich_here(machine, show=not as_json) if wait else follow_up(machine, say=not as_json)
+        finish_import(machine, import_with_bar(machine, plan), embed=embed, wait=wait, as_json=as_json)
+
+
+def finish_import(
+    machine: Machine, tally: Tally, *, embed: bool = True, wait: bool = False, as_json: bool = False
+) -> None:
+    """Say what an import brought, send it home, and make vectors and summaries, or leave them to the background."""
+    if not as_json:
+        typer.echo(imported_words(tally))
+    problems = send_with_progress(machine)
+    if embed:
+        problems += enrich_here(machine, show=not as_json) if wait else follow_up(machine, say=not as_json)
     if as_json:
         print_json({**_tally(tally), "warnings": problems})
     _warn(tally, problems)

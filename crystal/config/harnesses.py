@@ -61,6 +61,7 @@ class Harness(NamedTuple):
         reader: The module in ``crystal.transcript`` whose ``READER`` understands its files.
         places: Where its files are.
         cleanup: What it deletes by itself, and when, by default; empty if nothing is known.
+        is_export: Whether its files are exports, which lie anywhere: they are read when a person names them.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Harness(NamedTuple):
     reader: str
     places: tuple[Place, ...]
     cleanup: str = ""
+    is_export: bool = False
 
 
 def user_data(name: str) -> dict[str, str]:
@@ -81,6 +83,11 @@ def user_data(name: str) -> dict[str, str]:
 
 EDITORS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
 """Editors whose user data has the layout of Visual Studio Code's."""
+
+
+def _exported(*files: str) -> tuple[Place, ...]:
+    """Return the place of an export: any folder."""
+    return (Place(home="", folder="", files=files, form="document"),)
 
 
 def _extension_tasks(extension: str) -> tuple[Place, ...]:
@@ -186,6 +193,27 @@ HARNESSES = {
         reader="roo_code",
         places=_extension_tasks("rooveterinaryinc.roo-cline"),
     ),
+    "chatgpt": Harness(
+        name="chatgpt",
+        title="ChatGPT",
+        reader="chatgpt",
+        places=_exported("conversations*.json"),
+        is_export=True,
+    ),
+    "claude-ai": Harness(
+        name="claude-ai",
+        title="Claude.ai",
+        reader="claude_ai",
+        places=_exported("conversations*.json"),
+        is_export=True,
+    ),
+    "specstory": Harness(
+        name="specstory",
+        title="SpecStory",
+        reader="specstory",
+        places=_exported("[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]_*.md"),
+        is_export=True,
+    ),
     "opencode": Harness(
         name="opencode",
         title="OpenCode",
@@ -244,6 +272,13 @@ def places_of_all() -> list[tuple[str, int, Place]]:
     return [(one.name, number, place) for one in HARNESSES.values() for number, place in enumerate(one.places)]
 
 
+def searched_places() -> list[tuple[str, int, Place]]:
+    """Return the places in which crystal looks for conversations by itself."""
+    return [found for found in places_of_all() if not HARNESSES[found[0]].is_export]
+
+
 def usual_roots(home: Path) -> tuple[Root, ...]:
     """Return the folders of conversations of a user who has moved none."""
-    return tuple(Root(place.default_home(home) / place.folder, name, number) for name, number, place in places_of_all())
+    return tuple(
+        Root(place.default_home(home) / place.folder, name, number) for name, number, place in searched_places()
+    )

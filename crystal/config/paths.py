@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crystal.config.harnesses import Place, Root, places_of_all
+from crystal.config.harnesses import Place, Root, searched_places
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 
 if sys.platform != "win32":
@@ -96,7 +96,7 @@ def resolve_places(env: Mapping[str, str], home: Path, *, data_dir: Path | None 
     ldm_home = _place(env, "LDM_HOME", home) or absolute(home / ".ldm", home)
     found, source = _data_dir(env, home, ldm_home, data_dir)
     roots = tuple(
-        Root(_home_of(place, env, home) / place.folder, name, number) for name, number, place in places_of_all()
+        Root(_home_of(place, env, home) / place.folder, name, number) for name, number, place in searched_places()
     )
     config_file = _place(env, "CRYSTAL_CONFIG", home) or user_config_dir(env, home) / "config.toml"
     return Places(ldm_home, found, config_file, (roots[0].folder.parent,), roots, source)

@@ -18,7 +18,6 @@ from crystal.model.capture import Chunk, Project, Segment, SegmentPiece, Turn
 from crystal.store import Store
 from crystal.store.capture import ledger, privacy, turns
 from crystal.store.forget import forgetting
-from crystal.store.health import checks
 from crystal.text import chunking
 
 Claim = Callable[[Store, Segment, int], int]
@@ -125,7 +124,7 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
             ledger.add_row(store, ident, generation, piece.start, piece.end, piece.state, piece.rule, now)
     privacy.add_private_lines(store, segment.private_uuids)
     privacy.add_redactions(store, segment.findings)
-    checks.drop_turns(store, checks.turns_with_ids(store, _revised(captured)))
+    _drop_revised(store, captured)
     placed = [(turn, _row_of(turn, rows), chunks) for turn, chunks in prepared.said]
     added = turns.add_turns(store, segment.origin, placed, projects, prepared.title)
     return IngestReport(
@@ -137,8 +136,13 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
     )
 
 
-def _revised(pieces: Iterable[SegmentPiece]) -> set[str]:
-    return transcript.revised_ids(line for piece in pieces for _, line in piece.lines)
+def _drop_revised(store: Store, pieces: Iterable[SegmentPiece]) -> None:
+    """Delete the turns whose lines come once more in another state."""
+    revised = transcript.revised_ids(line for piece in pieces for _, line in piece.lines)
+    if revised:
+        from crystal.store.health import checks  # noqa: PLC0415 - 6 ms; only files that are rewritten need it
+
+        checks.drop_turns(store, checks.turns_with_ids(store, revised))
 
 
 def _keep(

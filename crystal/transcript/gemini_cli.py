@@ -15,12 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
-import orjson
-
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import identifier, parse_line, parse_time, word
+from crystal.transcript.line import dump_line, identifier, parse_line, parse_time, word
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 
@@ -62,9 +60,9 @@ class GeminiReader(SnapshotReader):
         for ident, message in messages.items():
             context = context.with_texts(model=message.get("model"))
             own = ident if len(ident) >= MIN_UNIQUE_ID else f"{conversation.session}-{ident}"
-            yield Record(own, orjson.dumps(message), context)
+            yield Record(own, dump_line(message), context)
         for fields in others:
-            line = orjson.dumps(fields)
+            line = dump_line(fields)
             yield Record(f"{conversation.session}-{hashlib.sha256(line).hexdigest()[:16]}", line, context)
 
     def facts(self, line: bytes) -> LineFacts:

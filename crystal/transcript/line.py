@@ -38,6 +38,14 @@ def parse_line(line: bytes) -> ParsedLine | None:
     return fields if isinstance(fields, dict) else None
 
 
+def dump_line(fields: object) -> bytes:
+    """Return JSON in one line, whatever texts it has."""
+    try:
+        return orjson.dumps(fields)
+    except (TypeError, ValueError):  # a lone surrogate, or a number of more than 64 bits
+        return json.dumps(fields).encode("ascii")
+
+
 def parse_time(value: object) -> int | None:
     """Convert an ISO 8601 date and time into milliseconds since the epoch; None for anything else.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -171,7 +171,7 @@ class TranscriptReader(ABC):
         return lines
 
 
-class Source(NamedTuple):
+class Source:
     """A file that is rewritten, or a database, as it was at one moment.
 
     Attributes:
@@ -181,10 +181,19 @@ class Source(NamedTuple):
         sides: The side files that exist.
     """
 
-    path: PurePath
-    data: bytes
-    rows: Callable[..., Iterator[tuple[Any, ...]]]
-    sides: Mapping[PurePath, bytes]
+    def __init__(
+        self,
+        path: PurePath,
+        data: bytes,
+        rows: Callable[..., Iterator[tuple[Any, ...]]],
+        sides: Mapping[PurePath, bytes],
+    ) -> None:
+        self.path, self.data, self.rows, self.sides = path, data, rows, sides
+
+    @cached_property
+    def parsed(self) -> object:
+        """Return what its JSON is, None if it is none. Parsed once."""
+        return (parse_line(b'{"it":' + self.data + b"}") or {}).get("it")
 
 
 class SourceError(CrystalError):
@@ -229,6 +238,9 @@ class SnapshotReader(TranscriptReader):
 
     ids_of: str | None = None
     """The harness that gives the records their ids, if it is another one: what both keep comes once."""
+
+    file_marks: tuple[bytes, ...] = ()
+    """Texts in the beginning of its files, where another harness gives its files the same names."""
 
     @abstractmethod
     def conversations(self, source: Source) -> Iterable[Conversation]:

@@ -131,7 +131,7 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(  
         seen.setdefault(section, set()).update(keys_of(json.loads(done.out)))
 
     note("crystal backfill --dry-run", "backfill", "--dry-run", "--json")
-    note("crystal sync and crystal backfill", "backfill", "--json")
+    note("crystal sync, crystal backfill and crystal import", "backfill", "--json")
     note("crystal search", "search", '"no such words" retry', "--recency", "strong", "--json", "--explain")
     note("crystal show", "show", PRICES, "--json")
     note("crystal sessions", "sessions", "--json")
@@ -160,7 +160,7 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(  
     (transcripts / f"{TESTS}.jsonl").unlink()
     note("crystal restore", "restore", TESTS, "--json")
     monkeypatch.setenv("CRYSTAL_EMBEDDING_PROVIDER", "voyage")
-    note("crystal sync and crystal backfill", "sync", "--json")
+    note("crystal sync, crystal backfill and crystal import", "sync", "--json")
     (transcripts / "0b0b0b0b-0000-4000-8000-000000000000.jsonl").write_text('{"type":"user"}\n')
     _note_states_of_capture(note, memory)
     with Store.open(memory / ".ldm" / "memory" / "crystal.db") as store, store.transaction():

@@ -17,7 +17,7 @@ from typing import Any
 import apsw
 
 from crystal.api import Crystal
-from crystal.config.harnesses import usual_roots
+from crystal.config.harnesses import HARNESSES, places_of_all
 from crystal.transcript import SnapshotReader, Source, SourceError, complete, reader_of
 from tests.support.command import crystal
 
@@ -71,6 +71,11 @@ def lay_out(harness: str, home: Path) -> None:
         write_sample(home / name, path.read_bytes(), is_sql=path.suffix == DATABASE_SUFFIX)
 
 
+def import_command(harness: str, home: Path) -> tuple[str, ...]:
+    """Return the command that imports a harness's conversations."""
+    return ("import", str(home)) if HARNESSES[harness].is_export else ("backfill",)
+
+
 def captured() -> tuple[list[Fact], list[Fact]]:
     """Return the sessions in crystal's store, and their turns, in a form that stands in the samples' folders."""
     sessions: list[Fact] = []
@@ -111,8 +116,7 @@ def no_such_table(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[A
 
 
 def _is_conversation(harness: str, name: str) -> bool:
-    roots = [root for root in usual_roots(Path("/")) if root.harness == harness]
-    return any(root.place.owns(PurePath(name)) for root in roots)
+    return any(place.owns(PurePath(name)) for owner, _, place in places_of_all() if owner == harness)
 
 
 def _records(harness: str, reader: SnapshotReader, path: Path, name: str) -> Iterator[bytes]:
@@ -141,7 +145,7 @@ def _session_fact(found: Any, turns: Any) -> Fact:
     return {
         "session": found.id,
         "title": found.title,
-        "cwd": found.cwd,
+        "cwd": found.cwd and found.cwd.replace(os.environ["HOME"], "~"),
         "branch": found.branch,
         "models": models,
         "turns": len(turns),
@@ -163,7 +167,7 @@ def _write(harness: str) -> None:
     with tempfile.TemporaryDirectory() as home:
         os.environ["HOME"] = home
         lay_out(harness, Path(home))
-        for words in (("init", "--yes", "--no-import"), ("backfill",)):
+        for words in (("init", "--yes", "--no-import"), import_command(harness, Path(home))):
             done = crystal(*words)
             assert done.code == 0, done.err
         for name, facts in zip(("sessions", "turns"), captured(), strict=True):

@@ -105,6 +105,12 @@ def _session(store: Store, origin: Origin) -> int:
     return int(store.value("SELECT id FROM sessions WHERE session_id = ?", (origin.session_id,)))
 
 
+def harness_of(store: Store, session_id: str) -> str | None:
+    """Return the harness of a session, None if it is not stored."""
+    found: str | None = store.value("SELECT harness FROM sessions WHERE session_id = ?", (session_id,))
+    return found
+
+
 def _turn_row(
     store: Store, origin: Origin, turn: Turn, ident: int, session: int, segment: int | None, project: int | None
 ) -> tuple[object, ...]:

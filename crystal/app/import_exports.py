@@ -1,0 +1,110 @@
+"""Import what other programs exported: find the conversations in the files, and in archives of them."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from crystal.app.capture_engine import make_capture
+from crystal.app.context import Machine
+from crystal.capture import files
+from crystal.capture.backfill import Past, plan_file
+from crystal.capture.recognition import understood
+from crystal.capture.safe_open import ANYWHERE
+from crystal.capture.snapshots import Container
+from crystal.capture.source import MAX_DOCUMENT_BYTES
+from crystal.config.harnesses import HARNESSES, Root, places_of_all
+from crystal.config.paths import make_private_dir
+from crystal.errors import UsageError
+
+UNPACK_FOLDER = "imports"
+KNOWN_FORMS = "a .zip or conversations.json of ChatGPT or Claude.ai, or SpecStory's Markdown"
+
+
+@contextlib.contextmanager
+def unpacked(machine: Machine, paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yield the files to import: those that were given, those in given folders, and those in archives.
+
+    Archives are unpacked into a folder that only the user can read, until the end of the block.
+
+    Raises:
+        UsageError: An archive is damaged, has no conversations, or its conversations are too large.
+    """
+    work = machine.places.data_dir / UNPACK_FOLDER
+    make_private_dir(work)
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        found: list[Path] = []
+        for number, path in enumerate(paths):
+            if zipfile.is_zipfile(path):
+                found += _unpack(path, Path(folder, str(number)))
+            elif path.is_dir():
+                found += [one.path for one in files.under(path)]
+            else:
+                found.append(path)
+        yield found
+
+
+def plan_exports(machine: Machine, paths: Sequence[Path], *, named: Sequence[Path]) -> list[Past]:
+    """Return the conversations in exports with messages that are not in the memory.
+
+    Args:
+        machine: This machine.
+        paths: Files; those that are no exports are left out.
+        named: Those that a person named: they must be exports.
+
+    Raises:
+        UsageError: One of ``named`` is no export that is known.
+        SourceError: An export cannot be read.
+    """
+    capture = replace(make_capture(machine), anywhere=True)
+    plan = []
+    for path in paths:
+        found = files.examine(path, ANYWHERE)
+        root = None if found is None else _root_of(path)
+        if found is not None and root is not None:
+            plan += plan_file(capture, Container(found, root), named=True)
+        elif path in named:
+            raise UsageError(f"{path} is no export that crystal knows", hint=f"give it {KNOWN_FORMS}")
+    return plan
+
+
+def _root_of(path: Path) -> Root | None:
+    """Return which program exported a file, by its beginning; None if none did."""
+    roots = [Root(path.parent, name, number) for name, number, _ in places_of_all() if HARNESSES[name].is_export]
+    with files.opened(path) as file:
+        beginning = file.read(files.RECOGNIZED_BYTES)
+    scores = [(understood(beginning, path, root), root) for root in roots]
+    score, root = max(scores, key=lambda one: one[0])
+    return root if score else None
+
+
+def _unpack(archive: Path, folder: Path) -> Iterator[Path]:
+    """Unpack the files of an archive whose names are those of conversations, and yield them."""
+    patterns = {pattern for name, _, place in places_of_all() if HARNESSES[name].is_export for pattern in place.files}
+    try:
+        with zipfile.ZipFile(archive) as packed:
+            members = [
+                one
+                for one in packed.infolist()
+                if any(fnmatch.fnmatchcase(one.filename.rpartition("/")[2], pattern) for pattern in patterns)
+            ]
+            if not members:
+                raise UsageError(f"{archive} has no conversations", hint=f"give crystal {KNOWN_FORMS}")
+            for number, member in enumerate(members):
+                if member.file_size > MAX_DOCUMENT_BYTES:
+                    limit = f"{MAX_DOCUMENT_BYTES >> 20} MB"
+                    problem = f"{member.filename} in {archive} is larger than {limit}"
+                    raise UsageError(problem, hint="export again: newer exports are split into parts")
+                target = folder / str(number) / Path(member.filename).name
+                target.parent.mkdir(parents=True)
+                with packed.open(member) as source, target.open("wb") as copy:
+                    shutil.copyfileobj(source, copy)
+                yield target
+    except zipfile.BadZipFile as error:
+        raise UsageError(f"{archive} is damaged: {error}", hint="download it again") from error

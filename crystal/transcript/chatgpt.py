@@ -1,0 +1,88 @@
+"""The reader of ChatGPT's export: ``conversations.json``, a tree of messages for each conversation.
+
+Source: public descriptions of the export; no real export was read. tests/data/agents/chatgpt/README.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from crystal.transcript.context import Context
+from crystal.transcript.line import identifier, word
+from crystal.transcript.messages import Fields
+from crystal.transcript.parts import Part
+from crystal.transcript.trees import ExportReader, Tree, texts_of, unique_id
+
+_NOT_TYPED = frozenset(("user_editable_context", "model_editable_context"))
+MAX_SECONDS = 1 << 40
+_THOUGHTS = frozenset(("thoughts", "reasoning_recap"))
+
+
+class ChatGptReader(ExportReader):
+    """See ``ExportReader``."""
+
+    file_marks = (b'"mapping"', b'"current_node"')
+
+    def tree_of(self, talk: Fields) -> Tree | None:
+        """Return the tree of one conversation."""
+        session = identifier(talk.get("conversation_id")) or identifier(talk.get("id"))
+        mapping = talk.get("mapping")
+        if session is None or not isinstance(mapping, dict):
+            return None
+        nodes = {name: node for name, node in mapping.items() if identifier(name) and isinstance(node, dict)}
+        names = {name: unique_id(name, session) for name in nodes}
+        shown, context = talk.get("current_node"), Context().with_texts(title=talk.get("title"))
+        return Tree(
+            session,
+            context,
+            {names[name]: _object(node.get("message")) or None for name, node in nodes.items()},
+            {names[name]: names.get(word(node.get("parent")) or "") for name, node in nodes.items()},
+            names.get(word(shown) or ""),
+        )
+
+    def model_of(self, message: Fields) -> object:
+        """Return the model that wrote a message."""
+        return _object(message.get("metadata")).get("model_slug")
+
+    def time_of(self, fields: Fields, context: Context) -> int | None:
+        """Return when a message was written: it has seconds."""
+        at = fields.get("create_time")
+        if isinstance(at, int | float) and not isinstance(at, bool) and 0 < at < MAX_SECONDS:
+            return round(1000 * at)
+        return context.at
+
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Yield the parts of a message. A message to a tool is a call; the program's own instructions are none."""
+        author, content = _object(fields.get("author")), _object(fields.get("content"))
+        role, kind, recipient = author.get("role"), word(content.get("content_type")), word(fields.get("recipient"))
+        is_hidden = _object(fields.get("metadata")).get("is_visually_hidden_from_conversation") is True
+        if role == "user" and kind not in _NOT_TYPED and not is_hidden:
+            yield Part("user", _text(content))
+        elif role == "tool":
+            yield Part("tool_result", _text(content), word(author.get("name")))
+        elif role == "assistant" and kind in _THOUGHTS:
+            yield Part("thinking", _thoughts(content))
+        elif role == "assistant" and recipient not in (None, "all"):
+            yield Part("tool_call", f"{recipient}\n{_text(content)}", recipient)
+        elif role == "assistant":
+            yield Part("assistant", _text(content))
+
+
+READER = ChatGptReader()
+
+
+def _object(value: object) -> Fields:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(content: Fields) -> str:
+    """Return the text of a message: its parts, or its one text. Of a picture or a sound, what it says in words."""
+    parts = content.get("parts")
+    given = parts if isinstance(parts, list) else [content]
+    return texts_of(part.get("text") or part.get("result") if isinstance(part, dict) else part for part in given)
+
+
+def _thoughts(content: Fields) -> str:
+    thoughts = content.get("thoughts")
+    given = [_object(thought) for thought in thoughts] if isinstance(thoughts, list) else []
+    return texts_of([content.get("content"), *(one.get(name) for one in given for name in ("summary", "content"))])

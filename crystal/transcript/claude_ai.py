@@ -1,0 +1,61 @@
+"""The reader of Claude.ai's export: ``conversations.json``, with the messages of each conversation.
+
+Newer exports name each message's parent, so that they are trees; in older ones each follows the one before.
+
+Source: public descriptions of the export; no real export was read. tests/data/agents/claude-ai/README.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from crystal.transcript.context import Context
+from crystal.transcript.line import identifier, parse_time, word
+from crystal.transcript.messages import Fields
+from crystal.transcript.parts import Part, parts_of_blocks
+from crystal.transcript.trees import ExportReader, Tree, unique_id
+
+
+class ClaudeAiReader(ExportReader):
+    """See ``ExportReader``."""
+
+    file_marks = (b'"chat_messages"', b'"sender"')
+
+    def tree_of(self, talk: Fields) -> Tree | None:
+        """Return the tree of one conversation."""
+        session, given = identifier(talk.get("uuid")), talk.get("chat_messages")
+        if session is None or not isinstance(given, list):
+            return None
+        messages: dict[str, Fields | None] = {}
+        parents: dict[str, str | None] = {}
+        before = None
+        for message in given:
+            ident = identifier(message.get("uuid")) if isinstance(message, dict) else None
+            if ident is not None:
+                unique = unique_id(ident, session)
+                parent = identifier(message.get("parent_message_uuid"))
+                messages[unique], parents[unique] = message, before if parent is None else unique_id(parent, session)
+                before = unique
+        context = Context().with_texts(title=talk.get("name"), model=talk.get("model"))
+        shown = identifier(talk.get("current_leaf_message_uuid"))
+        return Tree(session, context, messages, parents, shown and unique_id(shown, session))
+
+    def time_of(self, fields: Fields, context: Context) -> int | None:
+        """Return when a message was written."""
+        return parse_time(fields.get("created_at")) or context.at
+
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Yield the parts of a message, and the texts of attached files."""
+        sender = fields.get("sender")
+        if sender not in ("human", "assistant"):
+            return
+        blocks = fields.get("content") or fields.get("text")
+        yield from parts_of_blocks(blocks, "user" if sender == "human" else "assistant")
+        attached = fields.get("attachments")
+        for one in attached if isinstance(attached, list) else []:
+            text = word(one.get("extracted_content")) if isinstance(one, dict) else None
+            if text is not None:
+                yield Part("tool_result", f"{word(one.get('file_name')) or 'file'}\n{text}", "attachment")
+
+
+READER = ClaudeAiReader()

@@ -1,0 +1,110 @@
+"""What the readers of exports share whose conversations are trees of messages.
+
+The branch that the page shows is the session. An answer that was asked for again, and a prompt that was edited, give a
+branch of their own: a session that shares its beginning with the shown one, as a fork does.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from crystal.transcript.context import Context
+from crystal.transcript.line import dump_line
+from crystal.transcript.messages import Fields, MessageReader, stamp_of
+from crystal.transcript.reader import Conversation, Record, Source, SourceError
+
+
+class Tree(NamedTuple):
+    """One conversation of an export.
+
+    Attributes:
+        session: Its id.
+        context: What holds for all messages.
+        messages: By id; None where a node of the tree has no message.
+        parents: The id of the message before each one, None for the first.
+        shown: The last message of the shown branch.
+    """
+
+    session: str
+    context: Context
+    messages: Mapping[str, Fields | None]
+    parents: Mapping[str, str | None]
+    shown: str | None
+
+
+class ExportReader(MessageReader):
+    """Reads a file that is a list of such conversations."""
+
+    @abstractmethod
+    def tree_of(self, talk: Fields) -> Tree | None:
+        """Return the tree of one conversation, None if it is none."""
+
+    def model_of(self, message: Fields) -> object:
+        """Return the model that wrote a message."""
+        return message.get("model")
+
+    def conversations(self, source: Source) -> Iterator[Conversation]:
+        """Yield the shown branch of each conversation, then its other branches."""
+        for talk, tree in self._trees(source):
+            stamp = stamp_of(talk)
+            for session, _ in _branches(tree):
+                yield Conversation(session, stamp)
+
+    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+        """Yield the messages of one branch, from the first on."""
+        for _, tree in self._trees(source):
+            if not conversation.session.startswith(tree.session):
+                continue
+            for session, path in _branches(tree):
+                if session == conversation.session:
+                    for ident in path:
+                        message = tree.messages[ident]
+                        if message is not None:
+                            own = tree.context.with_texts(model=self.model_of(message))
+                            yield Record(ident, dump_line(message), own)
+                    return
+
+    def _trees(self, source: Source) -> Iterator[tuple[Fields, Tree]]:
+        talks = source.parsed
+        if not isinstance(talks, list):
+            hint = "name the file conversations.json of the export"
+            raise SourceError(f"{source.path} is no list of conversations", hint=hint)
+        for talk in talks:
+            tree = self.tree_of(talk) if isinstance(talk, dict) else None
+            if tree is not None:
+                yield talk, tree
+
+
+def _branches(tree: Tree) -> Iterator[tuple[str, list[str]]]:
+    """Yield (session, the ids of its messages from the first on) for every branch, the shown one first."""
+    inner = set(tree.parents.values())
+    leaves = [ident for ident in tree.messages if ident not in inner]
+    shown = tree.shown if tree.shown in tree.messages else next(reversed(leaves), None)
+    for leaf in dict.fromkeys([shown, *leaves]):
+        if leaf is not None:
+            yield tree.session if leaf == shown else f"{tree.session}-{leaf}", _path_to(leaf, tree)
+
+
+def _path_to(leaf: str, tree: Tree) -> list[str]:
+    """Return the ids from the first message to a leaf. A circle ends where it begins."""
+    path: dict[str, None] = {}
+    at: str | None = leaf
+    while at is not None and at in tree.messages and at not in path:
+        path[at] = None
+        at = tree.parents.get(at)
+    return list(reversed(path))
+
+
+def unique_id(ident: str, session: str) -> str:
+    """Return an id that is unique in all conversations: a short one may come again in another."""
+    return ident if len(ident) >= MIN_UNIQUE_ID else f"{session}-{ident}"
+
+
+MIN_UNIQUE_ID = 32
+
+
+def texts_of(values: Iterable[object]) -> str:
+    """Return those values that are texts, a line each."""
+    return "\n".join(value for value in values if isinstance(value, str))
