@@ -17,17 +17,16 @@ from typing import NamedTuple
 
 from crystal import transcript
 from crystal.capture import files, tail
+from crystal.capture.database import DatabaseChangedError
 from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
-from crystal.capture.source import clear_leftovers, opened_source, stamp_of
+from crystal.capture.source import opened_source, stamp_of
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, WatermarkMovedError
 from crystal.model.capture import Origin, RawSegment, Watermark
 from crystal.store.capture import ledger
 from crystal.store.capture import snapshots as seen
 from crystal.store.capture.snapshots import SeenRecord, claim_records
-from crystal.transcript import Conversation, Record, SnapshotReader, Source
-
-WORK_FOLDER = "snapshots"
+from crystal.transcript import Conversation, Record, SnapshotReader, Source, SourceError
 
 
 class Container(NamedTuple):
@@ -52,7 +51,6 @@ def containers(
 
 def _sweep(capture: Capture, roots: Sequence[Root], tally: Tally) -> None:
     """Capture what is new in every such file in some folders."""
-    clear_leftovers(_work_folder(capture))
     for container in containers(capture, roots, tally):
         capture.attempt(container.found.path, tally, partial(_capture_at, capture, container))
 
@@ -87,6 +85,16 @@ def capture_file(
         SourceError: It has another form than its reader knows.
         TranscriptRefusedError, TranscriptBlockedError, UnavailableError: It cannot be read now.
     """
+    for _ in range(MAX_RACES):  # what was captured before stays, so each try gets further
+        with contextlib.suppress(DatabaseChangedError):
+            _capture_file(capture, container, tally, only=only, meeting=meeting)
+            return
+    _capture_file(capture, container, tally, only=only, meeting=meeting)
+
+
+def _capture_file(
+    capture: Capture, container: Container, tally: Tally, *, only: Collection[str] | None, meeting: bool
+) -> None:
     path, place = container.found.path, container.root.place
     stamp = stamp_of(container.found, place.form, capture.folders)
     stamps = seen.stamps(capture.store, path)
@@ -95,14 +103,21 @@ def capture_file(
     reader = _reader_of(container)
     sides = capture.sides_of(path, reader)
     try:
-        with opened_source(path, place.form, capture.folders, sides, _work_folder(capture)) as source:
+        with opened_source(path, place.form, capture.folders, sides) as source:
+            damaged = None
             for conversation in reader.conversations(source):
                 one = _Talk(capture, container, reader, source, conversation, tally)
                 if one.key in only if only is not None else stamps.get(one.key) != conversation.stamp:
-                    one.note() if meeting else one.capture(skipped_too=only is not None)
+                    try:
+                        one.note() if meeting else one.capture(skipped_too=only is not None)
+                    except SourceError as error:
+                        damaged = error
+                        continue
                     _stamp(capture, path, one.key, conversation.stamp)
     except FileNotFoundError:
         return
+    if damaged is not None:
+        raise damaged
     if only is None:
         _stamp(capture, path, "", stamp)
 
@@ -122,7 +137,7 @@ def count_new(capture: Capture, container: Container, *, skipped_too: bool) -> l
     path, counted = container.found.path, []
     reader = _reader_of(container)
     sides = capture.sides_of(path, reader)
-    with opened_source(path, container.root.place.form, capture.folders, sides, _work_folder(capture)) as source:
+    with opened_source(path, container.root.place.form, capture.folders, sides) as source:
         for conversation in reader.conversations(source):
             one = _Talk(capture, container, reader, source, conversation, Tally())
             size = sum(_size(record) for record, _, _ in one.new_records(skipped_too=skipped_too))
@@ -155,10 +170,6 @@ def _reader_of(container: Container) -> SnapshotReader:
     if not isinstance(reader, SnapshotReader):
         raise CrystalError(f"{container.root.harness} has no reader for {container.found.path}")
     return reader
-
-
-def _work_folder(capture: Capture) -> Path:
-    return capture.store.path.parent / WORK_FOLDER
 
 
 def _stamp(capture: Capture, path: Path, key: str, stamp: str) -> None:
@@ -273,7 +284,7 @@ class _Talk:
 
     def _line_of(self, record: Record, *, revised: bool) -> bytes:
         session, subagent = self.origin.session_id, self.origin.subagent
-        ident = f"{self.origin.harness}:{record.id}"
+        ident = f"{self.reader.ids_of or self.origin.harness}:{record.id}"
         context = record.context._replace(session=session, subagent=subagent, id=ident, revised=revised)
         return transcript.complete(record.line, context) + b"\n"
 

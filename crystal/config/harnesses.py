@@ -109,6 +109,18 @@ def _codex_places(home: str, variable: str | None = None) -> tuple[Place, ...]:
     )
 
 
+_OPENCLAW_FILES: tuple[tuple[Form, tuple[str, ...]], ...] = (
+    ("database", ("*/agent/openclaw-agent.sqlite",)),
+    ("document", ("*/sessions/*.jsonl", "*/sessions/*.jsonl.reset.*", "*/sessions/*.jsonl.deleted.*")),
+)
+_GOOSE_HOME = {"linux": ".local/share/goose", "win32": "AppData/Roaming/Block/goose/data"}
+_GOOSE_FILES: tuple[tuple[str, Form], ...] = (("sessions.db", "database"), ("*.jsonl", "document"))
+_ZED_HOME = {
+    "linux": ".local/share/zed",
+    "darwin": "Library/Application Support/Zed",
+    "win32": "AppData/Local/Zed",
+}
+
 HARNESSES = {
     CLAUDE_CODE: Harness(
         name=CLAUDE_CODE,
@@ -255,6 +267,42 @@ HARNESSES = {
         reader="specstory",
         places=_exported("[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]_*.md"),
         is_export=True,
+    ),
+    "opencode": Harness(
+        name="opencode",
+        title="OpenCode",
+        reader="opencode",
+        places=(Place(home=".local/share", folder="opencode", files=("opencode*.db",), form="database"),),
+    ),
+    "openclaw": Harness(
+        name="openclaw",
+        title="OpenClaw",
+        reader="openclaw",
+        places=tuple(
+            Place(home=home, folder="agents", files=files, variable=variable, form=form)
+            for home, variable in ((".openclaw", "OPENCLAW_STATE_DIR"), (".clawdbot", "CLAWDBOT_STATE_DIR"))
+            for form, files in _OPENCLAW_FILES
+        ),
+        cleanup="sessions after 30 days, and the oldest of more than 5,000",
+    ),
+    "goose": Harness(
+        name="goose",
+        title="Goose",
+        reader="goose",
+        places=tuple(
+            Place(home=home, folder="sessions", files=(file,), variable=variable, below="data", form=form)
+            for home, variable in ((_GOOSE_HOME, "GOOSE_PATH_ROOT"), ("Library/Application Support/Block/goose", None))
+            for file, form in _GOOSE_FILES
+        ),
+    ),
+    "zed": Harness(
+        name="zed",
+        title="Zed",
+        reader="zed",
+        places=tuple(
+            Place(home=home, folder="threads", files=("threads.db",), form="database")
+            for home in (_ZED_HOME, ".var/app/dev.zed.Zed/data/zed")
+        ),
     ),
 }
 """By name. Where the name of a file outside of all folders fits several, its content tells."""

@@ -103,9 +103,17 @@ def resolve_places(env: Mapping[str, str], home: Path, *, data_dir: Path | None 
 
 
 def _home_of(place: Place, env: Mapping[str, str], home: Path) -> Path:
-    """Return the home folder of a harness: where its variable says, else where it usually is."""
+    """Return the home folder of a harness: where its variable says, else where it usually is.
+
+    Programs that keep their data in ``~/.local/share`` follow ``XDG_DATA_HOME``.
+    """
     moved = _place(env, place.variable, home) if place.variable else None
-    return moved / place.below if moved else absolute(place.default_home(home), home)
+    if moved:
+        return moved / place.below
+    usual, data, moved_data = place.default_home(home), home / ".local" / "share", _place(env, "XDG_DATA_HOME", home)
+    if moved_data and usual.is_relative_to(data):
+        return moved_data / usual.relative_to(data)
+    return absolute(usual, home)
 
 
 def absolute(path: Path | str, home: Path, *, name: str = "path") -> Path:

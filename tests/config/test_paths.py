@@ -368,3 +368,13 @@ def test_agents_registered_at_once_are_all_kept(places: Places) -> None:
     workers = [subprocess.Popen([sys.executable, "-c", code, home, name]) for name in "abcd"]
     assert [worker.wait() for worker in workers] == [0] * 4
     assert sorted(registered_agents(places)) == sorted(f"{name}-{n}" for name in "abcd" for n in range(5))
+
+
+@pytest.mark.parametrize("harness", ["opencode", "goose", "zed"])
+def test_programs_that_keep_data_in_the_usual_folder_follow_its_variable(tmp_path: Path, harness: str) -> None:
+    usual = [root.folder for root in resolve_places({}, tmp_path).transcript_roots if root.harness == harness]
+    moved = resolve_places({"XDG_DATA_HOME": str(tmp_path / "data")}, tmp_path).transcript_roots
+    data = tmp_path / ".local" / "share"
+    expected = [tmp_path / "data" / one.relative_to(data) if one.is_relative_to(data) else one for one in usual]
+    assert any(one.is_relative_to(data) for one in usual)
+    assert [root.folder for root in moved if root.harness == harness] == expected

@@ -185,7 +185,7 @@ def _records_among(row: KeptRow, numbers: set[int], ldm_home: Path) -> list[str]
     """Return the ids of records in the lines of a row with these numbers."""
     lines = (text_of_row(row, ldm_home) or b"").split(b"\n")
     idents = (transcript.parse_completed(lines[number])[1].id for number in numbers if number < len(lines))
-    return [ident.removeprefix(f"{row.harness}:") for ident in idents if ident is not None]
+    return [ident.partition(":")[2] for ident in idents if ident is not None]
 
 
 def _raw_frame(row: KeptRow, ldm_home: Path) -> bytes:

@@ -1,0 +1,176 @@
+"""Read a database that its owner may be writing: in place, and without a lock that the owner notices.
+
+SQLite's locks, even those of a reader, can make the owner's writes fail. So SQLite gets files without locks here, that
+nothing can write to. What is committed later lies behind the end of the write-ahead log as it is now. When the owner
+moves the log into the database, or begins it anew, that is noticed before any row is given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import apsw
+
+from crystal.capture import files
+from crystal.capture.safe_open import Folders, call_with_deadline
+from crystal.errors import UnavailableError
+from crystal.transcript import SourceError
+
+QUERY_SECONDS = 60.0
+"""One query may take so long; a query reads all of a database at most."""
+
+LOG_SUFFIX = "-wal"
+JOURNAL_SUFFIX = "-journal"
+_LOG_HEAD_BYTES = 32
+_JOURNAL_MARK = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
+_MAX_NAME = 64
+_numbers = itertools.count()
+
+
+class DatabaseChangedError(UnavailableError):
+    """The owner wrote to a database while it was read. The rows that were given before are right."""
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """Return the file that SQLite keeps beside a database."""
+    return path.with_name(path.name + suffix)
+
+
+@contextlib.contextmanager
+def opened_database(path: Path, folders: Folders) -> Iterator[Callable[..., Iterator[tuple[Any, ...]]]]:
+    """Open a database, and give a function that runs a query on it with its values.
+
+    The function raises ``SourceError`` where the database has another form, and ``DatabaseChangedError``.
+
+    Raises:
+        FileNotFoundError: It is gone.
+        SourceError: It is no database.
+        UnavailableError: The owner is writing to it.
+        TranscriptRefusedError, TranscriptBlockedError: As for every transcript.
+    """
+    if _head(beside(path, JOURNAL_SUFFIX), folders, len(_JOURNAL_MARK)) == _JOURNAL_MARK:
+        raise UnavailableError(f"{path} is being written", hint="crystal tries again by itself")
+    with contextlib.ExitStack() as stack:
+        opened = {"": stack.enter_context(files.opened(path, folders))}
+        before = _state(opened)
+        with contextlib.suppress(FileNotFoundError):
+            opened[LOG_SUFFIX] = stack.enter_context(files.opened(beside(path, LOG_SUFFIX), folders))
+            before = _state(opened)
+        system = _ReadOnlySystem(f"crystal-{next(_numbers)}", opened)
+        stack.callback(_unregister, system)
+        with _errors_named(path):
+            database = apsw.Connection("db", flags=apsw.SQLITE_OPEN_READONLY, vfs=system.name)
+            stack.callback(_close, database)
+            database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            database.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()  # else the log needs shared memory
+
+        def read(sql: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+            error: SourceError | None = None
+            found: list[tuple[Any, ...]] = []
+            try:
+                with _errors_named(path):
+                    found = database.execute(sql, values).fetchall()
+            except SourceError as raised:
+                error = raised
+            if _state(opened) != before:
+                raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
+            if error is not None:
+                raise error
+            return found
+
+        def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
+            return iter(call_with_deadline(lambda: read(sql, values), path, QUERY_SECONDS))
+
+        yield rows
+
+
+def _close(database: apsw.Connection) -> None:
+    with contextlib.suppress(apsw.Error):  # a query that did not answer still uses it
+        database.close()
+
+
+def _unregister(system: apsw.VFS) -> None:
+    with contextlib.suppress(apsw.Error):
+        system.unregister()
+
+
+@contextlib.contextmanager
+def _errors_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (apsw.Error, UnicodeDecodeError) as error:
+        raise SourceError(f"{path} has another form than expected: {error}", hint="update crystal") from error
+
+
+def _state(opened: Mapping[str, BinaryIO]) -> tuple[object, ...]:
+    """Return what differs once the pages that were read are no longer those of one moment."""
+    status = os.fstat(opened[""].fileno())
+    head = os.pread(opened[LOG_SUFFIX].fileno(), _LOG_HEAD_BYTES, 0) if LOG_SUFFIX in opened else b""
+    return status.st_size, status.st_mtime_ns, head
+
+
+def _head(path: Path, folders: Folders, count: int) -> bytes:
+    with contextlib.suppress(FileNotFoundError), files.opened(path, folders) as file:
+        return file.read(count)
+    return b""
+
+
+class _ReadOnlySystem(apsw.VFS):
+    """A file system with the two files of one database."""
+
+    def __init__(self, name: str, opened: Mapping[str, BinaryIO]) -> None:
+        self.name = name
+        self._opened = opened
+        super().__init__(name, "", maxpathname=_MAX_NAME)
+
+    def xFullPathname(self, name: str) -> str:  # noqa: N802 - SQLite's names
+        return name
+
+    def xAccess(self, pathname: str, flags: int) -> bool:  # noqa: N802
+        del flags
+        return pathname.removeprefix("db") in self._opened
+
+    def xOpen(self, name: Any, flags: list[int]) -> Any:  # noqa: N802
+        flags[1] = apsw.SQLITE_OPEN_READONLY
+        asked = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
+        return _ReadOnlyFile(self._opened.get(asked.removeprefix("db")))
+
+
+class _ReadOnlyFile:
+    """A file that knows no locks; an empty one where none was opened. What is not defined here fails."""
+
+    def __init__(self, file: BinaryIO | None) -> None:
+        self._descriptor = None if file is None else file.fileno()
+        self._size = 0 if self._descriptor is None else os.fstat(self._descriptor).st_size
+
+    def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802
+        return b"" if self._descriptor is None else os.pread(self._descriptor, amount, offset)
+
+    def xFileSize(self) -> int:  # noqa: N802
+        return self._size
+
+    def xLock(self, level: int) -> None:  # noqa: N802
+        """Do nothing: a lock would be the owner's, too."""
+
+    xUnlock = xSync = xLock  # noqa: N815
+
+    def xClose(self) -> None:  # noqa: N802
+        """Do nothing: whoever opened the file closes it."""
+
+    def xCheckReservedLock(self) -> bool:  # noqa: N802
+        return False
+
+    def xFileControl(self, operation: int, pointer: int) -> bool:  # noqa: N802
+        del operation, pointer
+        return False
+
+    def xSectorSize(self) -> int:  # noqa: N802
+        return 4096
+
+    def xDeviceCharacteristics(self) -> int:  # noqa: N802
+        return 0

@@ -1,0 +1,192 @@
+"""The reader of Goose's sessions: a database, or a file for each session of older versions.
+
+The database takes over the files, and a compaction writes all messages of a session again, at times with other ids and
+always with other row numbers. So a message is told by its time, its role and its content.
+
+Source: the program's public source up to schema 9, and samples; tests/data/agents/goose/README.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from crystal.model.capture import Role, Turn
+from crystal.transcript.claude_code.content import block_text, call_text
+from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.line import identifier, parse_line, word
+from crystal.transcript.parts import Part, turns_of_parts
+from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.tables import columns_of, json_line, moment_of, object_of, rows_of
+
+Fields = dict[str, Any]
+
+_CONTINUED = "The previous message contains a summary"
+_COPIED = "crystalCopied"
+_TOOL = "crystalTool"
+_UNTITLED = frozenset(("CLI Session", "New Chat", "New session"))
+
+
+class GooseReader(SnapshotReader):
+    """See ``SnapshotReader``."""
+
+    def conversations(self, source: Source) -> Iterable[Conversation]:
+        """Return the sessions of a database, or that of a file. A subagent's session is one's own."""
+        if not _is_database(source):
+            _, messages = _document(source)
+            if not messages:
+                raise SourceError(f"{source.path} has no messages", hint="update crystal")
+            yield Conversation(source.path.stem, hashlib.sha256(source.data).hexdigest())
+            return
+        if not columns_of(source, "messages"):
+            raise SourceError(f"{source.path} has no messages", hint="update crystal")
+        counts = "SELECT session_id, count(*), max(id) FROM messages GROUP BY session_id"
+        told = {session: rest for session, *rest in source.rows(counts)}
+        for row in sorted(rows_of(source, "sessions"), key=lambda row: str(row.get("created_at"))):
+            ident = identifier(row.get("id"))
+            if ident is not None:
+                stamp = repr((told.get(ident), row.get("updated_at"), row.get("name"), row.get("description")))
+                is_subagent = row.get("session_type") == "sub_agent"
+                parent = identifier(row.get("parent_session_id")) or ident
+                yield Conversation(parent, stamp, ident) if is_subagent else Conversation(ident, stamp)
+
+    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+        """Yield the messages of a session; then its title."""
+        session = conversation.subagent or conversation.session
+        if _is_database(source):
+            row = next(rows_of(source, "sessions", "WHERE id = ?", (session,)), {})
+            stored = rows_of(source, "messages", "WHERE session_id = ? ORDER BY id", (session,))
+            messages = [_message(told) for told in stored]
+        else:
+            row, messages = _document(source)
+        model = object_of(row.get("model_config_json")).get("model_name")
+        context = Context().with_texts(cwd=row.get("working_dir"), model=model)
+        for name, message in _named(messages):
+            yield Record(name, json_line(message), context)
+        title = word(row.get("name")) or word(row.get("description"))
+        if title and title not in _UNTITLED and session == conversation.session:
+            yield Record(f"{session}-title", json_line({"title": title}), context.with_texts(title=title))
+
+    def facts(self, line: bytes) -> LineFacts:
+        """Return the facts of a record."""
+        fields, context = parse_completed(line)
+        return LineFacts(
+            uuid=context.id,
+            timestamp_ms=moment_of(fields.get("created")),
+            cwd=context.cwd,
+            session_id=context.session,
+            is_conversation="role" in fields,
+            is_summary=any(part.role == "summary" and part.text for part in _parts(fields)),
+        )
+
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+        """Yield the turns of the records, in their order."""
+        del key
+        for offset, line in lines:
+            fields, context = parse_completed(line)
+            if context.id is not None:
+                at = moment_of(fields.get("created"))
+                shared = Turn(context.id, 0, "user", "", offset, at, cwd=context.cwd, model=context.model)
+                yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+
+
+READER = GooseReader()
+
+
+def _is_database(source: Source) -> bool:
+    return source.path.suffix == ".db"
+
+
+def _document(source: Source) -> tuple[Fields, list[Fields]]:
+    """Return what the first line of a file says of the session, and the messages."""
+    every = [fields for line in source.data.split(b"\n") if (fields := parse_line(line)) is not None]
+    first = every[0] if every and "role" not in every[0] else {}
+    return first, [_said(one) for one in every if "role" in one and isinstance(one.get("content"), list)]
+
+
+def _message(row: Fields) -> Fields:
+    """Return a row as the message that it holds."""
+    content = object_of(f'{{"content":{row.get("content_json")}}}').get("content")
+    metadata = object_of(row.get("metadata_json"))
+    said = {"role": row.get("role"), "created": row.get("created_timestamp"), "content": content, "metadata": metadata}
+    return _said(said)
+
+
+def _said(message: Fields) -> Fields:
+    """Return a message without what a compaction changes of it: its id, and whether the model still sees it."""
+    metadata = message.get("metadata")
+    shown = {"metadata": {"userVisible": False}} if _dict(metadata).get("userVisible") is False else {}
+    return {**{name: message.get(name) for name in ("role", "created", "content")}, **shown}
+
+
+def _named(messages: list[Fields]) -> Iterator[tuple[str, Fields]]:
+    """Yield each message with its name. A result gets the name of its tool."""
+    tools: dict[str, str | None] = {}
+    used: Counter[str] = Counter()
+    for message, is_copy in zip(messages, _copies(messages), strict=True):
+        items = [_dict(item) for item in _items(message)]
+        tools.update({str(item.get("id")): _call(item)[0] for item in items if "toolCall" in item})
+        named = [{**item, _TOOL: tools.get(str(item.get("id")))} if "toolResult" in item else item for item in items]
+        told = [(item.get("type"), item.get("text") or item.get("thinking") or item.get("id")) for item in items]
+        digest = hashlib.sha256(json_line(told)).hexdigest()[:16]
+        name = f"{(moment_of(message['created']) or 0) // 1000}-{message['role']}-{digest}"
+        used[name] += 1
+        copied = {_COPIED: True} if is_copy else {}
+        yield name if used[name] == 1 else f"{name}-{used[name]}", {**message, "content": named, **copied}
+
+
+def _copies(messages: list[Fields]) -> Iterator[bool]:
+    """Yield for each message whether it is the last prompt, which a compaction repeats behind its summary."""
+    last, is_after_summary = "", False
+    for message in messages:
+        said = "\n".join(block_text(item) for item in _items(message))
+        is_prompt = message["role"] == "user" and bool(said) and "metadata" not in message
+        yield is_prompt and is_after_summary and said == last
+        if is_prompt:
+            last = said
+        is_after_summary = "metadata" in message or (is_after_summary and not is_prompt)
+
+
+def _items(fields: Fields) -> list[object]:
+    content = fields.get("content")
+    return content if isinstance(content, list) else []
+
+
+def _dict(value: object) -> Fields:
+    return value if isinstance(value, dict) else {}
+
+
+def _call(item: Fields) -> tuple[str | None, object]:
+    """Return the name and the arguments of a call."""
+    value = _dict(_dict(item.get("toolCall")).get("value"))
+    return word(value.get("name")), value.get("arguments")
+
+
+def _parts(fields: Fields) -> Iterator[Part]:
+    """Yield the parts of a message. What the user does not see is a summary, or a hint of the program."""
+    is_hidden = _dict(fields.get("metadata")).get("userVisible") is False
+    own: Role = "summary" if is_hidden else "user" if fields.get("role") == "user" else "assistant"
+    for item in map(_dict, _items(fields)):
+        kind, text = item.get("type"), block_text(item)
+        if "toolCall" in item:
+            name, arguments = _call(item)
+            yield Part("tool_call", call_text(name, arguments), name)
+        elif "toolResult" in item:
+            yield Part("tool_result", _result(_dict(item["toolResult"])), word(item.get(_TOOL)))
+        elif kind in ("thinking", "reasoning"):
+            yield Part("thinking", word(item.get("thinking")) or word(item.get("text")) or "")
+        else:
+            is_hint = _COPIED in fields or (is_hidden and _CONTINUED in text)
+            yield Part(own, "" if is_hint else text)
+
+
+def _result(told: Fields) -> str:
+    """Return what a tool gave. A text for the model and the same for the user come once."""
+    value = told.get("value")
+    content = value.get("content") if isinstance(value, dict) else value
+    texts = dict[str, None]()
+    for item in map(_dict, content if isinstance(content, list) else []):
+        texts[block_text(item) or word(_dict(item.get("resource")).get("text")) or ""] = None
+    return "\n".join(text for text in texts if text) or word(told.get("error")) or ""

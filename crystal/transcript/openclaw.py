@@ -1,0 +1,189 @@
+"""The reader of OpenClaw's sessions: entries in the form of Pi's, in a database, or in files of older versions.
+
+Older versions write a file for each session, and copies of it when a session is reset, deleted or compacted; a newer
+one takes the files into its database. So files are read as a whole, too: an entry is the same wherever it lies, and
+one that Pi has written is the same there.
+
+Source: a database of version 2026.9.6 and files of older ones; tests/data/agents/openclaw/README.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+from typing import Any
+
+from crystal.model.capture import Turn
+from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.line import identifier, parse_line, parse_time, word
+from crystal.transcript.pi import READER as PI
+from crystal.transcript.pi import SAID, SUMMARIES, entry_turns, entry_uuid, message_of
+from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.tables import columns_of, object_of, rows_of, unpacked
+
+Fields = dict[str, Any]
+
+_LIST = "sessions.json"
+_TRACE = ".trajectory.jsonl"
+_NAME = re.compile(r"(.+?)(?:\.checkpoint\.[0-9a-fA-F-]{36})?\.jsonl")
+_ARCHIVES = ("session_transcript_archives", "session_transcript_cold_archives")
+
+_ENVELOPE = re.compile(r"\[[^\]\n]*\d{4}-\d\d-\d\d[T ]\d\d:\d\d[^\]\n]*\] *")
+_EVENTS = re.compile(r"(?:System(?: \(untrusted\))?: \[[^\]\n]*\][^\n]*\n+)+")
+_TOLD = re.compile(
+    r"\s*[^\n]*(?:\(untrusted [^)\n]*\):|⟦openclaw:ctx⟧)[ \t]*\n(?:```json\n.*?\n```|(?:[^\n]+(?:\n|\Z))*)\s*",
+    re.DOTALL,
+)
+_TOLD_AFTER = re.compile(
+    r"\n+(?:Untrusted context \(metadata|Context: ⟦openclaw:ctx⟧).*|\s*\[message_id: [^\]\n]*\]\s*\Z", re.DOTALL
+)
+_PROGRAMS = (
+    "A new session was started via /new or /reset",
+    "An async command you ran earlier has completed",
+    "Continue where you left off. The previous model attempt failed",
+    "Pre-compaction memory flush",
+    "Read HEARTBEAT.md if it exists",
+    "[Inter-session message]",
+    "[System Message]",
+    "[cron:",
+)
+"""Beginnings of what the program itself says in the user's name."""
+
+
+class OpenClawReader(SnapshotReader):
+    """See ``SnapshotReader``."""
+
+    ids_of = "pi"
+
+    def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
+        """Return the list of sessions beside a file: it tells which are subagents'."""
+        return (path.with_name(_LIST),) if path.parent.name == "sessions" else ()
+
+    def conversations(self, source: Source) -> Iterable[Conversation]:
+        """Return the session of a file, or those of a database."""
+        if _is_database(source):
+            return _stored(source)
+        if source.path.name.endswith(_TRACE):
+            return []
+        entries = [parse_line(line) or {} for line in _lines(source.data)]
+        if not any(one.get("type") == "session" or entry_uuid(one, self.ids_of) for one in entries):
+            raise SourceError(f"{source.path} has no entries", hint="update crystal")
+        stamp = hashlib.sha256(b"".join((source.data, *source.sides.values()))).hexdigest()
+        found = _NAME.match(source.path.name)
+        session = found[1] if found else source.path.stem
+        if found is None or ".checkpoint." not in source.path.name:
+            heads = (identifier(one.get("id")) for one in entries if one.get("type") == "session")
+            session = next(heads, None) or session
+        listed = [row for content in source.sides.values() for row in _listed(content)]
+        return [_conversation(session, stamp, listed)]
+
+    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+        """Yield the entries, each with what earlier ones say of the folder and the model; then the title."""
+        session = conversation.subagent or conversation.session
+        lines = _events(source, session) if _is_database(source) else _lines(source.data)
+        context = Context()
+        for line in lines:
+            context = PI.advance(context, line)
+            fields = parse_line(line) or {}
+            uuid = entry_uuid(fields, self.ids_of)
+            own = identifier(fields.get("id")) or hashlib.sha256(line).hexdigest()[:16]
+            name = f"{session}-{fields.get('type')}-{own}" if uuid is None else uuid.partition(":")[2]
+            yield Record(name, line, context if uuid is None else context._replace(title=None))
+
+    def facts(self, line: bytes) -> LineFacts:
+        """Return the facts of a record."""
+        fields, context = parse_completed(line)
+        return LineFacts(
+            uuid=context.id,
+            timestamp_ms=parse_time(fields.get("timestamp")),
+            cwd=context.cwd,
+            session_id=context.session,
+            is_conversation=message_of(fields).get("role") in SAID,
+            is_summary=fields.get("type") in SUMMARIES,
+        )
+
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+        """Yield the turns of the records, in their order."""
+        del key
+        for offset, line in lines:
+            fields, context = parse_completed(line)
+            if context.id is None:
+                continue
+            origin = message_of(fields).get("provenance")
+            kind = origin.get("kind") if isinstance(origin, dict) else None
+            for turn in entry_turns(fields, context, context.id, offset, subagent=subagent or kind == "inter_session"):
+                if turn.role != "user":
+                    yield turn
+                elif kind != "internal_system" and (text := _typed(turn.text)):
+                    yield turn._replace(text=text, full_length=len(text))
+
+
+READER = OpenClawReader()
+
+
+def _is_database(source: Source) -> bool:
+    return source.path.suffix == ".sqlite"
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Return the entries of a file, which may be compressed. The last one may be half written."""
+    lines = unpacked(data).split(b"\n")
+    return [line for line in lines if parse_line(line) is not None]
+
+
+def _listed(content: bytes) -> Iterator[Fields]:
+    """Yield the sessions of a list in the form of the database's rows."""
+    for key, entry in (parse_line(content) or {}).items():
+        if isinstance(entry, dict):
+            yield {"session_key": key, "session_id": entry.get("sessionId"), "spawned_by": entry.get("spawnedBy")}
+
+
+def _conversation(session: str, stamp: str, rows: list[Fields]) -> Conversation:
+    """Return the conversation of a session: a subagent's belongs to the session that started it."""
+    own = next((row for row in rows if row.get("session_id") == session), {})
+    parent = next((row for row in rows if own.get("spawned_by") and row.get("session_key") == own["spawned_by"]), {})
+    ident = identifier(parent.get("session_id"))
+    return Conversation(session, stamp) if ident in (None, session) else Conversation(str(ident), stamp, session)
+
+
+def _stored(source: Source) -> Iterator[Conversation]:
+    """Yield the sessions of a database, and those that it keeps as archives."""
+    if not columns_of(source, "transcript_events"):
+        raise SourceError(f"{source.path} has no transcripts", hint="update crystal")
+    windows = sorted(rows_of(source, "session_windows"), key=lambda row: -(row.get("updated_at") or 0))
+    marks = {row.get("session_id"): row.get("generation") for row in rows_of(source, "transcript_rewrite_watermarks")}
+    counts = "SELECT session_id, count(*), max(seq) FROM transcript_events GROUP BY session_id"
+    told: dict[str, list[object]] = {session: [marks.get(session), *rest] for session, *rest in source.rows(counts)}
+    for table in _ARCHIVES:
+        if "archive_blob" in columns_of(source, table):
+            for session, count in source.rows(f'SELECT session_id, count(*) FROM "{table}" GROUP BY session_id'):
+                told.setdefault(session, []).append((table, count))
+    for session, stamp in told.items():
+        yield _conversation(session, repr(stamp), windows)
+
+
+def _events(source: Source, session: str) -> Iterator[bytes]:
+    """Yield the entries of a session in a database: archived ones, then those in use. A large one is compressed."""
+    for table in _ARCHIVES:
+        if "archive_blob" in columns_of(source, table):
+            for row in rows_of(source, table, "WHERE session_id = ?", (session,)):
+                yield from _lines(row["archive_blob"]) if isinstance(row["archive_blob"], bytes) else ()
+    for row in rows_of(source, "transcript_events", "WHERE session_id = ? ORDER BY seq", (session,)):
+        packed = row.get("event_zstd")
+        if object_of(row.get("event_json")):
+            yield str(row["event_json"]).encode("utf-8", "surrogatepass")
+        elif isinstance(packed, bytes):
+            yield from _lines(packed)
+
+
+def _typed(text: str) -> str:
+    """Return what a person typed: without what the program says of the channel, the sender and the time."""
+    text = _EVENTS.sub("", text, count=1) if text.startswith("System") else text
+    while (told := _TOLD.match(text)) is not None:
+        text = text[told.end() :]
+    text = _TOLD_AFTER.sub("", text)
+    envelope = _ENVELOPE.match(text)
+    text = text[envelope.end() :] if envelope else text
+    return "" if text.startswith(_PROGRAMS) else word(text) or ""

@@ -1,0 +1,228 @@
+"""The reader of OpenCode's database: messages of parts, and, since version 2, whole messages.
+
+A fork copies messages with new ids; what stays are their times and the first prompt, which so tell them apart here. A
+database that version 2 took over has its messages in the tables of both generations, under the same ids.
+
+Source: databases of versions 1.15, 1.18 and 2.0; tests/data/agents/opencode/README.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from crystal.model.capture import Turn
+from crystal.transcript.claude_code.content import call_text, result_text
+from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.line import identifier, word
+from crystal.transcript.parts import Part, turns_of_parts
+from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.tables import columns_of, first_ancestor, json_line, moment_of, object_of, rows_of
+
+Fields = dict[str, Any]
+
+_SAID = frozenset(("user", "assistant", "shell", "compaction"))
+_UNTITLED = ("New session - ", "Child session - ")
+
+
+class OpenCodeReader(SnapshotReader):
+    """See ``SnapshotReader``."""
+
+    def conversations(self, source: Source) -> Iterable[Conversation]:
+        """Return the sessions, the older ones first: a fork comes after its original. A subagent has its own."""
+        sessions = _sessions(source)
+        if not sessions and not columns_of(source, "session") and not columns_of(source, "session_v2"):
+            raise SourceError(f"{source.path} has no sessions", hint="update crystal")
+        changes = _changes(source)
+        parents = {ident: row.get("parent_id") for ident, row in sessions.items()}
+        for ident, row in sorted(
+            sessions.items(), key=lambda one: (moment_of(one[1].get("time_created")) or 0, one[0])
+        ):
+            stamp = repr((row.get("time_updated"), row.get("title"), row.get("directory"), changes.get(ident)))
+            first = first_ancestor(ident, parents)
+            yield Conversation(first, stamp, None if first == ident else ident)
+
+    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+        """Yield the messages of a session, each with its parts; then its title."""
+        ident = conversation.subagent or conversation.session
+        row = _sessions(source).get(ident, {})
+        context = Context().with_texts(cwd=row.get("directory"))
+        for name, message in _named(_messages(source, ident), conversation):
+            told = _dict(message.get("info", message))
+            model = told.get("modelID") or _dict(told.get("model")).get("modelID") or _dict(told.get("model")).get("id")
+            folder = _dict(told.get("path")).get("cwd")
+            yield Record(name, json_line(message), context.with_texts(cwd=folder, model=model))
+        title = word(row.get("title"))
+        if title and conversation.subagent is None and not title.startswith(_UNTITLED):
+            yield Record(f"{ident}-title", json_line({"title": title}), context.with_texts(title=title))
+
+    def facts(self, line: bytes) -> LineFacts:
+        """Return the facts of a record."""
+        fields, context = parse_completed(line)
+        return LineFacts(
+            uuid=context.id,
+            timestamp_ms=_created(fields),
+            cwd=context.cwd,
+            session_id=context.session,
+            is_conversation=_role(fields) in _SAID,
+            is_summary=_is_summary(fields),
+        )
+
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+        """Yield the turns of the records, in their order."""
+        del key
+        for offset, line in lines:
+            fields, context = parse_completed(line)
+            if context.id is not None:
+                at, ident = _created(fields), identifier(fields.get("id"))
+                shared = Turn(
+                    context.id, 0, "user", "", offset, at, cwd=context.cwd, message_id=ident, model=context.model
+                )  # fmt: skip
+                yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+
+
+READER = OpenCodeReader()
+
+
+def _sessions(source: Source) -> dict[str, Fields]:
+    """Return the sessions of both generations by id; the newer one's row counts."""
+    rows = [*rows_of(source, "session"), *rows_of(source, "session_v2")]
+    return {row["id"]: row for row in rows if identifier(row.get("id")) is not None}
+
+
+def _changes(source: Source) -> dict[str, str]:
+    """Return for each session a text that differs whenever one of its messages or parts does.
+
+    Where the program counts the changes of a session, what is read are that number and indexes, not the contents.
+    """
+    counted = columns_of(source, "event_sequence")
+    numbers = dict(source.rows("SELECT aggregate_id, seq FROM event_sequence")) if counted else {}
+    changes: dict[str, list[object]] = {session: [number] for session, number in numbers.items()}
+    for table in ("message", "part", "session_message"):
+        names = columns_of(source, table)
+        if "session_id" in names:
+            for session, count in source.rows(f'SELECT session_id, count(*) FROM "{table}" GROUP BY session_id'):
+                changes.setdefault(session, []).append(count)
+        for session, newest in _newest(source, table, names):
+            if session not in numbers:
+                changes.setdefault(session, []).append(newest)
+    return {session: repr(told) for session, told in changes.items()}
+
+
+def _newest(source: Source, table: str, names: list[str]) -> Iterator[tuple[str, object]]:
+    """Yield what tells of changes of the rows in a table, by session, where some session's changes are not counted."""
+    counts = (
+        " WHERE id NOT IN (SELECT aggregate_id FROM event_sequence)" if columns_of(source, "event_sequence") else ""
+    )
+    asked = "session_v2" if table == "session_message" and columns_of(source, "session_v2") else "session"
+    if not names or not columns_of(source, asked) or not list(source.rows(f"SELECT 1 FROM {asked}{counts} LIMIT 1")):
+        return
+    told = "max(one.time_updated)" if "time_updated" in names else "sum(length(one.data))"
+    if "session_id" in names:
+        yield from source.rows(f'SELECT one.session_id, {told} FROM "{table}" AS one GROUP BY one.session_id')
+    elif table == "part":
+        yield from source.rows(
+            f"SELECT message.session_id, {told} || ' ' || count(*) FROM part AS one"
+            " JOIN message ON message.id = one.message_id GROUP BY message.session_id"
+        )
+
+
+def _messages(source: Source, session: str) -> list[Fields]:
+    """Return the messages of a session in their order. One in the tables of both generations comes once."""
+    parts: dict[str, list[Fields]] = {}
+    within = "WHERE message_id IN (SELECT id FROM message WHERE session_id = ?)"
+    stored = rows_of(source, "part", within, (session,)) if columns_of(source, "message") else iter(())
+    for row in sorted(stored, key=lambda row: str(row.get("id"))):
+        parts.setdefault(row["message_id"], []).append({"id": row.get("id"), **object_of(row.get("data"))})
+    first = [
+        {"id": row["id"], "info": object_of(row.get("data")), "parts": parts.get(row["id"], [])}
+        for row in rows_of(source, "message", "WHERE session_id = ?", (session,))
+    ]
+    first.sort(key=lambda message: (_created(message) or 0, str(message["id"])))
+    known = {message["id"] for message in first}
+    second = sorted(
+        rows_of(source, "session_message", "WHERE session_id = ?", (session,)),
+        key=lambda row: (row.get("seq") or 0, str(row.get("id"))),
+    )
+    later = [{"id": row["id"], "type": row.get("type"), **object_of(row.get("data"))} for row in second]
+    return first + [message for message in later if message["id"] not in known]
+
+
+def _named(messages: list[Fields], conversation: Conversation) -> Iterator[tuple[str, Fields]]:
+    """Yield each message with a name that its copies in forks have, too, and no other message."""
+    opening = next((message for message in messages if _role(message) == "user"), None)
+    if conversation.subagent is not None or opening is None or _created(opening) is None:
+        root = conversation.subagent or conversation.session
+    else:
+        said = f"{_created(opening)} {_first_line(opening)}"
+        root = hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:20]
+    used: Counter[str] = Counter()
+    for message in messages:
+        at = _created(message)
+        name = str(message["id"]) if at is None else f"{root}-{at}-{_role(message)}"
+        used[name] += 1
+        yield name if used[name] == 1 else f"{name}-{used[name]}", message
+
+
+def _first_line(message: Fields) -> str:
+    texts = (part.text for part in _parts(message) if part.role == "user" and part.text)
+    return next(texts, "").split("\n")[0]
+
+
+def _created(fields: Fields) -> int | None:
+    return moment_of(_dict(_dict(fields.get("info", fields)).get("time")).get("created"))
+
+
+def _role(fields: Fields) -> str:
+    """Return who or what a message is from."""
+    role = _dict(fields["info"]).get("role") if "info" in fields else fields.get("type")
+    return role if isinstance(role, str) else ""
+
+
+def _is_summary(fields: Fields) -> bool:
+    return fields.get("type") == "compaction" or _dict(fields.get("info")).get("summary") is True
+
+
+def _dict(value: object) -> Fields:
+    return value if isinstance(value, dict) else {}
+
+
+def _parts(fields: Fields) -> Iterator[Part]:
+    """Yield the parts of a message."""
+    role = _role(fields)
+    content = fields.get("parts") if "info" in fields else fields.get("content")
+    if role == "shell":
+        yield Part("tool_call", call_text("shell", {"command": fields.get("command")}), "shell")
+        yield Part("tool_result", result_text(fields.get("output") or ""), "shell")
+    elif role == "compaction":
+        yield Part("summary", word(fields.get("summary")) or "")
+    elif role == "user" and "info" not in fields:
+        yield Part("user", word(fields.get("text")) or "")
+    elif role in ("user", "assistant"):
+        own = "summary" if _is_summary(fields) else role
+        for part in content if isinstance(content, list) else []:
+            yield from _part(_dict(part), own)
+
+
+def _part(part: Fields, role: str) -> Iterator[Part]:
+    kind, text = part.get("type"), word(part.get("text")) or ""
+    if kind == "tool":
+        name = word(part.get("tool")) or word(part.get("name"))
+        state = _dict(part.get("state"))
+        yield Part("tool_call", call_text(name, state.get("input")), name)
+        yield Part("tool_result", _result(state), name)
+    elif kind == "reasoning":
+        yield Part("thinking", text)
+    elif kind == "text":
+        is_said = not part.get("synthetic") and not part.get("ignored")
+        yield Part(role, text if is_said else "")  # type: ignore[arg-type]
+
+
+def _result(state: Fields) -> str:
+    """Return what a tool gave, or the error that it ended with."""
+    error = state.get("error")
+    told = (state.get("output"), state.get("content"), _dict(error).get("message"), error)
+    texts = [text for one in told if (text := result_text(one or ""))]
+    return "\n".join(texts)

@@ -1,0 +1,98 @@
+"""Read a harness's database: tables whose columns differ by version, and the JSON in them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from crystal.transcript.line import parse_line, parse_time
+from crystal.transcript.reader import Source, SourceError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+Fields = dict[str, Any]
+
+_MAX_SECONDS = 100_000_000_000
+"""A larger number is milliseconds: it would be after the year 5000."""
+
+_ZSTD = b"\x28\xb5\x2f\xfd"
+MAX_UNPACKED_BYTES = 256 << 20
+
+
+def columns_of(source: Source, table: str) -> list[str]:
+    """Return the columns of a table, none if it does not exist."""
+    return [name for (name,) in source.rows("SELECT name FROM pragma_table_info(?)", (table,))]
+
+
+def rows_of(source: Source, table: str, where: str = "", values: tuple[object, ...] = ()) -> Iterator[Fields]:
+    """Yield the rows of a table as fields, by column; none if it does not exist.
+
+    Args:
+        source: The database.
+        table: The table.
+        where: What follows the table in the statement.
+        values: Of the question marks in it.
+    """
+    names = columns_of(source, table)
+    if names:
+        listed = ", ".join(f'"{name}"' for name in names)
+        for row in source.rows(f'SELECT {listed} FROM "{table}" {where}', values):
+            yield dict(zip(names, row, strict=True))
+
+
+def object_of(value: object) -> Fields:
+    """Return the object that a column holds as JSON, empty if it holds none."""
+    if isinstance(value, str):
+        return parse_line(value.encode("utf-8", "surrogatepass")) or {}
+    return parse_line(value) or {} if isinstance(value, bytes) else {}
+
+
+def json_line(fields: object) -> bytes:
+    """Return a value as JSON in one line, also with lone surrogates and integers of any length."""
+    try:
+        return orjson.dumps(fields)
+    except TypeError:
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def moment_of(value: object) -> int | None:
+    """Return a time in ms: of a date as text, or a number of seconds or milliseconds; None for anything else."""
+    if isinstance(value, str):
+        return parse_time(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1 << 53:
+        return None
+    return int(value * 1000) if value < _MAX_SECONDS else int(value)
+
+
+def first_ancestor(ident: str, parents: Mapping[str, object]) -> str:
+    """Return the conversation that a subagent's was started in, by the parent of each; itself if it has none."""
+    seen = {ident}
+    while isinstance(parent := parents.get(ident), str) and parent in parents and parent not in seen:
+        seen.add(parent)
+        ident = parent
+    return ident
+
+
+def unpacked(data: bytes) -> bytes:
+    """Return data, decompressed if it was compressed with zstd.
+
+    Raises:
+        SourceError: It is damaged, or larger than ``MAX_UNPACKED_BYTES``.
+    """
+    if not data.startswith(_ZSTD):
+        return data
+    try:
+        opener = zstd.ZstdDecompressor()
+        found = opener.decompress(data, max_length=MAX_UNPACKED_BYTES)
+    except zstd.ZstdError as error:
+        raise SourceError(f"a compressed record is damaged: {error}", hint="crystal tries again by itself") from error
+    if not opener.eof:
+        raise SourceError("a compressed record is cut off or too large", hint="crystal tries again by itself")
+    return bytes(found)

@@ -1,0 +1,226 @@
+"""The reader of Zed's threads: one JSON document each in a database, compressed, of several generations.
+
+A thread is written as a whole at each save, at last in the newest form, where what a person said gets another id. So a
+prompt is told by its text, and an answer by its place behind the prompt. If the same prompt is sent again in place of
+its first answer, the new answer replaces that one.
+
+Source: the program's public source up to version 0.3.0 of the format, and samples; tests/data/agents/zed/README.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from crystal.model.capture import Turn
+from crystal.transcript.claude_code.content import call_text
+from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.line import identifier, parse_line, word
+from crystal.transcript.parts import Part, turns_of_parts
+from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.tables import first_ancestor, json_line, moment_of, rows_of, unpacked
+
+Fields = dict[str, Any]
+
+_SUMMARY = "crystalSummary"
+
+
+class ZedReader(SnapshotReader):
+    """See ``SnapshotReader``."""
+
+    def conversations(self, source: Source) -> Iterable[Conversation]:
+        """Return the threads. A subagent's belongs to the one that started it."""
+        rows = {row["id"]: row for row in _rows(source) if identifier(row["id"]) is not None}
+        lengths = dict(source.rows("SELECT id, length(data) FROM threads"))
+        parents = {ident: row.get("parent_id") for ident, row in rows.items()}
+        for ident, row in sorted(rows.items(), key=lambda one: (str(one[1].get("created_at")), one[0])):
+            first = first_ancestor(ident, parents)
+            yield Conversation(first, repr((lengths.get(ident), row)), None if first == ident else ident)
+
+    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+        """Yield the messages of a thread; then its summary and its title."""
+        ident = conversation.subagent or conversation.session
+        row = next(rows_of(source, "threads", "WHERE id = ?", (ident,)), {})
+        thread = _thread(row)
+        told = Context(at=moment_of(row.get("updated_at")) or moment_of(thread.get("updated_at")))
+        context = _with_place(told, row, thread)
+        begun = moment_of(row.get("created_at")) or context.at
+        for number, (name, message) in enumerate(_named(thread, ident)):
+            yield Record(name, json_line(message), context if number else context._replace(at=begun))
+        state = thread.get("detailed_summary_state")
+        summary = word(thread.get("detailed_summary")) or word(_inner(state, "Generated").get("text"))
+        if summary:
+            yield Record(f"{ident}-summary", json_line({_SUMMARY: summary}), context)
+        title = word(row.get("summary")) or word(thread.get("title")) or word(thread.get("summary"))
+        if title and conversation.subagent is None:
+            yield Record(f"{ident}-title", json_line({"title": title}), context.with_texts(title=title))
+
+    def facts(self, line: bytes) -> LineFacts:
+        """Return the facts of a record."""
+        fields, context = parse_completed(line)
+        return LineFacts(
+            uuid=context.id,
+            timestamp_ms=context.at,
+            cwd=context.cwd,
+            session_id=context.session,
+            is_conversation="role" in fields or "User" in fields or "Agent" in fields,
+            is_summary=_SUMMARY in fields,
+        )
+
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+        """Yield the turns of the records, in their order."""
+        del key
+        for offset, line in lines:
+            fields, context = parse_completed(line)
+            if context.id is not None:
+                shared = Turn(
+                    context.id, 0, "user", "", offset, context.at, None, context.cwd, context.branch,
+                    model=context.model,
+                )  # fmt: skip
+                yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+
+
+READER = ZedReader()
+
+
+def _rows(source: Source) -> Iterator[Fields]:
+    """Yield the rows of the threads without their contents."""
+    names = [name for (name,) in source.rows("SELECT name FROM pragma_table_info('threads')") if name != "data"]
+    if "id" not in names:
+        raise SourceError(f"{source.path} has no threads", hint="update crystal")
+    for row in source.rows(f"SELECT {', '.join(names)} FROM threads"):
+        yield dict(zip(names, row, strict=True))
+
+
+def _thread(row: Fields) -> Fields:
+    data = row.get("data")
+    packed = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    return parse_line(unpacked(packed)) or {} if isinstance(packed, bytes) else {}
+
+
+def _with_place(context: Context, row: Fields, thread: Fields) -> Context:
+    """Return the context with the thread's folder, branch and model."""
+    snapshot = thread.get("initial_project_snapshot")
+    trees = snapshot.get("worktree_snapshots") if isinstance(snapshot, dict) else None
+    tree = next((tree for tree in trees if isinstance(tree, dict)), {}) if isinstance(trees, list) else {}
+    folders = str(row.get("folder_paths") or "").split("\n")
+    order = str(row.get("folder_paths_order") or "").split(",")
+    first = order.index("0") if "0" in order and len(order) == len(folders) else 0
+    git, model = tree.get("git_state"), thread.get("model")
+    return context.with_texts(
+        cwd=folders[first] or tree.get("worktree_path"),
+        branch=git.get("current_branch") if isinstance(git, dict) else None,
+        model=model.get("model") if isinstance(model, dict) else None,
+    )
+
+
+def _named(thread: Fields, ident: str) -> Iterator[tuple[str, object]]:
+    """Yield each message with its name: of a prompt by its text, of what follows by its place behind it."""
+    used: Counter[str] = Counter()
+    prompt, place = ident, 0
+    for message in _messages(thread):
+        if "User" in message or message.get("role") == "user":
+            said = "".join(part.text for part in _parts(message))
+            digest = hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:16]
+            used[digest] += 1
+            prompt, place = f"{ident}-{digest}" + (f"-{used[digest]}" if used[digest] > 1 else ""), 0
+            yield prompt, message
+        else:
+            place += 1
+            yield f"{prompt}/{place}", message
+
+
+def _messages(thread: Fields) -> list[Fields]:
+    """Return the messages. In the oldest form results stand in the user's name: they go to the calls before them."""
+    given = thread.get("messages")
+    messages: list[Fields] = []
+    for one in given if isinstance(given, list) else []:
+        message = one if isinstance(one, dict) else {"kind": one}
+        results = _list(message.get("tool_results"))
+        if message.get("role") == "user" and results and messages:
+            messages[-1] = {**messages[-1], "tool_results": _list(messages[-1].get("tool_results")) + results}
+        elif message.get("role") != "system":
+            messages.append(message)
+    return messages
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _inner(value: object, name: str) -> Fields:
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _parts(fields: Fields) -> Iterator[Part]:
+    """Yield the parts of a message."""
+    if _SUMMARY in fields:
+        yield Part("summary", word(fields[_SUMMARY]) or "")
+    elif "User" in fields:
+        content = _list(_inner(fields, "User").get("content"))
+        yield Part("user", "".join(_typed(one) for one in content))
+    elif "Agent" in fields:
+        agent = _inner(fields, "Agent")
+        for one in _list(agent.get("content")):
+            yield from _said(one, _inner(agent, "tool_results"))
+    elif fields.get("role") in ("user", "assistant"):
+        yield from _legacy_parts(fields)
+
+
+def _typed(content: object) -> str:
+    """Return a text, or what a person named with an @."""
+    if not isinstance(content, dict):
+        return ""
+    uri = _inner(content, "Mention").get("uri")
+    named = next((one for one in uri.values() if isinstance(one, dict)), {}) if isinstance(uri, dict) else {}
+    names = (word(named.get(name)) for name in ("abs_path", "path", "url", "name", "file_path", "skill_file_path"))
+    mention = next((name for name in names if name), None)
+    text = content.get("Text")
+    return f"@{mention}" if mention else text if isinstance(text, str) else ""
+
+
+def _said(content: object, results: Fields) -> Iterator[Part]:
+    """Yield the parts of something that the agent said or did: a call comes with its result."""
+    if not isinstance(content, dict):
+        return
+    if "ToolUse" in content:
+        use = _inner(content, "ToolUse")
+        name = word(use.get("name"))
+        yield Part("tool_call", call_text(name, use.get("input")), name)
+        yield Part("tool_result", _result(_inner(results, str(use.get("id")))), name)
+    elif "Thinking" in content:
+        yield Part("thinking", word(_inner(content, "Thinking").get("text")) or "")
+    else:
+        yield Part("assistant", word(content.get("Text")) or "")
+
+
+def _legacy_parts(fields: Fields) -> Iterator[Part]:
+    """Yield the parts of a message in an older form: its segments, or its text; then calls, each with its result."""
+    is_user = fields.get("role") == "user"
+    segments = fields.get("segments") or [{"type": "text", "text": fields.get("text")}]
+    texts = [one for one in _list(segments) if isinstance(one, dict) and not fields.get("is_hidden")]
+    if is_user:
+        yield Part("user", "".join(str(one.get("text") or "") for one in texts))
+        return
+    for one in texts:
+        yield Part("thinking" if one.get("type") == "thinking" else "assistant", word(one.get("text")) or "")
+    results = [one for one in _list(fields.get("tool_results")) if isinstance(one, dict)]
+    for use in _list(fields.get("tool_uses")):
+        if isinstance(use, dict):
+            name = word(use.get("name"))
+            own = next((one for one in results if one.get("tool_use_id") == use.get("id")), {})
+            yield Part("tool_call", call_text(name, use.get("input")), name)
+            yield Part("tool_result", _result(own), name)
+
+
+def _result(told: Fields) -> str:
+    """Return the texts of a tool's result. Images are omitted."""
+    content = told.get("content")
+    texts = []
+    for one in content if isinstance(content, list) else [content]:
+        given = (one.get("Text") or one.get("text")) if isinstance(one, dict) else one
+        texts.append(word(given) or "")
+    return "\n".join(text for text in texts if text) or word(told.get("output")) or ""

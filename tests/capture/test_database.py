@@ -1,0 +1,108 @@
+"""Claims of capture/database.py: every answer is of one moment, and the owner of the database notices nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from crystal.capture.database import DatabaseChangedError, opened_database
+from crystal.capture.safe_open import ANYWHERE
+from crystal.errors import UnavailableError
+from crystal.transcript import SourceError
+
+WRITES = 2_000
+MODES = ("wal", "delete", "truncate")
+
+
+@contextlib.contextmanager
+def owner(path: Path, mode: str) -> Iterator[apsw.Connection]:
+    connection = apsw.Connection(str(path))
+    connection.execute(
+        f"PRAGMA journal_mode = {mode}; PRAGMA synchronous = off; PRAGMA wal_autocheckpoint = 9"
+    ).fetchall()
+    yield connection
+    connection.close()
+
+
+WRITER = """
+import apsw, sys
+path, mode, writes = sys.argv[1:]
+owner = apsw.Connection(path)
+owner.execute(f"PRAGMA journal_mode = {mode}; PRAGMA synchronous = off; PRAGMA wal_autocheckpoint = 9").fetchall()
+for number in range(int(writes)):
+    values = (number, "x" * (number * 37 % 9000))
+    with owner:
+        owner.execute("INSERT INTO left VALUES (?, ?)", values)
+        owner.execute("INSERT INTO right VALUES (?, ?)", values)
+"""
+"""Another process, whose writes any lock of a reader would make fail at once."""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_answers_are_of_one_moment_while_the_owner_writes_undisturbed(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "a.db"
+    answers: list[int] = []
+    with owner(path, mode) as connection:
+        connection.execute("CREATE TABLE left (n, text); CREATE TABLE right (n, text)").fetchall()
+    command = [sys.executable, "-c", WRITER, str(path), mode, str(WRITES)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as writer:
+        while writer.poll() is None:
+            with contextlib.suppress(UnavailableError), opened_database(path, ANYWHERE) as rows:
+                [(count, length)] = rows("SELECT count(*), sum(length(text)) FROM left")
+                [other] = rows("SELECT count(*), sum(length(text)) FROM right")
+                assert other == (count, length)
+                assert length in (None, sum(number * 37 % 9000 for number in range(count)))
+                answers.append(count)
+        assert (writer.returncode, writer.stderr and writer.stderr.read()) == (0, b"")
+    with opened_database(path, ANYWHERE) as rows:
+        assert list(rows("SELECT count(*) FROM left")) == [(WRITES,)]
+    assert answers == sorted(answers)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_committed_is_read_and_what_is_not_is_not(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "a.db"
+    with owner(path, mode) as connection:
+        connection.execute("CREATE TABLE t (n); INSERT INTO t VALUES (1)").fetchall()
+        connection.execute("BEGIN IMMEDIATE; INSERT INTO t VALUES (2)").fetchall()
+        with contextlib.suppress(UnavailableError), opened_database(path, ANYWHERE) as rows:
+            assert list(rows("SELECT n FROM t")) == [(1,)]
+        connection.execute("COMMIT").fetchall()
+        with opened_database(path, ANYWHERE) as rows:
+            assert list(rows("SELECT n FROM t")) == [(1,), (2,)]
+
+
+def test_a_log_that_was_moved_into_the_database_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with owner(path, "wal") as connection:
+        connection.execute("CREATE TABLE t (n); INSERT INTO t VALUES (1)").fetchall()
+        with opened_database(path, ANYWHERE) as rows:
+            assert list(rows("SELECT n FROM t")) == [(1,)]
+            connection.execute("INSERT INTO t VALUES (2)").fetchall()
+            assert list(rows("SELECT n FROM t")) == [(1,)]
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            with pytest.raises(DatabaseChangedError):
+                rows("SELECT n FROM t")
+
+
+def test_nothing_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with owner(path, "wal") as connection:
+        connection.execute("CREATE TABLE t (n)").fetchall()
+        before = {file.name: file.read_bytes() for file in tmp_path.glob("a.db*")}
+        with opened_database(path, ANYWHERE) as rows, pytest.raises(SourceError, match="readonly"):
+            rows("INSERT INTO t VALUES (1)")
+        assert {file.name: file.read_bytes() for file in tmp_path.glob("a.db*")} == before
+
+
+def test_what_is_no_database_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    path.write_bytes(b"no database" * 100)
+    with opened_database(path, ANYWHERE) as rows, pytest.raises(SourceError, match=r"a\.db"):
+        rows("SELECT 1 FROM t")

@@ -1,0 +1,85 @@
+"""Claims of transcript/opencode.py: what a fork or a later version copies comes once, and its newest state counts."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from typing import Any
+
+import apsw
+import pytest
+
+from crystal.model.capture import Turn
+from crystal.transcript import Source, complete
+from crystal.transcript.opencode import READER
+
+DATA = Path(__file__).parents[1] / "data/agents/opencode/home/.local/share/opencode"
+
+
+@contextlib.contextmanager
+def opened(name: str) -> Iterator[tuple[apsw.Connection, Source]]:
+    db = apsw.Connection(":memory:")
+    db.execute((DATA / f"{name}.sql").read_text("utf-8")).fetchall()
+
+    def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        yield from db.execute(sql, values)  # type: ignore[arg-type]
+
+    yield db, Source(PurePath(name), b"", rows, {})
+    db.close()
+
+
+def said(source: Source) -> dict[str, list[Turn]]:
+    """Return the turns of each conversation, the copies too."""
+    turns = {}
+    for talk in READER.conversations(source):
+        lines = [
+            complete(record.line, record.context._replace(session=talk.session, id=f"opencode:{record.id}"))
+            for record in READER.records(source, talk)
+        ]
+        key = talk.subagent or talk.session
+        turns[key] = list(READER.turns(enumerate(lines), key, subagent=talk.subagent is not None))
+    return turns
+
+
+def identities(turns: list[Turn]) -> list[tuple[str, int, str]]:
+    return [(turn.uuid, turn.part, turn.text) for turn in turns]
+
+
+def test_a_fork_gives_what_it_copies_with_the_ids_of_the_original() -> None:
+    with opened("opencode.db") as (_, source):
+        turns = said(source)
+    original = identities(turns["ses_dfdd5aa76ffeBmZ9VNxqaFhIEW"])
+    fork = identities(turns["ses_dfdd524c4ffegCcKsSVqtnFfHp"])
+    assert len(original) == 4
+    assert fork[:4] == original
+    assert [text for _, _, text in fork[4:]] == ['"And a forked question?"', 'Mock reply to: "And a forked question?"']
+
+
+def test_no_two_texts_share_an_id() -> None:
+    with opened("opencode.db") as (_, source):
+        every = {one[:2]: one for one in itertools.chain(*map(identities, said(source).values()))}
+        texts = {one for turns in said(source).values() for one in identities(turns)}
+    assert len(every) == len(texts)
+
+
+def test_both_generations_give_a_message_the_same_id() -> None:
+    with opened("opencode-both.db") as (db, source):
+        both = identities(said(source)["ses_both0001"])
+        db.execute("DELETE FROM session; DELETE FROM message; DELETE FROM part").fetchall()
+        second = identities(said(source)["ses_both0001"])
+    assert second == both
+
+
+@pytest.mark.parametrize("state", ["running", "completed"])
+def test_a_conversation_that_changed_has_another_stamp(state: str) -> None:
+    with opened("opencode.db") as (db, source):
+        db.execute("DELETE FROM event_sequence").fetchall()
+        before = {talk.session: talk.stamp for talk in READER.conversations(source)}
+        changed = "UPDATE part SET time_updated = time_updated + 900000, data = ? WHERE id = ?"
+        data = f'{{"type":"tool","tool":"bash","state":{{"status":"{state}","input":{{}}}}}}'
+        [(part, session)] = db.execute("SELECT id, session_id FROM part WHERE data LIKE '%tool-output-42%' LIMIT 1")
+        db.execute(changed, (data, part)).fetchall()
+        after = {talk.session: talk.stamp for talk in READER.conversations(source)}
+    assert {name for name in after if after[name] != before[name]} == {session}
