@@ -174,6 +174,25 @@ HARNESSES = {
         reader="roo_code",
         places=_extension_tasks("rooveterinaryinc.roo-cline"),
     ),
+    "vscode-chat": Harness(
+        name="vscode-chat",
+        title="VS Code chat",
+        reader="vscode_chat",
+        places=tuple(
+            Place(
+                home=user_data(editor),
+                folder="User",
+                files=(
+                    "workspaceStorage/*/chatSessions/*-*-*-*-*.json*",
+                    "globalStorage/emptyWindowChatSessions/*-*-*-*-*.json*",
+                ),
+                variable="VSCODE_PORTABLE" if editor == EDITORS[0] else None,
+                below="user-data",
+                form="document",
+            )
+            for editor in EDITORS
+        ),
+    ),
 }
 """By name. Where the name of a file outside of all folders fits several, its content tells."""
 

@@ -15,7 +15,7 @@ import orjson
 
 from crystal.model.capture import Turn
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import identifier, parse_line, parse_time, word
+from crystal.transcript.line import identifier, milliseconds, parse_line, parse_time, word
 from crystal.transcript.parts import Part, parts_of_blocks, turns_of_parts
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 
@@ -116,8 +116,7 @@ def _context_of(session: str, sides: Mapping[PurePath, bytes]) -> Context:
 
 
 def _time_of(fields: Fields, context: Context) -> int | None:
-    at = fields.get("ts")
-    return at if isinstance(at, int) and not isinstance(at, bool) and 0 < at < 1 << 53 else context.at
+    return milliseconds(fields.get("ts")) or context.at
 
 
 def _parts(fields: Fields) -> Iterator[Part]:

@@ -21,7 +21,7 @@ from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.context import Context, parse_completed
 from crystal.transcript.line import identifier, parse_line, parse_time, word
-from crystal.transcript.parts import Part, turns_of_parts
+from crystal.transcript.parts import Part, turns_of_parts, unique_id
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 
 _SESSION_CONTEXT = "<session_context>"
@@ -29,9 +29,6 @@ _FOLDER = re.compile(r"Workspace Directories:\*\*\n\s+- (.+)")
 _COMPRESSED = "Got it. Thanks for the additional context!"
 _SUMMARY = "crystalSummary"
 _ROOT_FILE = ".project_root"
-
-MIN_UNIQUE_ID = 32
-"""A shorter id may come again in another session."""
 
 Fields = dict[str, Any]
 
@@ -61,8 +58,7 @@ class GeminiReader(SnapshotReader):
         context = Context().with_texts(cwd=_folder_of(messages.values(), source.sides))
         for ident, message in messages.items():
             context = context.with_texts(model=message.get("model"))
-            own = ident if len(ident) >= MIN_UNIQUE_ID else f"{conversation.session}-{ident}"
-            yield Record(own, orjson.dumps(message), context)
+            yield Record(unique_id(ident, conversation.session), orjson.dumps(message), context)
         for fields in others:
             line = orjson.dumps(fields)
             yield Record(f"{conversation.session}-{hashlib.sha256(line).hexdigest()[:16]}", line, context)

@@ -17,6 +17,7 @@ ParsedLine: TypeAlias = dict[str, Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MAX_INTEGER = 40
+MAX_MILLISECONDS = 1 << 53
 _MAX_ID = 256
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _TIME = re.compile(
@@ -58,6 +59,13 @@ def parse_time(value: object) -> int | None:
     whole = (moment - _EPOCH) // timedelta(milliseconds=1)
     offset = (int(zone_hours or 0) * 60 + int(zone_minutes or 0)) * 60_000
     return whole + int(((fraction or "") + "000")[:3]) + (offset if sign == "-" else -offset)
+
+
+def milliseconds(value: object) -> int | None:
+    """Return a field that must be a time in milliseconds since the epoch; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if 0 < value < MAX_MILLISECONDS else None
 
 
 def clean_text(text: str) -> str:

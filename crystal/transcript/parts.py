@@ -9,6 +9,9 @@ from crystal.model.capture import Role, Turn
 from crystal.transcript.claude_code.content import block_text, call_text, head_and_tail, result_text
 from crystal.transcript.line import clean_text, word
 
+MIN_UNIQUE_ID = 32
+"""A shorter id may come again in another session."""
+
 
 class Part(NamedTuple):
     """One part of a record: who said it, the text, and the tool of a call or a result."""
@@ -16,6 +19,11 @@ class Part(NamedTuple):
     role: Role
     text: str
     tool: str | None = None
+
+
+def unique_id(ident: str, session: str) -> str:
+    """Return the id of a message that no other session has: itself if it is long, else after its session's."""
+    return ident if len(ident) >= MIN_UNIQUE_ID else f"{session}-{ident}"
 
 
 def turns_of_parts(parts: Iterable[Part], turn: Turn, *, subagent: bool) -> Iterator[Turn]:
