@@ -27,6 +27,8 @@ from crystal.store.capture.snapshots import SeenRecord, claim_records
 from crystal.transcript import Conversation, Record, SnapshotReader, Source
 
 WORK_FOLDER = "snapshots"
+COPY_REST_MS = 600_000
+"""A copy rests so long before it is read: the place that has more of the conversation may be written later."""
 
 
 class Container(NamedTuple):
@@ -57,7 +59,24 @@ def _sweep(capture: Capture, roots: Sequence[Root], tally: Tally) -> None:
 
 
 def _capture_at(capture: Capture, container: Container, _: Path, tally: Tally) -> None:
-    capture_file(capture, container, tally)
+    if not _may_be_early(capture, container):
+        capture_file(capture, container, tally)
+
+
+def _may_be_early(capture: Capture, container: Container) -> bool:
+    """Return whether a file of copies was just written, and there are files that may have its conversation later."""
+    if not container.root.place.are_copies or capture.clock() - container.found.modified >= COPY_REST_MS:
+        return False
+    others = [root for root in capture.roots if root.harness == container.root.harness and not root.place.are_copies]
+    return any(True for _ in containers(capture, others))
+
+
+def _is_elsewhere(capture: Capture, container: Container, key: str) -> bool:
+    """Return whether a conversation in a file of copies is in another file that has more of it."""
+    if not container.root.place.are_copies:
+        return False
+    roots = [capture.folders.root_of(path) for path in seen.paths_with(capture.store, key)]
+    return any(root is not None and not root.place.are_copies for root in roots)
 
 
 def _meet(capture: Capture, root: Root) -> None:
@@ -97,7 +116,8 @@ def capture_file(
         with opened_source(path, place.form, capture.folders, sides, _work_folder(capture)) as source:
             for conversation in reader.conversations(source):
                 one = _Talk(capture, container, reader, source, conversation, tally)
-                if only == one.key or (only is None and stamps.get(one.key) != conversation.stamp):
+                is_wanted = only == one.key or (only is None and stamps.get(one.key) != conversation.stamp)
+                if is_wanted and not _is_elsewhere(capture, container, one.key):
                     one.note() if meeting else one.capture(skipped_too=only is not None)
                     _stamp(capture, path, one.key, conversation.stamp)
     except FileNotFoundError:
@@ -124,6 +144,8 @@ def count_new(capture: Capture, container: Container, *, skipped_too: bool) -> l
     with opened_source(path, container.root.place.form, capture.folders, sides, _work_folder(capture)) as source:
         for conversation in reader.conversations(source):
             one = _Talk(capture, container, reader, source, conversation, Tally())
+            if _is_elsewhere(capture, container, one.key):
+                continue
             size = sum(_size(record) for record, _, _ in one.new_records(skipped_too=skipped_too))
             if size:
                 counted.append((one.key, one.origin, size))
@@ -258,6 +280,9 @@ class _Talk:
         session, subagent = self.origin.session_id, self.origin.subagent
         ident = f"{self.origin.harness}:{record.id}"
         context = record.context._replace(session=session, subagent=subagent, id=ident, revised=revised)
+        if context.title and self.reader.facts(record.line).is_conversation:
+            # A title repeats words of the conversation: forgetting them would take every line that has it.
+            context = context._replace(title=None)
         return transcript.complete(record.line, context) + b"\n"
 
     def _store(self, before: Watermark, lines: bytes, noted: list[tuple[int, SeenRecord]]) -> Watermark:

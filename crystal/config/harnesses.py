@@ -28,6 +28,8 @@ class Place(NamedTuple):
         session_file: Pattern of a session's own file; ``{session}`` is its id. None if the name does not contain it.
         subagent_files: Pattern of its subagents' files, beside it; ``{stem}`` is its name without the ending.
         ignored: Names of files and folders that contain no conversations.
+        are_copies: Whether the files repeat, with less in them, what the harness's other places have: a conversation
+            is read here only where no other place has it.
     """
 
     home: str | Mapping[str, str]
@@ -39,6 +41,7 @@ class Place(NamedTuple):
     session_file: str | None = None
     subagent_files: str | None = None
     ignored: frozenset[str] = frozenset()
+    are_copies: bool = False
 
     def default_home(self, home: Path) -> Path:
         """Return the home of the harness if its variable is not set."""
@@ -191,6 +194,31 @@ HARNESSES = {
                 form="document",
             )
             for editor in EDITORS
+        ),
+    ),
+    "cursor": Harness(
+        name="cursor",
+        title="Cursor",
+        reader="cursor",
+        places=(
+            Place(
+                home=user_data("Cursor"),
+                folder="User",
+                files=("globalStorage/state.vscdb", "workspaceStorage/*/state.vscdb"),
+                form="database",
+            ),
+            Place(home=".cursor", folder="chats", files=("*/*/store.db",), variable="CURSOR_DATA_DIR", form="database"),
+            *(
+                Place(
+                    home=home,
+                    folder="projects",
+                    files=("*/agent-transcripts/**/*.jsonl",),
+                    variable=variable,
+                    form="document",
+                    are_copies=True,
+                )
+                for home, variable in ((".cursor", "CURSOR_DATA_DIR"), (".cursor-server", None))
+            ),
         ),
     ),
 }
