@@ -82,6 +82,15 @@ def user_data(name: str) -> dict[str, str]:
     }
 
 
+def local_data(name: str) -> dict[str, str]:
+    """Return the folder in which programs keep data of a user on one machine, by system."""
+    return {
+        "linux": f".local/share/{name}",
+        "darwin": f"Library/Application Support/{name}",
+        "win32": f"AppData/Local/{name}",
+    }
+
+
 EDITORS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
 """Editors whose user data has the layout of Visual Studio Code's."""
 
@@ -218,6 +227,24 @@ HARNESSES = {
                     are_copies=True,
                 )
                 for home, variable in ((".cursor", "CURSOR_DATA_DIR"), (".cursor-server", None))
+            ),
+        ),
+    ),
+    "kiro": Harness(
+        name="kiro",
+        title="Kiro",
+        reader="kiro",
+        places=(
+            Place(
+                home=".kiro",
+                folder="sessions",
+                files=("cli/*.jsonl", "*/sess_*/messages.jsonl"),
+                variable="KIRO_HOME",
+                form="document",
+            ),
+            *(
+                Place(local_data(name), ".", ("data.sqlite3",), form="database", are_copies=True)
+                for name in ("kiro-cli", "amazon-q")
             ),
         ),
     ),

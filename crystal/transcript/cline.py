@@ -11,11 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
-import orjson
-
 from crystal.model.capture import Turn
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import identifier, milliseconds, parse_line, parse_time, word
+from crystal.transcript.line import format_line, identifier, milliseconds, parse_line, parse_time, word
 from crystal.transcript.parts import Part, parts_of_blocks, turns_of_parts
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 
@@ -53,9 +51,9 @@ class ClineReader(SnapshotReader):
                 model = own.get("id") if isinstance(own, dict) else None
                 place = message.get("ts") or number
                 ident = identifier(message.get("id")) or f"{place}-{message.get('role')}"
-                yield Record(f"{session}-{ident}", orjson.dumps(message), context.with_texts(model=model))
+                yield Record(f"{session}-{ident}", format_line(message), context.with_texts(model=model))
         if context.title:
-            yield Record(f"{conversation.session}-title", orjson.dumps({"title": context.title}), context)
+            yield Record(f"{conversation.session}-title", format_line({"title": context.title}), context)
 
     def facts(self, line: bytes) -> LineFacts:
         """Return the facts of a record."""

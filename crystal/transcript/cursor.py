@@ -14,15 +14,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import Any
 
-import orjson
-
 from crystal.model.capture import Turn
 from crystal.transcript import cursor_store
 from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.cursor_store import Fields, fields_of, list_of, parse_value
+from crystal.transcript.cursor_store import Fields, parse_value
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, path_of_uri
-from crystal.transcript.line import identifier, milliseconds, parse_time, word
+from crystal.transcript.line import fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
 from crystal.transcript.parts import Part, turns_of_parts, unique_id
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 
@@ -64,7 +62,7 @@ class CursorReader(SnapshotReader):
             context = record.context
             yield record if conversation.subagent is None else record._replace(context=context._replace(title=None))
         if context.title and conversation.subagent is None:
-            yield Record(f"{conversation.session}-title", orjson.dumps({"title": context.title}), context)
+            yield Record(f"{conversation.session}-title", format_line({"title": context.title}), context)
 
     def facts(self, line: bytes) -> LineFacts:
         """Return the facts of a record."""
@@ -111,7 +109,7 @@ def _composers(source: Source) -> Iterator[Conversation]:
         raise SourceError(f"{source.path} is no database of Cursor", hint="update crystal")
     workspace = hashlib.sha256(b"".join(source.sides.values())).hexdigest()[:16]
     for tab, bubbles in _tabs(source, tables):
-        stamp = hashlib.sha256(orjson.dumps(bubbles)).hexdigest()
+        stamp = hashlib.sha256(format_line(bubbles)).hexdigest()
         yield Conversation(tab, f"{stamp} {workspace}")
     if _CHAT_TABLE not in tables:
         return
@@ -144,10 +142,10 @@ def _records(source: Source, conversation: Conversation) -> Iterator[Record]:
     context = _context_of(source, tables, cid, composer)
     for ident, bubble in _bubbles(source, cid, composer):
         context = context._replace(at=_time_of(bubble, context))  # not each has a time of its own
-        yield Record(unique_id(ident, cid), orjson.dumps({"bubbleId": ident, **bubble}), _placed(context, bubble))
+        yield Record(unique_id(ident, cid), format_line({"bubbleId": ident, **bubble}), _placed(context, bubble))
     summary = fields_of(fields_of(composer.get("latestConversationSummary")).get("summary")).get("summary")
     if word(summary):
-        line = orjson.dumps({"conversationSummary": summary})
+        line = format_line({"conversationSummary": summary})
         yield Record(f"{cid}-{hashlib.sha256(line).hexdigest()[:16]}", line, context)
 
 
@@ -217,7 +215,7 @@ def _old_records(source: Source, tab: str, chat: Fields) -> Iterator[Record]:
         if isinstance(bubble, dict):
             ident = identifier(bubble.get("id")) or f"{number}"
             model = bubble.get("modelType")
-            line = orjson.dumps({"bubbleId": ident, **bubble})
+            line = format_line({"bubbleId": ident, **bubble})
             yield Record(unique_id(ident, tab), line, context.with_texts(model=model))
 
 

@@ -13,12 +13,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
-import orjson
-
 from crystal.transcript.claude_code.content import block_text, call_text, result_text
 from crystal.transcript.context import Context
 from crystal.transcript.editor import path_of_uri
-from crystal.transcript.line import identifier, milliseconds, parse_line, word
+from crystal.transcript.line import fields_of, format_line, identifier, milliseconds, parse_line, word
 from crystal.transcript.parts import Part
 from crystal.transcript.reader import Conversation, Record, Source, SourceError
 
@@ -38,16 +36,6 @@ _SUMMARY = "[Previous conversation summary]"
 _LEFT_OUT = "[REDACTED]"
 
 Fields = dict[str, Any]
-
-
-def fields_of(value: object) -> Fields:
-    """Return an object, empty for anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def list_of(value: object) -> list[Any]:
-    """Return a list, empty for anything else."""
-    return value if isinstance(value, list) else []
 
 
 def parse_value(value: object) -> Fields:
@@ -101,7 +89,7 @@ def records(source: Source, told: Conversation) -> Iterator[Record]:
     times: Counter[str] = Counter()
     for ident, message in messages:
         times[ident] += 1
-        yield Record(f"{own}-{ident[:32]}-{times[ident]}", orjson.dumps(message), context)
+        yield Record(f"{own}-{ident[:32]}-{times[ident]}", format_line(message), context)
 
 
 def parts(message: Fields) -> Iterator[Part]:
@@ -179,7 +167,7 @@ def _is_message(fields: Fields) -> bool:
 
 def _copied(data: bytes) -> Iterator[tuple[str, Fields]]:
     for fields in _lines(data):
-        yield hashlib.sha256(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)).hexdigest(), fields
+        yield hashlib.sha256(format_line(fields)).hexdigest(), fields
 
 
 # -- the database of blobs -------------------------------------------------------------------------------------------

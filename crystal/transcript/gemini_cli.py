@@ -15,12 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
-import orjson
-
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import identifier, parse_line, parse_time, word
+from crystal.transcript.line import format_line, identifier, parse_line, parse_time, word
 from crystal.transcript.parts import Part, turns_of_parts, unique_id
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 
@@ -58,9 +56,9 @@ class GeminiReader(SnapshotReader):
         context = Context().with_texts(cwd=_folder_of(messages.values(), source.sides))
         for ident, message in messages.items():
             context = context.with_texts(model=message.get("model"))
-            yield Record(unique_id(ident, conversation.session), orjson.dumps(message), context)
+            yield Record(unique_id(ident, conversation.session), format_line(message), context)
         for fields in others:
-            line = orjson.dumps(fields)
+            line = format_line(fields)
             yield Record(f"{conversation.session}-{hashlib.sha256(line).hexdigest()[:16]}", line, context)
 
     def facts(self, line: bytes) -> LineFacts:

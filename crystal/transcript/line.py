@@ -39,6 +39,21 @@ def parse_line(line: bytes) -> ParsedLine | None:
     return fields if isinstance(fields, dict) else None
 
 
+def format_line(fields: object) -> bytes:
+    """Return what was parsed as JSON in one line. Never raises; only what is nested a thousand deep becomes empty.
+
+    orjson first; what it refuses (lone surrogates, long integers, NaN) goes to the standard library.
+    """
+    try:
+        return orjson.dumps(fields)
+    except TypeError:  # orjson.JSONEncodeError is one
+        pass
+    try:
+        return json.dumps(fields).encode("ascii")
+    except RecursionError:
+        return b"{}"
+
+
 def parse_time(value: object) -> int | None:
     """Convert an ISO 8601 date and time into milliseconds since the epoch; None for anything else.
 
@@ -59,6 +74,16 @@ def parse_time(value: object) -> int | None:
     whole = (moment - _EPOCH) // timedelta(milliseconds=1)
     offset = (int(zone_hours or 0) * 60 + int(zone_minutes or 0)) * 60_000
     return whole + int(((fraction or "") + "000")[:3]) + (offset if sign == "-" else -offset)
+
+
+def fields_of(value: object) -> ParsedLine:
+    """Return an object; empty for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def list_of(value: object) -> list[Any]:
+    """Return a list; empty for anything else."""
+    return value if isinstance(value, list) else []
 
 
 def milliseconds(value: object) -> int | None:

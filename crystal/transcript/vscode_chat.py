@@ -15,13 +15,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import Any
 
-import orjson
-
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context, parse_completed
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, name_of_uri, path_of_uri
-from crystal.transcript.line import identifier, milliseconds, parse_line, word
+from crystal.transcript.line import fields_of, format_line, identifier, list_of, milliseconds, parse_line, word
 from crystal.transcript.parts import Part, turns_of_parts, unique_id
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 
@@ -49,7 +47,7 @@ class VSCodeChatReader(SnapshotReader):
     def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
         """Yield two records for each request, the prompt and the answer; then the title."""
         session, chat = _document(source)
-        repository = _fields(chat.get("repoData"))
+        repository = fields_of(chat.get("repoData"))
         folder = folder_of_workspace(source.sides) or path_of_uri(chat.get("workingDirectory"))
         context = Context().with_texts(
             cwd=folder or repository.get("workspacePath"),
@@ -61,12 +59,12 @@ class VSCodeChatReader(SnapshotReader):
                 ident = unique_id(identifier(request.get("requestId")) or f"{number}", session)
                 own = context.with_texts(model=request.get("modelId"))
                 prompt = {name: value for name, value in request.items() if name not in _ANSWER_FIELDS}
-                yield Record(ident, orjson.dumps(prompt), own)
+                yield Record(ident, format_line(prompt), own)
                 if request.get("response"):
                     answer = {name: request[name] for name in (*_REPEATED_FIELDS, *_ANSWER_FIELDS) if name in request}
-                    yield Record(f"{ident}-answer", orjson.dumps(answer), own)
+                    yield Record(f"{ident}-answer", format_line(answer), own)
         if context.title:
-            yield Record(f"{conversation.session}-title", orjson.dumps({"title": context.title}), context)
+            yield Record(f"{conversation.session}-title", format_line({"title": context.title}), context)
 
     def facts(self, line: bytes) -> LineFacts:
         """Return the facts of a record."""
@@ -139,19 +137,11 @@ def _apply(chat: Fields, kind: int, path: list[Any], value: object, start: objec
         return
 
 
-def _fields(value: object) -> Fields:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _text(value: object) -> str:
     """Return a text that stands alone, in pieces, or as the value of a Markdown string."""
     if isinstance(value, list):
         return "".join(one for one in value if isinstance(one, str))
-    return value if isinstance(value, str) else word(_fields(value).get("value")) or ""
+    return value if isinstance(value, str) else word(fields_of(value).get("value")) or ""
 
 
 def _time_of(fields: Fields) -> int | None:
@@ -159,19 +149,19 @@ def _time_of(fields: Fields) -> int | None:
     at = milliseconds(fields.get("timestamp"))
     if "response" not in fields:
         return at
-    elapsed = _fields(_fields(fields.get("result")).get("timings")).get("totalElapsed")
-    done = milliseconds(_fields(fields.get("modelState")).get("completedAt"))
+    elapsed = fields_of(fields_of(fields.get("result")).get("timings")).get("totalElapsed")
+    done = milliseconds(fields_of(fields.get("modelState")).get("completedAt"))
     return done or (at + (milliseconds(elapsed) or 0) if at else None)
 
 
 def _parts(fields: Fields) -> Iterator[Part]:
     if "response" in fields:
-        yield from _answer(_list(fields["response"]), _fields(_fields(fields.get("result")).get("metadata")))
+        yield from _answer(list_of(fields["response"]), fields_of(fields_of(fields.get("result")).get("metadata")))
     else:
         message = fields.get("message")
-        pieces = _list(_fields(message).get("parts"))
+        pieces = list_of(fields_of(message).get("parts"))
         typed = "".join(_text(piece.get("text")) for piece in pieces if isinstance(piece, dict))
-        yield Part("user", word(message) or word(_fields(message).get("text")) or typed)
+        yield Part("user", word(message) or word(fields_of(message).get("text")) or typed)
 
 
 def _answer(response: list[Any], metadata: Fields) -> Iterator[Part]:
@@ -179,7 +169,7 @@ def _answer(response: list[Any], metadata: Fields) -> Iterator[Part]:
     tools = _Tools(response, metadata)
     text = ""
     for piece in response:
-        kind = _fields(piece).get("kind")
+        kind = fields_of(piece).get("kind")
         shown = _shown_text(piece, kind)
         text += shown
         others = [] if shown else list(_other_parts(piece, kind, tools))
@@ -196,13 +186,13 @@ def _shown_text(piece: object, kind: object) -> str:
     if kind is None:
         text = _text(piece)
         return "" if _FENCE.fullmatch(text) else text
-    fields = _fields(piece)
+    fields = fields_of(piece)
     if kind in ("markdownContent", "markdownVuln"):
         return _text(fields.get("content"))
     if kind != "inlineReference":
         return ""
     target = fields.get("inlineReference")
-    place = _fields(target)
+    place = fields_of(target)
     return word(fields.get("name")) or word(place.get("name")) or name_of_uri(place.get("uri") or target)
 
 
@@ -213,9 +203,9 @@ def _other_parts(piece: Fields, kind: object, tools: _Tools) -> Iterator[Part]:
         yield from tools.of(piece)
     elif kind == "textEditGroup" and not tools.calls:
         edits = [
-            edit for group in _list(piece.get("edits")) for edit in (group if isinstance(group, list) else [group])
+            edit for group in list_of(piece.get("edits")) for edit in (group if isinstance(group, list) else [group])
         ]
-        texts = [_text(_fields(edit).get("text")) for edit in edits]
+        texts = [_text(fields_of(edit).get("text")) for edit in edits]
         yield Part("tool_call", call_text("edit", {"path": path_of_uri(piece.get("uri")), "text": texts}), "edit")
 
 
@@ -226,10 +216,10 @@ class _Tools:
     """
 
     def __init__(self, response: list[Any], metadata: Fields) -> None:
-        rounds = [_fields(one) for one in _list(metadata.get("toolCallRounds"))]
-        calls = [call for one in rounds for call in _list(one.get("toolCalls")) if isinstance(call, dict)]
+        rounds = [fields_of(one) for one in list_of(metadata.get("toolCallRounds"))]
+        calls = [call for one in rounds for call in list_of(one.get("toolCalls")) if isinstance(call, dict)]
         self.calls = {str(call.get("id", number)): call for number, call in enumerate(calls)}
-        self._results = _fields(metadata.get("toolCallResults"))
+        self._results = fields_of(metadata.get("toolCallResults"))
         own = [piece for piece in response if _is_invocation(piece) and not piece.get("subAgentInvocationId")]
         ids = [str(piece.get("toolCallId")) for piece in own]
         is_named = any(ident in self.calls for ident in ids)
@@ -254,30 +244,34 @@ class _Tools:
         name, arguments = word(call.get("name")), call.get("arguments")
         given = parse_line(arguments.encode("utf-8", "replace")) if isinstance(arguments, str) else arguments
         yield Part("tool_call", call_text(name, given or arguments), name)
-        result = _fields(self._results.get(str(call.get("id"))))
+        result = fields_of(self._results.get(str(call.get("id"))))
         yield Part("tool_result", "\n".join(_texts_in(result.get("content"))), name)
 
 
 def _is_invocation(piece: object) -> bool:
-    return _fields(piece).get("kind") in ("toolInvocationSerialized", "toolInvocation")
+    return fields_of(piece).get("kind") in ("toolInvocationSerialized", "toolInvocation")
 
 
 def _invocation(piece: Fields) -> Iterator[Part]:
     """Yield what the editor itself tells of a tool: its message, a command with its output, input and output."""
-    name, data, details = word(piece.get("toolId")), _fields(piece.get("toolSpecificData")), piece.get("resultDetails")
+    name, data, details = (
+        word(piece.get("toolId")),
+        fields_of(piece.get("toolSpecificData")),
+        piece.get("resultDetails"),
+    )
     command = data.get("commandLine")
-    lines = _fields(command)
+    lines = fields_of(command)
     said = {
         "command": lines.get("userEdited") or lines.get("toolEdited") or lines.get("original") or command,
-        "input": data.get("rawInput") or _fields(details).get("input"),
+        "input": data.get("rawInput") or fields_of(details).get("input"),
         "description": data.get("description"),
         "prompt": data.get("prompt"),
     }
     given = {key: value for key, value in said.items() if value}
     message = _text(piece.get("pastTenseMessage")) or _text(piece.get("invocationMessage"))
     yield Part("tool_call", call_text(name, given or {"description": message}), name)
-    output = _fields(data.get("terminalCommandOutput")).get("text") or data.get("result")
-    yield Part("tool_result", _text(output) or "\n".join(_texts_in(_fields(details).get("output"))), name)
+    output = fields_of(data.get("terminalCommandOutput")).get("text") or data.get("result")
+    yield Part("tool_result", _text(output) or "\n".join(_texts_in(fields_of(details).get("output"))), name)
 
 
 def _texts_in(value: object) -> Iterator[str]:
