@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from crystal.app.context import Machine
 from crystal.app.projects import project_finder
 from crystal.capture.engine import Capture, Sink
+from crystal.capture.project_roots import project_roots
+from crystal.capture.safe_open import Folders
 from crystal.capture.snapshots import WHOLE_FILES
 from crystal.capture.spool import PrivateNotes
 from crystal.capture.tail import Cleaner
@@ -39,6 +41,7 @@ def make_capture(machine: Machine, lane: Lane = "live") -> Capture:
     config, store = machine.config, machine.store
     sends = config.role == "device" and home_peer(store) is not None
     sink, ended = _device_sinks(machine, lane) if sends else (_store_sink(machine), lambda *_: None)
+    folders = capture_folders(machine)
     redactor = cache(machine.redactor)  # its rules are loaded with the first line: often nothing is new
     return Capture(
         store=store,
@@ -47,14 +50,20 @@ def make_capture(machine: Machine, lane: Lane = "live") -> Capture:
         cleaner=Cleaner(lambda line: redactor().clean_line(line), store_key(store)),
         agent=config.agent_id,
         device=config.device,
-        roots=machine.transcript_folders.roots,
-        allowed=machine.transcript_folders.allowed,
+        roots=folders.roots,
+        allowed=folders.allowed,
         private_projects=tuple(config.private_projects),
         private_sessions=tuple(config.private_sessions),
         clock=machine.now,
         announced=PrivateNotes(machine.places.spool).marks,
         whole_files=WHOLE_FILES,
     )
+
+
+def capture_folders(machine: Machine) -> Folders:
+    """Return the folders to capture from: those to read transcripts from, and the known projects'."""
+    folders = machine.transcript_folders
+    return folders._replace(roots=(*folders.roots, *project_roots(machine.store)))
 
 
 def _local_sink(machine: Machine) -> Sink:

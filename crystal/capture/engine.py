@@ -141,7 +141,7 @@ class Capture:
         """
         met = ledger.met_roots(self.store)
         for root in self.roots:
-            if _met_name(root) in met:
+            if met_name(root) in met:
                 continue
             if root.place.form != "lines" and self.whole_files is not None:
                 self.whole_files.meet(self, root)
@@ -159,7 +159,7 @@ class Capture:
             with self.store.transaction():  # no file is waited for in it
                 for origin, path, mark in seen:
                     ledger.mark_seen(self.store, origin, str(path), mark, self.clock())
-                ledger.meet_root(self.store, Path(_met_name(root)), self.clock())
+                ledger.meet_root(self.store, Path(met_name(root)), self.clock())
 
     def context_at(self, path: Path, file: BinaryIO, start: int, origin: Origin) -> Context | None:
         """Return what holds before the line at ``start``; None if the harness's lines need no context."""
@@ -365,6 +365,6 @@ class Capture:
         return privacy.close_mark(self.store, session, "off", self.clock())
 
 
-def _met_name(root: Root) -> str:
+def met_name(root: Root) -> str:
     """Return the name under which the store notes that it has seen a folder; several places may share one."""
     return str(root.folder) if root.number == 0 else f"{root.folder}#{root.number}"

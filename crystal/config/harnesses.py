@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 from typing import Literal, NamedTuple
 
 CLAUDE_CODE = "claude-code"
+AIDER = "aider"
 
 Form = Literal["lines", "document", "database"]
 """How a file is written: ``lines`` are added at its end; the others are rewritten and read as a whole."""
@@ -30,6 +31,7 @@ class Place(NamedTuple):
         ignored: Names of files and folders that contain no conversations.
         are_copies: Whether the files repeat, with less in them, what the harness's other places have: a conversation
             is read here only where no other place has it.
+        in_projects: Whether the files lie in the folders of projects, beside files that are no conversations.
     """
 
     home: str | Mapping[str, str]
@@ -42,12 +44,17 @@ class Place(NamedTuple):
     subagent_files: str | None = None
     ignored: frozenset[str] = frozenset()
     are_copies: bool = False
+    in_projects: bool = False
 
     def default_home(self, home: Path) -> Path:
         """Return the home of the harness if its variable is not set."""
         if isinstance(self.home, str):
             return home / self.home
         return home / self.home.get(sys.platform, self.home["linux"])
+
+    def holds(self, path: PurePath, folder: PurePath) -> bool:
+        """Return whether a path in the place's folder may be one of its files: in a project only by its name."""
+        return not self.in_projects or (path.parent == folder and self.owns(path))
 
     def owns(self, path: PurePath) -> bool:
         """Return whether a file's name is that of a conversation."""
@@ -248,6 +255,22 @@ HARNESSES = {
             ),
         ),
     ),
+    AIDER: Harness(
+        name=AIDER,
+        title="Aider",
+        reader="aider",
+        places=(
+            Place(
+                home=".",
+                folder=".",
+                files=(".aider.chat.history.md",),
+                variable="AIDER_CHAT_HISTORY_FILE",
+                below="..",
+                form="document",
+                in_projects=True,
+            ),
+        ),
+    ),
 }
 """By name. Where the name of a file outside of all folders fits several, its content tells."""
 
@@ -271,5 +294,9 @@ def places_of_all() -> list[tuple[str, int, Place]]:
 
 
 def usual_roots(home: Path) -> tuple[Root, ...]:
-    """Return the folders of conversations of a user who has moved none."""
-    return tuple(Root(place.default_home(home) / place.folder, name, number) for name, number, place in places_of_all())
+    """Return the folders of conversations of a user who has moved none; not those that hold other files, too."""
+    return tuple(
+        Root(place.default_home(home) / place.folder, name, number)
+        for name, number, place in places_of_all()
+        if not place.in_projects
+    )

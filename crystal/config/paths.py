@@ -105,7 +105,7 @@ def resolve_places(env: Mapping[str, str], home: Path, *, data_dir: Path | None 
 def _home_of(place: Place, env: Mapping[str, str], home: Path) -> Path:
     """Return the home folder of a harness: where its variable says, else where it usually is."""
     moved = _place(env, place.variable, home) if place.variable else None
-    return moved / place.below if moved else absolute(place.default_home(home), home)
+    return Path(os.path.normpath(moved / place.below)) if moved else absolute(place.default_home(home), home)
 
 
 def absolute(path: Path | str, home: Path, *, name: str = "path") -> Path:
