@@ -294,9 +294,5 @@ def places_of_all() -> list[tuple[str, int, Place]]:
 
 
 def usual_roots(home: Path) -> tuple[Root, ...]:
-    """Return the folders of conversations of a user who has moved none; not those that hold other files, too."""
-    return tuple(
-        Root(place.default_home(home) / place.folder, name, number)
-        for name, number, place in places_of_all()
-        if not place.in_projects
-    )
+    """Return the folders of conversations of a user who has moved none."""
+    return tuple(Root(place.default_home(home) / place.folder, name, number) for name, number, place in places_of_all())
