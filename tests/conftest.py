@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from crystal.config.harnesses import places_of_all
+
 # Two cores shared by many make every deadline a lie; a slow example is found by the clock of the whole run.
 settings.register_profile("crystal", deadline=None, print_blob=True)
 settings.load_profile("crystal")
@@ -18,7 +20,15 @@ settings.load_profile("crystal")
 CLEARED_PREFIXES = (
     "CRYSTAL_", "LDM_", "CLAUDE", "ANTHROPIC_", "XDG_", "AI_AGENT", "CODEX_", "CURSOR_AGENT", "GEMINI_CLI", "OPENCODE"
 )  # fmt: skip
-CLEARED = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "GOOGLE_API_KEY", "GEMINI_API_KEY", "VOYAGE_API_KEY", "OLLAMA_HOST")
+CLEARED = (
+    *(place.variable for *_, place in places_of_all() if place.variable),
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "GOOGLE_API_KEY",
+    "GEMINI_API_KEY",
+    "VOYAGE_API_KEY",
+    "OLLAMA_HOST",
+)
 KEPT = ("CRYSTAL_E2E",)
 
 _connect = socket.socket.connect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +11,13 @@ from crystal.app.context import Machine
 from crystal.capture import files
 from crystal.capture.safe_open import Folders
 from crystal.capture.source import stamp_of
-from crystal.config.harnesses import HARNESSES, Root
+from crystal.config.harnesses import CLAUDE_CODE, HARNESSES, Root
+from crystal.errors import CrystalError
+from crystal.install.claude_settings.settings_file import read_facts
 from crystal.model.capture import BEFORE_CRYSTAL
 from crystal.store.capture import ledger, snapshots
 from crystal.store.health.stats import HarnessCounts, counts_by_harness
+from crystal.transcript import last_newline
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,11 @@ class AgentState:
     cleanup: str
 
     @property
+    def is_here(self) -> bool:
+        """Return whether it has files on this machine, or sessions in the memory."""
+        return bool(self.files or self.sessions)
+
+    @property
     def percent(self) -> float | None:
         """Return the share of its conversations that is in the memory, 0 to 100; None if there are none."""
         known = self.captured + self.before + self.waiting
@@ -56,14 +65,30 @@ class AgentState:
 def list_agents(machine: Machine) -> list[AgentState]:
     """Return every agent that crystal can read, those found on this machine first, by their last use."""
     counts = counts_by_harness(machine.store, machine.config.device)
-    marks = {state.path: state.mark.offset for state in ledger.all_states(machine.store, machine.config.device)}
+    marks = watermarks(machine)
     folders = capture_folders(machine)
     found = [_state_of(machine, name, folders, counts.get(name), marks) for name in HARNESSES]
-    return sorted(found, key=lambda one: (not one.files and not one.sessions, -(one.last_at or 0)))
+    return sorted(found, key=lambda one: (not one.is_here, -(one.last_at or 0)))
+
+
+def deleting_agents(machine: Machine) -> list[AgentState]:
+    """Return the agents on this machine that delete conversations by themselves."""
+    return [one for one in list_agents(machine) if one.is_here and one.cleanup]
+
+
+def describe_cleanup(agent: AgentState) -> str:
+    """Say what an agent deletes, and how much of that is in the memory."""
+    has = "has nothing of it yet" if agent.percent is None else f"has {describe_percent(agent.percent)} of them"
+    return f"{agent.title} deletes {agent.cleanup}; crystal {has}"
+
+
+def describe_percent(percent: float) -> str:
+    """Return a percentage that says 100 only if nothing is missing."""
+    return "100 %" if percent == 100 else f"{min(99.9, percent):.3g} %"
 
 
 def _state_of(
-    machine: Machine, name: str, folders: Folders, counts: HarnessCounts | None, marks: dict[str, int]
+    machine: Machine, name: str, folders: Folders, counts: HarnessCounts | None, marks: Watermarks
 ) -> AgentState:
     roots = [root for root in folders.roots if root.harness == name]
     there = [(found, root) for root in roots for found in files.in_root(root, folders)]
@@ -79,14 +104,50 @@ def _state_of(
         sizes.get("captured", 0),
         sum(size for state, size in sizes.items() if state.startswith("private")),
         sizes.get(BEFORE_CRYSTAL, 0),
-        sum(_waiting(machine, found, root, marks) for found, root in there),
+        sum(unread_bytes(machine, marks, found, root) for found, root in there),
         counts.since if counts else None,
-        HARNESSES[name].cleanup,
+        _cleanup(machine, name),
     )
 
 
-def _waiting(machine: Machine, found: files.TranscriptFile, root: Root, marks: dict[str, int]) -> int:
-    if root.place.form == "lines":
-        return max(0, found.size - marks.get(str(found.path), 0))
-    stamp = stamp_of(found, root.place.form, machine.transcript_folders)
-    return 0 if snapshots.stamps(machine.store, found.path).get("") == stamp else found.size
+def _cleanup(machine: Machine, name: str) -> str:
+    """Return what an agent deletes. Claude Code's settings can change when."""
+    said = HARNESSES[name].cleanup
+    if name != CLAUDE_CODE:
+        return said
+    facts = [read_facts(folder / "settings.json") for folder in machine.places.claude_dirs]
+    days = min((one.cleanup_days for one in facts if one.cleanup_days is not None), default=None)
+    return said if days is None else f"transcripts after {days} days"
+
+
+Watermarks = dict[Hashable, int]
+"""How far files are read, by path, and by device, inode and name: a link may give a folder another name."""
+
+
+def watermarks(machine: Machine) -> Watermarks:
+    """Return how far the files on this machine are read."""
+    states = ledger.all_states(machine.store, machine.config.device)
+    marks: Watermarks = {state.path: state.mark.offset for state in states}
+    for state in states:
+        marks.setdefault((state.mark.dev, state.mark.inode, Path(state.path).name), state.mark.offset)
+    return marks
+
+
+def read_offset(marks: Watermarks, found: files.TranscriptFile) -> int:
+    """Return how far a file is read."""
+    return marks.get(str(found.path), marks.get((found.dev, found.inode, found.path.name), 0))
+
+
+def unread_bytes(machine: Machine, marks: Watermarks, found: files.TranscriptFile, root: Root) -> int:
+    """Return the bytes that the next sync captures: complete lines, or the whole of a rewritten file that changed."""
+    if root.place.form != "lines":
+        stamp = stamp_of(found, root.place.form, machine.transcript_folders)
+        return 0 if snapshots.stamps(machine.store, found.path).get("") == stamp else found.size
+    offset = read_offset(marks, found)
+    if offset >= found.size:
+        return 0
+    try:
+        with files.opened(found.path) as file:
+            return max(0, last_newline(file, found.size) - offset)
+    except (OSError, CrystalError):
+        return 0

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crystal.app import status
+from crystal.app.agents import deleting_agents, describe_cleanup
 from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine, damage_here, open_reader, this_config
 from crystal.app.mirror import open_mirror
@@ -28,7 +29,7 @@ from crystal.config.table import Config
 from crystal.credentials.api_keys import key_for, variables_of
 from crystal.errors import CrystalError
 from crystal.install.claude_settings.hooks import TIMEOUTS
-from crystal.install.claude_settings.settings_file import SettingsFacts, read_facts
+from crystal.install.claude_settings.settings_file import read_facts
 from crystal.install.clients.changes import read_facts as read_client_facts
 from crystal.install.clients.known import known_clients, read_record
 from crystal.search.index import folder_of, why_unusable
@@ -39,7 +40,6 @@ from crystal.store.health.checks import quick_fault
 Verdict = Literal["ok", "note", "warning", "failure"]
 LITTLE_SPACE = 500 << 20
 NO_SPACE = 1 << 20
-USUAL_CLEANUP_DAYS = 30
 LOCKS = ("capture.lock", "backfill.lock", "enrich.lock", "context.lock", "relay.lock", "publish.lock", "mirror.db.lock")
 SLOW_HOOK_MS = 500.0
 BRIEF_SECONDS = 0.1
@@ -170,7 +170,6 @@ def _client(config: Config) -> Iterator[Check]:
             yield Check("hooks", "failure", f"{facts.path}: no hook for {', '.join(missing)}", "crystal init")
         elif not judged:
             yield Check("hooks", "ok", f"installed in {facts.path}")
-        yield from _cleanup(facts)
 
 
 def _asking(config: Config) -> Iterator[Check]:
@@ -194,10 +193,12 @@ def _asking(config: Config) -> Iterator[Check]:
         yield Check("agents", "ok", f"{', '.join(asking)} can use this memory")
 
 
-def _cleanup(facts: SettingsFacts) -> Iterator[Check]:
-    days = USUAL_CLEANUP_DAYS if facts.cleanup_days is None else facts.cleanup_days
-    if days:  # with 0 the client uses nothing of the file, which is said above
-        yield Check("clean-up", "ok", f"Claude Code deletes transcripts after {days} days; crystal keeps them")
+def _cleanup(machine: Machine) -> Iterator[Check]:
+    """Check that what agents delete by themselves is in the memory."""
+    for agent in deleting_agents(machine):
+        is_kept = agent.percent == 100
+        fix = None if is_kept else "crystal backfill" if agent.before else "crystal sync"
+        yield Check("clean-up", "ok" if is_kept else "warning", describe_cleanup(agent), fix)
 
 
 def _folders(config: Config) -> Iterator[Check]:
@@ -223,6 +224,7 @@ def _memory(*, deep: bool) -> Iterator[Check]:
         found = status.gather_health(machine)
         yield _store(machine.store, deep=deep)
         yield from _capture(found)
+        yield from _cleanup(machine)
         unexamined = status.describe_unexamined(found["redactions"])
         if unexamined:
             yield Check("redaction", "ok", f"{unexamined} ({status.FIND_UNEXAMINED})")

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from crystal.app.agents import deleting_agents, describe_cleanup, read_offset, unread_bytes, watermarks
 from crystal.app.background import count_waiting
 from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine
@@ -20,7 +21,6 @@ from crystal.store.capture import hooks, ledger, privacy
 from crystal.store.health import stats
 from crystal.store.search import vectors
 from crystal.store.sessions.sessions import due_sessions
-from crystal.transcript import last_newline
 
 FIND_UNEXAMINED = "crystal secrets says where they are"
 
@@ -53,6 +53,7 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
     return {
         "schema": 1,
         **gather_health(machine, state),
+        "cleanup": [describe_cleanup(agent) for agent in deleting_agents(machine)],
         "counts": stats.counts(store),
         "span": {"first": first, "last": last},
         "sizes": {**sizes_of(places), "archived_plain": plain},
@@ -124,28 +125,17 @@ def _capture(machine: Machine, state: CaptureState) -> dict[str, Any]:
 
 
 def _transcripts(machine: Machine) -> dict[str, Any]:
-    """Return how far watermarks are behind their files: in sum, and each that is behind."""
-    states = ledger.all_states(machine.store, machine.config.device)
-    marks = {state.path: state.mark.offset for state in states}
-    # The same file under another name of its folder, as a link gives it one.
-    same = {(state.mark.dev, state.mark.inode, Path(state.path).name): state.mark.offset for state in states}
-    behind: list[dict[str, Any]] = []
-    total = 0
-    folders = machine.transcript_folders
-    for found in files.all_transcripts(folders.roots, folders=folders):
-        total += 1
-        offset = marks.get(str(found.path), same.get((found.dev, found.inode, found.path.name), 0))
-        if offset < found.size and (lag := _whole_lines(found) - offset) > 0:
-            behind.append({"path": str(found.path), "offset": offset, "size": found.size, "lag": lag})
-    return {"on_disk": total, "known": len(marks), "lag": sum(one["lag"] for one in behind), "behind": behind[:20]}
-
-
-def _whole_lines(found: files.TranscriptFile) -> int:
-    try:
-        with files.opened(found.path) as file:
-            return last_newline(file, found.size)
-    except (OSError, CrystalError):
-        return 0
+    """Return how far capture is behind the agents' files: in sum, and each that is behind."""
+    marks, folders = watermarks(machine), machine.transcript_folders
+    there = [(found, root) for root in folders.roots for found in files.in_root(root, folders)]
+    unread = [(found, unread_bytes(machine, marks, found, root)) for found, root in there]
+    behind = [
+        {"path": str(found.path), "offset": read_offset(marks, found), "size": found.size, "lag": lag}
+        for found, lag in unread
+        if lag
+    ]
+    known = len(ledger.all_states(machine.store, machine.config.device))
+    return {"on_disk": len(there), "known": known, "lag": sum(lag for _, lag in unread), "behind": behind[:20]}
 
 
 def count_without_vector(machine: Machine) -> int:

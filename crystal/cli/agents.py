@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from crystal.app.agents import AgentState, list_agents
+from crystal.app.agents import AgentState, describe_percent, list_agents
 from crystal.app.context import open_reader
 from crystal.cli.json_output import json_row, print_json
 from crystal.cli.options import AsJson
@@ -25,7 +25,7 @@ def agents(*, as_json: AsJson = False) -> None:
         print_json({"agents": [json_row(one, *JSON_KEYS) for one in found]})
         return
     look = look_of(sys.stdout)
-    here = [one for one in found if one.files or one.sessions]
+    here = [one for one in found if one.is_here]
     width = max((cells(one.title) for one in here), default=0)
     for one in here:
         _say_agent(one, width, now, look)
@@ -44,7 +44,7 @@ def _say_agent(one: AgentState, width: int, now: int, look: Look) -> None:
         say_item(label, "nothing captured yet", look)
     else:
         known = size_words(one.captured + one.before + one.waiting)
-        share = f"{_percent_words(one.percent)} of {known} captured, since {ago(one.since, now)}"
+        share = f"{describe_percent(one.percent)} of {known} captured, since {ago(one.since, now)}"
         say_item(label, f"{count_words(one.sessions, 'session')}, {share}", look)
     for size, words in (
         (one.waiting, "waits for the next sync"),
@@ -55,8 +55,3 @@ def _say_agent(one: AgentState, width: int, now: int, look: Look) -> None:
             say_item(indent, f"{size_words(size)} {words}", look)
     if one.cleanup:
         say_item(indent, f"deletes {one.cleanup}", look)
-
-
-def _percent_words(percent: float) -> str:
-    """Return a percentage that says 100 only if nothing is missing."""
-    return "100 %" if percent == 100 else f"{min(99.9, percent):.3g} %"

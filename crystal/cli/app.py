@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sync": ("capture", "Capture what the hooks missed, then make vectors and summaries."),
     "backfill": ("capture", "Import past sessions, newest first."),
     "verify": ("verify", "Prove that every byte is captured, private, or skipped by a named rule."),
-    "secrets": ("secrets", "Look for secrets in Claude Code's transcripts, and say where they are."),
+    "secrets": ("secrets", "Look for secrets in the agents' transcripts, and say where they are."),
     "restore": ("verify", "Write an archived session back to where claude --resume finds it."),
     "models": ("models", "Choose the model that turns text into vectors; install one."),
     "config": ("config", "Show or change the settings."),

@@ -153,7 +153,12 @@ def _say_nothing_found(plan: ForgetPlan) -> None:
         look = look_of(sys.stdout)
         say("no text has all these words; the closest hits are:")
         for hit in plan.suggestions:
-            say(clipped(f"  {hit_name(hit.id):>8}  {speaker(hit.role, hit.tool)}: {one_line(hit.text)}", look.width))
+            say(
+                clipped(
+                    f"  {hit_name(hit.id):>8}  {speaker(hit.role, hit.tool, hit.harness)}: {one_line(hit.text)}",
+                    look.width,
+                )
+            )
         say("crystal: hint: to forget one of them: crystal forget NUMBER", stream=sys.stderr)
 
 
@@ -173,7 +178,7 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
     if len(plan.devices) > 1 or plan.items:
         yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'an unknown machine'}"
     if plan.still_held:
-        yield "not deleted: Claude Code's own files still have it; delete them yourself if you want:"
+        yield "not deleted: the agents' own files still have it; delete them yourself if you want:"
         yield from (f"  {one_line(str(path))}" for path in plan.still_held[:SHOWN])
         if len(plan.still_held) > SHOWN:
             yield f"  and {len(plan.still_held) - SHOWN} more"
@@ -196,7 +201,7 @@ def _listed(items: list[ForgetItem], now: int, width: int) -> Iterator[str]:
         when = "" if item.timestamp is None else f"{clock(item.timestamp, now)}  "
         words = one_line(item.text) or f"in session {one_line(item.session_id or '')[:8]}"
         reason = f" ({REASONS[item.because]})" if item.because in REASONS else ""
-        lines.append(clipped(f"  {when}{speaker(item.role)}{reason}: {words}", width))
+        lines.append(clipped(f"  {when}{speaker(item.role, None, item.harness)}{reason}: {words}", width))
     for line, alike in groupby(lines):
         count = len(list(alike))
         yield line if count == 1 else f"{line} ({count} times)"
@@ -229,13 +234,13 @@ def _proof_words(proof: ForgetProof, named: Collection[str]) -> Iterator[str]:
     yield from (f"  not read: {one_line(one.file)}: {one_line(one.why)}" for one in proof.unread)
     if proof.by_rows_only:
         yield f"  {proof.by_rows_only} of {proof.texts} texts have no words to search for; their rows are gone"
-    yield from (f"  Claude Code's own file has it: {one_line(path)}" for path in proof.transcripts if path not in named)
+    yield from (f"  an agent's own file has it: {one_line(path)}" for path in proof.transcripts if path not in named)
 
 
 # ------------------------------------------------------------------------------------------------------------- JSON
 
 
-ITEM_KEYS = ("kind", "id", "because", "role", "text", "session", "project", "device", "at", "memory")
+ITEM_KEYS = ("kind", "id", "because", "role", "text", "session", "project", "device", "at", "memory", "harness")
 DONE_KEYS = ("messages", "memories", "notes", "tombstones", "done", "pending", "machines")
 
 

@@ -20,7 +20,7 @@ OnlyProject = Annotated[
     str | None, typer.Option(help="Only this project: its name, or a folder and all below it.", metavar="PROJECT")
 ]
 Transcripts = Annotated[
-    list[Path] | None, typer.Argument(help="Transcripts, or folders of them; all of Claude Code's if none is given.")
+    list[Path] | None, typer.Argument(help="Transcripts, or folders of them; those of all agents if none is given.")
 ]
 
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TextIO
 
+from crystal.config.harnesses import HARNESSES
+
 Span = tuple[int, int]
 Word = list[tuple[str, bool]]
 """What is not torn apart at the end of a line: characters, each marked or not."""
@@ -31,8 +33,6 @@ _HARMFUL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
-_NAMES = {"user": "you", "assistant": "Claude", "thinking": "Claude, thinking", "subagent": "subagent",
-          "summary": "summary", "source": "file", "memory": "memory"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +167,20 @@ def padded(text: str, width: int) -> str:
     return text + " " * (width - cells(text))
 
 
-def speaker(role: str, tool: str | None = None) -> str:
-    """Return the speaker of a message, in words."""
+def speaker(role: str, tool: str | None = None, harness: str | None = None) -> str:
+    """Return the speaker of a message, in words: an agent by its name if its harness is known."""
     if role in ("tool_call", "tool_result"):
         what = "call" if role == "tool_call" else "result"
         return f"{one_line(tool)} {what}" if tool else f"tool {what}"
-    return _NAMES.get(role, role)
+    agent = agent_title(harness).removesuffix(" Code").removesuffix(" CLI") or "agent"
+    names = {"user": "you", "assistant": agent, "thinking": f"{agent}, thinking", "source": "file"}
+    return names.get(role, role)
+
+
+def agent_title(harness: str | None) -> str:
+    """Return the name of an agent program for people; empty if none is meant."""
+    known = HARNESSES.get(harness or "")
+    return one_line(harness or "") if known is None else known.title
 
 
 def shown_branch(branch: str | None) -> str | None:

@@ -18,8 +18,9 @@ from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.last_search import remember_hits
 from crystal.cli.options import AsJson, OnlyProject, project_value, time_span, whole_number
-from crystal.cli.render import Look, cells, clipped, one_line, say, shown_branch, speaker
+from crystal.cli.render import Look, agent_title, cells, clipped, one_line, say, shown_branch, speaker
 from crystal.cli.status import warn_if_not_capturing
+from crystal.config.harnesses import CLAUDE_CODE
 from crystal.errors import UsageError
 from crystal.model.capture import hit_name
 from crystal.model.recall import Filters, Hit, Neighbour
@@ -173,20 +174,22 @@ def _print(machine: Machine, result: SearchResult, look: Look, now: int, *, expl
     for number, hit in enumerate(result.hits, 1):
         spans = match_spans(machine.store, result.query, hit.text)
         render.say(look.dim(f"{number}.".ljust(margin)) + _headline(hit, look, now, width, here=machine.config.device))
-        _print_neighbour("before", hit.before, look, indent, seen)
+        _print_neighbour("before", hit.before, hit.harness, look, indent, seen)
         render.say(*render.snippet(hit.text, spans, look, indent=indent))
-        _print_neighbour("after", hit.after, look, indent, seen)
+        _print_neighbour("after", hit.after, hit.harness, look, indent, seen)
         if explain:
             render.say(*(indent + look.dim(line) for line in textwrap.wrap(_explained(hit), width)))
         render.say(indent + look.dim(f"crystal show {_name(hit)}"), "")
 
 
-def _print_neighbour(where: str, said: Neighbour | None, look: Look, indent: str, seen: set[str]) -> None:
+def _print_neighbour(
+    where: str, said: Neighbour | None, harness: str | None, look: Look, indent: str, seen: set[str]
+) -> None:
     """Print what was said beside a hit, unless it was printed already."""
     if said is None or said.uuid in seen:
         return
     seen.add(said.uuid)
-    line = f"{where}, {speaker(said.role, None)}: {one_line(said.text)}"
+    line = f"{where}, {speaker(said.role, None, harness)}: {one_line(said.text)}"
     say(indent + look.dim(clipped(line, look.width - len(indent))))
 
 
@@ -196,7 +199,7 @@ def _name(hit: Hit) -> str:
 
 
 def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
-    who = clipped(speaker(hit.role, hit.tool), width)
+    who = clipped(speaker(hit.role, hit.tool, hit.harness), width)
     when = "time unknown" if hit.timestamp is None else f"{ago(hit.timestamp, now)} ({clock(hit.timestamp, now)})"
     kind = [hit.category, f"key {hit.key}" if hit.key else None] if hit.category else []
     parts = [*kind, when, hit.project, shown_branch(hit.branch), hit.freshness]
@@ -206,6 +209,8 @@ def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
         parts.append(f"said {hit.copies} times")
     if hit.similar:
         parts.append(f"{hit.similar} nearly the same")
+    if hit.harness not in (None, CLAUDE_CODE) and hit.role != "assistant":
+        parts.append(agent_title(hit.harness))
     if hit.device != here:
         parts.append(f"from {hit.device}")
     rest = " · ".join(one_line(part) for part in parts if part)
@@ -232,7 +237,7 @@ def _is_empty(machine: Machine) -> bool:
 
 
 def _say_empty(store: Store) -> None:
-    say("Nothing is remembered yet. Use Claude Code for one turn, then search again.", stream=sys.stderr)
+    say("Nothing is remembered yet. Use a coding agent for one turn, then search again.", stream=sys.stderr)
     if bytes_by_state(store).get("before-crystal"):
         say("crystal: hint: past sessions are here; import them with: crystal backfill", stream=sys.stderr)
 

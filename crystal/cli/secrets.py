@@ -24,7 +24,7 @@ def secrets(
     paths: Transcripts = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look for secrets in Claude Code's transcripts; print where they are, never what they are.
+    """Look for secrets in the agents' transcripts; print where they are, never what they are.
 
     Nothing is written or changed, and crystal need not be set up. What crystal itself stored is already clean.
 

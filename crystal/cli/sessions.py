@@ -15,7 +15,8 @@ from crystal.cli.json_output import print_json, record
 from crystal.cli.last_search import named_by_place
 from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, whole_number
 from crystal.cli.pager import paged
-from crystal.cli.render import Look, cells, clipped, harmless, one_line, padded, say, shown_branch, speaker
+from crystal.cli.render import Look, agent_title, cells, clipped, harmless, one_line, padded, say, shown_branch, speaker
+from crystal.config.harnesses import CLAUDE_CODE
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.memories.rules import is_memory_id
 from crystal.model.capture import hit_name
@@ -142,13 +143,14 @@ def _archived_lines(machine: Machine, session: str) -> Iterator[bytes]:
 
 
 def _print(conversation: Conversation, now: int, look: Look, *, full: bool) -> None:
+    harness = None if conversation.session is None else conversation.session.harness
     if conversation.session is not None:
         say(*_title(conversation.session, now, look), "")
     of_a_hit = any(turn.focus for turn in conversation.turns)
     before: ShownTurn | None = None
     for turn in conversation.turns:
         if before is None or not _goes_on(before, turn):
-            say(_speaker_line(turn, now, look))
+            say(_speaker_line(turn, harness, now, look))
         brief = not full and not turn.focus and (of_a_hit or turn.role in BRIEF_ROLES)
         say(*_body(turn, look, brief=brief), "")
         before = turn
@@ -159,7 +161,8 @@ def _title(session: SessionSummary, now: int, look: Look) -> list[str]:
     span = " to ".join(dict.fromkeys(times))
     place = "from the mirror" if session.memory == "mirror" else None
     turns = f"{session.turns:,} turn{'s' * (session.turns != 1)}"
-    facts = [session.id, place, session.project, session.branch, span, turns]
+    agent = None if session.harness == CLAUDE_CODE else agent_title(session.harness)
+    facts = [session.id, agent, place, session.project, session.branch, span, turns]
     title = one_line(session.title) or "(without words)"
     return [
         look.bold(clipped(title, look.width)),
@@ -173,7 +176,7 @@ def _goes_on(before: ShownTurn, turn: ShownTurn) -> bool:
     return same and before.message_id is not None and before.message_id == turn.message_id and not turn.focus
 
 
-def _speaker_line(turn: ShownTurn, now: int, look: Look) -> str:
+def _speaker_line(turn: ShownTurn, harness: str | None, now: int, look: Look) -> str:
     parts = [] if turn.timestamp is None else [clock(turn.timestamp, now)]
     if turn.subagent:
         parts.append(f"subagent {one_line(turn.subagent)}")
@@ -181,7 +184,7 @@ def _speaker_line(turn: ShownTurn, now: int, look: Look) -> str:
         parts.append("from the session that this one forks")
     mark = look.mark("▶") if turn.focus else look.dim("●")
     tail = "".join(f" · {part}" for part in parts)
-    return f"{mark} {look.name(speaker(turn.role, turn.tool))}{look.dim(tail)}"
+    return f"{mark} {look.name(speaker(turn.role, turn.tool, harness))}{look.dim(tail)}"
 
 
 def _body(turn: ShownTurn, look: Look, *, brief: bool) -> list[str]:

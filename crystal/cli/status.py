@@ -90,6 +90,7 @@ def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tupl
         ("memory", _memory(found["counts"]) + f"; since {ago(found['span']['first'])}"),
         *_sizes(found["sizes"]),
         ("transcripts", _transcripts(found)),
+        *(("clean-up", words) for words in found["cleanup"]),
         ("waiting", _waiting(found["queues"])),
         *([("working on", _progress(found["progress"]))] if found["progress"] else []),
         ("embedding", _embedding(found["embedding"])),

@@ -70,7 +70,7 @@ class Harness(NamedTuple):
         title: Its name for people.
         reader: The module in ``crystal.transcript`` whose ``READER`` understands its files.
         places: Where its files are.
-        cleanup: What it deletes by itself, and when; empty if nothing is known.
+        cleanup: What it deletes by itself, and when, by default; empty if nothing is known.
     """
 
     name: str
@@ -126,7 +126,7 @@ HARNESSES = {
                 ignored=frozenset(("history.jsonl", "tool-results", "memory")),
             ),
         ),
-        cleanup="transcripts after 30 days; its setting cleanupPeriodDays changes that",
+        cleanup="transcripts after 30 days",
     ),
     "gemini-cli": Harness(
         name="gemini-cli",
@@ -142,7 +142,7 @@ HARNESSES = {
                 form="document",
             ),
         ),
-        cleanup="chats after 30 days, and at a start those that it takes for empty or corrupt",
+        cleanup="chats after 30 days",
     ),
     "copilot-cli": Harness(
         name="copilot-cli",

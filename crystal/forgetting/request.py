@@ -86,6 +86,7 @@ class ForgetItem:
     device: str | None = None
     timestamp: int | None = None
     memory: Memory = "local"
+    harness: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +98,10 @@ class ForgetPlan:
         items: Every line and memory, oldest first, each with its reason.
         kinds: The future tombstones as (kind, value, until_at), without a time.
         places: Lines that only the archive has: (row of the ledger, numbers of its lines).
-        sessions: Claude Code's ids of the affected sessions.
+        sessions: Ids of the affected sessions.
         devices: The machines of origin.
         first_at, last_at: Time range, ms; None if unknown.
-        still_held: Files of other programs that hold it and are not changed: Claude Code's own transcripts.
+        still_held: Files of other programs that hold it and are not changed: the agents' own transcripts.
         suggestions: If nothing has the words of the query: the best search hits. They are not forgotten.
         token: A short digest of exactly what would be deleted.
         needles: The word or phrase of the query, which no file may hold afterwards. Kept in memory only.

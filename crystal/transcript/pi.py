@@ -36,7 +36,7 @@ class PiReader(TranscriptReader):
     def advance(self, context: Context, line: bytes) -> Context:
         """Return the context after a line that tells of the folder, the model or the title."""
         fields = parse_line(line) or {}
-        kind = fields.get("type")
+        kind = word(fields.get("type"))
         if kind not in ("session", "model_change", "session_info"):
             return context
         model = fields.get("modelId") or fields.get("model")
@@ -46,13 +46,13 @@ class PiReader(TranscriptReader):
     def facts(self, line: bytes) -> LineFacts:
         """Return the facts of a line."""
         fields, context = parse_completed(line)
-        kind = fields.get("type")
+        kind = word(fields.get("type"))
         return LineFacts(
             uuid=entry_uuid(fields, "pi"),
             timestamp_ms=parse_time(fields.get("timestamp")),
             cwd=context.cwd,
             session_id=context.session or (identifier(fields.get("id")) if kind == "session" else None),
-            is_conversation=message_of(fields).get("role") in SAID,
+            is_conversation=word(message_of(fields).get("role")) in SAID,
             is_summary=kind in SUMMARIES,
         )
 
@@ -82,7 +82,7 @@ def entry_uuid(fields: Fields, harness: str) -> str | None:
     """
     message, at = message_of(fields), parse_time(fields.get("timestamp"))
     ident = identifier(fields.get("id"))
-    is_entry = bool(message) or fields.get("type") in SUMMARIES
+    is_entry = bool(message) or word(fields.get("type")) in SUMMARIES
     if at is None or not is_entry:
         return None
     names = [ident] if ident else [identifier(message.get("role")), identifier(message.get("toolCallId"))]
@@ -98,11 +98,11 @@ def entry_turns(fields: Fields, context: Context, uuid: str, offset: int, *, sub
 
 
 def _parts(fields: Fields) -> Iterator[Part]:
-    if fields.get("type") in SUMMARIES:
+    if word(fields.get("type")) in SUMMARIES:
         yield Part("summary", word(fields.get("summary")) or "")
         return
     message = message_of(fields)
-    role, content = message.get("role"), message.get("content")
+    role, content = word(message.get("role")), message.get("content")
     if role == "toolResult":
         yield Part("tool_result", result_text(content or ""), word(message.get("toolName")))
     elif role == "bashExecution":

@@ -14,6 +14,8 @@ import apsw
 import orjson
 import pytest
 
+from crystal.config.harnesses import HARNESSES
+
 pytestmark = pytest.mark.slow
 
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
@@ -88,16 +90,11 @@ def test_the_benchmark_of_the_hook_prints_its_ratio(tmp_path):
     assert re.search(r"ratio\s+[\d.]+", printed)
 
 
-def test_the_benchmark_of_parsing_prints_its_rates(tmp_path):
-    path = tmp_path / "t.jsonl"
-    path.write_bytes(b'{"type":"user","uuid":"u","message":{"role":"user","content":"what was it"}}\n' * 20)
-    printed = ran("parse.py", str(path), home=tmp_path)
-    assert set(re.findall(r"^(\w+) +\d+ MB/s$", printed, re.MULTILINE)) == {
-        "facts",
-        "turns",
-        "titles",
-        "chunks",
-    }
+def test_the_benchmark_of_agents_prints_its_rates(tmp_path):
+    printed = ran("agents.py", "--size", "100kB", "--files", "200", home=tmp_path)
+    assert set(re.findall(r"^([\w-]+) +[\d.]+ +[\d,]+ +[\d.]+ +[\d.]+ MB", printed, re.MULTILINE)) == HARNESSES.keys()
+    assert re.search(r"^discovery: 200 files in \d+ ms, [\d.]+ of os.walk", printed, re.MULTILINE)
+    assert re.search(r"^a sweep with nothing new: \d+ ms", printed, re.MULTILINE)
 
 
 def test_the_benchmark_of_models_prints_its_tables(tmp_path):

@@ -21,7 +21,7 @@ class ForgottenText:
 
     Attributes:
         lines, memories: Ids.
-        sessions: Claude Code's ids of the sessions that something is forgotten from, with forks.
+        sessions: Ids of the sessions that something is forgotten from, with forks.
         texts: The texts.
         asked: The word or phrase of the query.
         bodies: The texts as the store compresses them.

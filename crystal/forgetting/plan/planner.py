@@ -204,7 +204,8 @@ class _Planner:
         for which, store in self.stores:
             for line in list(forgotten_rows.lines_named(store, left)):
                 left.discard(line[0])
-                yield replace(ForgetItem("line", line[0], self.lines[line[0]], *line[1:]), memory=which)
+                *facts, harness = line[1:]
+                yield replace(ForgetItem("line", line[0], self.lines[line[0]], *facts), memory=which, harness=harness)
 
     def _memory_items(self) -> Iterator[ForgetItem]:
         left = dict(self.memories)

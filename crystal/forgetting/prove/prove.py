@@ -80,7 +80,7 @@ class ForgetProof:
         by_rows_only: Number of texts without unique words: too short, or also occurring elsewhere.
         traces: Locations of leftover data.
         unread: Items that could not be read.
-        transcripts: Claude Code's files that hold it. They do not belong to crystal and do not count.
+        transcripts: The agents' files that hold it. They do not belong to crystal and do not count.
     """
 
     files: int

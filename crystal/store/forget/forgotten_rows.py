@@ -89,11 +89,11 @@ def is_large(store: Store) -> bool:
 
 
 def lines_named(store: Store, uuids: Collection[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield (uuid, role, beginning of the text, session, project, device, ms) of these lines if they are stored."""
+    """Yield (uuid, role, beginning of the text, session, project, device, ms, harness) of the lines that are stored."""
     for page in pages(uuids):
         for row in store.rows(
             "SELECT t.uuid, t.role, coalesce((SELECT substr(c.text, 1, 300) FROM chunks c"
-            " WHERE c.turn = t.id AND c.start = 0), ''), s.session_id, p.name, s.device, t.ts, min(t.part)"
+            " WHERE c.turn = t.id AND c.start = 0), ''), s.session_id, p.name, s.device, t.ts, s.harness, min(t.part)"
             " FROM turns t JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
             f" WHERE t.uuid IN {_SOME} GROUP BY t.uuid",
             (page,),

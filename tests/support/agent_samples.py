@@ -1,0 +1,176 @@
+"""Samples of every agent's conversations, as they lie in a home: ``tests/data/agents/<harness>/``.
+
+``home/`` has the files; a database stands there as the SQL that makes it, ``<name>.sql``. ``turns.json`` and
+``sessions.json`` say what they give; ``python -m tests.support.agent_samples HARNESS`` writes both anew, to be read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from typing import Any
+
+import apsw
+
+from crystal.api import Crystal
+from crystal.config.harnesses import usual_roots
+from crystal.transcript import SnapshotReader, Source, SourceError, complete, reader_of
+from tests.support.command import crystal
+
+AGENTS = Path(__file__).parents[1] / "data" / "agents"
+SHOWN_LENGTH = 200
+DATABASE_SUFFIX = ".sql"
+
+Fact = dict[str, Any]
+
+
+def sampled() -> list[str]:
+    """Return the harnesses with samples."""
+    return sorted(folder.name for folder in AGENTS.iterdir() if folder.is_dir())
+
+
+def sample_files(harness: str) -> list[tuple[Path, str]]:
+    """Return (file, its path in the home) of a harness."""
+    home = AGENTS / harness / "home"
+    found = sorted(path for path in home.rglob("*") if path.is_file())
+    return [(path, str(path.relative_to(home)).removesuffix(DATABASE_SUFFIX)) for path in found]
+
+
+def states(path: Path) -> Iterator[bytes]:
+    """Yield a growing file in a few states: cut lines, documents with fewer messages, databases with fewer rows."""
+    data = path.read_bytes()
+    for eighth in (2, 5):
+        if path.suffix == DATABASE_SUFFIX:
+            yield b";\n".join(data.split(b";\n")[: data.count(b";\n") * eighth // 8]) + b";\n"
+        elif path.suffix == ".json":
+            yield _shorter_document(data, eighth)
+        else:
+            yield data[: len(data) * eighth // 8]
+    yield data
+
+
+def write_sample(target: Path, data: bytes, *, is_sql: bool) -> None:
+    """Write a file of a sample as its program would."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not is_sql:
+        target.write_bytes(data)
+        return
+    target.unlink(missing_ok=True)
+    database = apsw.Connection(str(target))
+    database.execute(data.decode("utf-8"))
+    database.close()
+
+
+def lay_out(harness: str, home: Path) -> None:
+    """Put all samples of a harness into a home."""
+    for path, name in sample_files(harness):
+        write_sample(home / name, path.read_bytes(), is_sql=path.suffix == DATABASE_SUFFIX)
+
+
+def captured() -> tuple[list[Fact], list[Fact]]:
+    """Return the sessions in crystal's store, and their turns, in a form that stands in the samples' folders."""
+    sessions: list[Fact] = []
+    turns: list[Fact] = []
+    with Crystal.reader() as memory:
+        for found in sorted(memory.sessions(limit=1000), key=lambda one: one.id):
+            shown = memory.show(found.id)
+            sessions.append(_session_fact(found, shown.turns))
+            turns += [_turn_fact(found.id, turn) for turn in shown.turns]
+    return sessions, turns
+
+
+def expected(harness: str) -> tuple[list[Fact], list[Fact]]:
+    """Return what the samples of a harness give."""
+    folder = AGENTS / harness
+    sessions, turns = ((folder / name).read_text("utf-8") for name in ("sessions.json", "turns.json"))
+    return json.loads(sessions), json.loads(turns)
+
+
+def stored_lines(harness: str) -> list[bytes]:
+    """Return the lines of a harness's samples as capture stores them: those of the files, or the records in them."""
+    reader = reader_of(harness)
+    found: list[bytes] = []
+    for path, name in sample_files(harness):
+        if not _is_conversation(harness, name):
+            continue
+        if isinstance(reader, SnapshotReader):
+            found += _records(harness, reader, path, name)
+        else:
+            found += path.read_bytes().split(b"\n")
+    return found
+
+
+def no_such_table(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Answer a query as a file does that is no database."""
+    raise SourceError(f"no such table: {sql} {values}")
+    yield ()
+
+
+def _is_conversation(harness: str, name: str) -> bool:
+    roots = [root for root in usual_roots(Path("/")) if root.harness == harness]
+    return any(root.place.owns(PurePath(name)) for root in roots)
+
+
+def _records(harness: str, reader: SnapshotReader, path: Path, name: str) -> Iterator[bytes]:
+    data, rows = path.read_bytes(), no_such_table
+    if path.suffix == DATABASE_SUFFIX:
+        database = apsw.Connection(":memory:")
+        database.execute(data.decode("utf-8"))
+        data, rows = b"", lambda sql, values=(): iter(database.execute(sql, values).fetchall())
+    source = Source(PurePath("/home/me", name), data, rows, {})
+    for conversation in reader.conversations(source):
+        for record in reader.records(source, conversation):
+            yield complete(record.line, record.context._replace(id=f"{harness}:{record.id}"))
+
+
+def _shorter_document(data: bytes, eighth: int) -> bytes:
+    """Return a document without the end of its longest list."""
+    document = json.loads(data)
+    lists = [value for value in document.values() if isinstance(value, list)] if isinstance(document, dict) else []
+    longest = document if isinstance(document, list) else max(lists, key=len, default=[])
+    del longest[len(longest) * eighth // 8 :]
+    return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _session_fact(found: Any, turns: Any) -> Fact:
+    models = sorted({turn.model for turn in turns if turn.model})
+    return {
+        "session": found.id,
+        "title": found.title,
+        "cwd": found.cwd,
+        "branch": found.branch,
+        "models": models,
+        "turns": len(turns),
+        "without a time": sum(turn.timestamp is None for turn in turns),
+    }
+
+
+def _turn_fact(session: str, turn: Any) -> Fact:
+    return {
+        "session": session,
+        "subagent": turn.subagent,
+        "role": turn.role,
+        "tool": turn.tool,
+        "text": turn.text[:SHOWN_LENGTH],
+    }
+
+
+def _write(harness: str) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["HOME"] = home
+        lay_out(harness, Path(home))
+        for words in (("init", "--yes", "--no-import"), ("backfill",)):
+            done = crystal(*words)
+            assert done.code == 0, done.err
+        for name, facts in zip(("sessions", "turns"), captured(), strict=True):
+            lines = ",\n".join(json.dumps(fact, ensure_ascii=False) for fact in facts)
+            (AGENTS / harness / f"{name}.json").write_text(f"[\n{lines}\n]\n", "utf-8")
+
+
+if __name__ == "__main__":
+    for word in sys.argv[1:]:
+        _write(word)
