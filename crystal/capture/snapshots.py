@@ -27,8 +27,6 @@ from crystal.store.capture.snapshots import SeenRecord, claim_records
 from crystal.transcript import Conversation, Record, SnapshotReader, Source
 
 WORK_FOLDER = "snapshots"
-COPY_REST_MS = 600_000
-"""A copy rests so long before it is read: the place that has more of the conversation may be written later."""
 
 
 class Container(NamedTuple):
@@ -65,7 +63,7 @@ def _capture_at(capture: Capture, container: Container, _: Path, tally: Tally) -
 
 def _may_be_early(capture: Capture, container: Container) -> bool:
     """Return whether a file of copies was just written, and there are files that may have its conversation later."""
-    if not container.root.place.are_copies or capture.clock() - container.found.modified >= COPY_REST_MS:
+    if capture.clock() - container.found.modified >= 1000 * container.root.place.rest_seconds:
         return False
     others = [root for root in capture.roots if root.harness == container.root.harness and not root.place.are_copies]
     return any(True for _ in containers(capture, others))

@@ -31,6 +31,7 @@ class Place(NamedTuple):
         ignored: Names of files and folders that contain no conversations.
         are_copies: Whether the files repeat, with less in them, what the harness's other places have: a conversation
             is read here only where no other place has it.
+        rest_seconds: How long a file of copies must be unchanged before it is read, if the harness writes them first.
         in_projects: Whether the files lie in the folders of projects, beside files that are no conversations.
     """
 
@@ -44,6 +45,7 @@ class Place(NamedTuple):
     subagent_files: str | None = None
     ignored: frozenset[str] = frozenset()
     are_copies: bool = False
+    rest_seconds: int = 0
     in_projects: bool = False
 
     def default_home(self, home: Path) -> Path:
@@ -232,6 +234,7 @@ HARNESSES = {
                     variable=variable,
                     form="document",
                     are_copies=True,
+                    rest_seconds=600,
                 )
                 for home, variable in ((".cursor", "CURSOR_DATA_DIR"), (".cursor-server", None))
             ),

@@ -34,8 +34,8 @@ from crystal.transcript.parts import Part, turns_of_parts, unique_id
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 
 _EVENTS, _SESSION = "messages.jsonl", "session.json"
-_SAID = frozenset(("Prompt", "AssistantMessage", "ToolResults"))
-_EVENTS_SAID = frozenset(("user", "assistant", "tool_call", "tool_result", "sub_agent_start", "sub_agent_complete"))
+_SAID = ("Prompt", "AssistantMessage", "ToolResults")
+_EVENTS_SAID = ("user", "assistant", "tool_call", "tool_result", "sub_agent_start", "sub_agent_complete")
 _CWD = re.compile(rb'"cwd"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 

@@ -141,7 +141,7 @@ def _session_fact(found: Any, turns: Any) -> Fact:
     return {
         "session": found.id,
         "title": found.title,
-        "cwd": found.cwd,
+        "cwd": found.cwd and found.cwd.replace(str(Path.home()), "~"),
         "branch": found.branch,
         "models": models,
         "turns": len(turns),

@@ -82,6 +82,27 @@ def test_a_copy_that_no_database_has_is_read_after_its_rest(home: Path) -> None:
     assert said(TALK)[0] == "Which port does the till use?"
 
 
+def test_a_copy_alone_on_a_server_is_read_at_once(home: Path) -> None:
+    assert crystal("init", "--yes", "--no-import").code == 0
+    folder = home / ".cursor-server" / "projects" / "srv-shop"
+    target = folder / "agent-transcripts" / f"{TALK}.jsonl"
+    target.parent.mkdir(parents=True)
+    folder.joinpath("repo.json").write_text('{"workspace": "/srv/shop"}')
+    say = [
+        {"type": "text", "text": "It runs again.\n\n[REDACTED]"},
+        {"type": "tool_use", "name": "Shell", "input": {"command": "top"}},
+    ]
+    lines = [
+        {"role": "user", "message": {"content": [{"type": "text", "text": "<user_query>\nRestart it\n</user_query>"}]}},
+        {"role": "assistant", "message": {"content": say}},
+        {"type": "turn_ended", "status": "success"},
+    ]
+    target.write_text("".join(json.dumps(line) + "\n" for line in [*lines, *lines]))
+    sync()
+    assert said(TALK) == ["Restart it", "It runs again.", "Shell: top"] * 2
+    assert "/srv/shop" in crystal("show", TALK, "--json").out
+
+
 def test_a_message_that_grows_replaces_its_earlier_state(home: Path) -> None:
     assert crystal("init", "--yes", "--no-import").code == 0
     database = put_editor(home)

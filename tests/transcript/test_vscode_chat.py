@@ -53,6 +53,16 @@ def test_a_log_that_was_compacted_gives_the_same_records() -> None:
     assert said(compacted) == said(LOG.read_bytes())
 
 
+def test_a_prompt_that_was_sent_again_in_other_words_replaces_the_first() -> None:
+    def request(ident: str, text: str) -> dict[str, Any]:
+        return {"requestId": ident, "message": {"text": text}, "response": [{"value": f"to {text}"}]}
+
+    first = {"kind": 0, "v": {"sessionId": "s", "requests": [request("a", "one")]}}
+    again = {"kind": 2, "k": ["requests"], "i": 0, "v": [request("b", "two")]}
+    assert said(json.dumps(first).encode()) == ["one", "to one"]
+    assert said(b"\n".join(json.dumps(line).encode() for line in (first, again))) == ["two", "to two"]
+
+
 @pytest.mark.parametrize(
     ("workspace", "folder"),
     [
