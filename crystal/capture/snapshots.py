@@ -8,16 +8,16 @@ transaction that stores it, so a process may die anywhere here.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from crystal import transcript
 from crystal.capture import files, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
-from crystal.capture.source import clear_leftovers, opened_source, stamp_of
+from crystal.capture.source import clear_leftovers, opened_source, peeked_source, stamp_of
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, WatermarkMovedError
 from crystal.model.capture import Origin, RawSegment, Watermark
@@ -110,6 +110,9 @@ def capture_file(
         return
     reader = _reader_of(container)
     sides = capture.sides_of(path, reader)
+    if only is None and place.form == "database" and _is_as_before(capture, container, sides, stamps):
+        _stamp(capture, path, "", stamp)
+        return
     try:
         with opened_source(path, place.form, capture.folders, sides, _work_folder(capture)) as source:
             for conversation in reader.conversations(source):
@@ -122,6 +125,26 @@ def capture_file(
         return
     if only is None:
         _stamp(capture, path, "", stamp)
+
+
+def _is_as_before(
+    capture: Capture, container: Container, sides: Mapping[PurePath, bytes], stamps: Mapping[str, str]
+) -> bool:
+    """Return whether no conversation in a database changed, though the file did. False if that cannot be told.
+
+    An editor writes to its database all the time, and copying a large one costs seconds.
+    """
+    path, reader = container.found.path, _reader_of(container)
+    before = stamp_of(container.found, container.root.place.form, capture.folders)
+    with contextlib.suppress(CrystalError, OSError), peeked_source(path, capture.folders, sides) as source:
+        if source is None or not stamps:
+            return False
+        told = [_Talk(capture, container, reader, source, one, Tally()) for one in reader.conversations(source)]
+        now = files.look_at(path, capture.folders)
+        is_still = now is not None and stamp_of(now, container.root.place.form, capture.folders) == before
+        changed = [one.key for one in told if stamps.get(one.key) != one.conversation.stamp]
+        return is_still and all(_is_elsewhere(capture, container, key) for key in changed)
+    return False
 
 
 def count_new(capture: Capture, container: Container, *, skipped_too: bool) -> list[tuple[str, Origin, int]]:

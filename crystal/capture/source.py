@@ -27,6 +27,7 @@ MAX_TRIES = 3
 LOG_SUFFIX = "-wal"
 _BLOCK_BYTES = 1 << 20
 _RANGE_BYTES = 1 << 30
+_COPY_FLAGS = apsw.SQLITE_OPEN_READWRITE
 
 
 def stamp_of(found: files.TranscriptFile, form: Form, folders: Folders) -> str:
@@ -65,7 +66,28 @@ def opened_source(
     with tempfile.TemporaryDirectory(dir=work_folder) as folder:
         copy = Path(folder, "copy.db")
         _copy_database(path, copy, folders)
-        with contextlib.closing(_open_copy(copy, path)) as database:
+        with contextlib.closing(_open_database(str(copy), path)) as database:
+            yield Source(path, b"", _rows_of(database, path), sides)
+
+
+@contextlib.contextmanager
+def peeked_source(path: Path, folders: Folders, sides: Mapping[PurePath, bytes]) -> Iterator[Source | None]:
+    """Open a database where it is, without locks and without a copy, or give None where that cannot be.
+
+    Only to find out that nothing changed: while its owner writes, anything may be read. A database with a write-ahead
+    log is not opened, its newest state is in the log.
+
+    Raises:
+        As ``opened_source``.
+    """
+    log = files.look_at(_log_of(path), folders)
+    if sys.platform != "linux" or (log is not None and log.size):
+        yield None
+        return
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    with files.opened(path, folders) as file:
+        name = f"file:/proc/self/fd/{file.fileno()}?immutable=1"  # the file that was checked, whatever its path is now
+        with contextlib.closing(_open_database(name, path, flags)) as database:
             yield Source(path, b"", _rows_of(database, path), sides)
 
 
@@ -112,9 +134,9 @@ def _copy_blocks(file: BinaryIO, copy: BinaryIO) -> None:
         copy.write(block)
 
 
-def _open_copy(copy: Path, path: Path) -> apsw.Connection:
+def _open_database(name: str, path: Path, flags: int = _COPY_FLAGS) -> apsw.Connection:
     try:
-        return apsw.Connection(str(copy))
+        return apsw.Connection(name, flags=flags)
     except apsw.Error as error:
         message = f"{path} cannot be read as a database: {error}"
         raise SourceError(message, hint="crystal tries again by itself") from error

@@ -12,6 +12,7 @@ from typing import Any
 import apsw
 import pytest
 
+from crystal.capture import source
 from crystal.config import harnesses
 from crystal.model.capture import Turn
 from crystal.transcript import (
@@ -219,6 +220,28 @@ def test_a_database_is_read_while_its_owner_writes(diary: Path) -> None:
     sync()
     assert said() == [("user", "Which port?"), ("assistant", "4711.")]
     assert list((diary.parents[1] / ".ldm" / "memory" / "snapshots").iterdir()) == []
+    assert_proved()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is copied")
+def test_a_database_in_which_no_conversation_changed_is_not_copied(
+    diary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start()
+    owner = apsw.Connection(str(diary / "all.db"))
+    owner.execute("CREATE TABLE messages (id, session, who, text); CREATE TABLE windows (open)").fetchall()
+    owner.execute("INSERT INTO messages VALUES ('m1', 'd1', 'me', 'Which port?')")
+    sync()
+    copied: list[Path] = []
+    copy = source._copy_database
+    monkeypatch.setattr(source, "_copy_database", lambda path, *rest: (copied.append(path), copy(path, *rest)))
+    owner.execute("INSERT INTO windows VALUES (1)")
+    sync()
+    assert copied == []
+    owner.execute("INSERT INTO messages VALUES ('m2', 'd1', 'bot', '4711.')")
+    sync()
+    assert copied == [diary / "all.db"]
+    assert said() == [("user", "Which port?"), ("assistant", "4711.")]
     assert_proved()
 
 
