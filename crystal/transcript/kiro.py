@@ -215,8 +215,10 @@ def _message(kind: object, data: Fields, names: Fields) -> Iterator[Part]:
     """Yield the parts of a message of the command line."""
     for block in list_of(data.get("content")):
         what, inner = fields_of(block).get("kind"), fields_of(block).get("data")
-        if what == "text" and kind in _SAID:
-            yield Part("user", typed_text(inner)) if kind == "Prompt" else Part("assistant", word(inner) or "")
+        if what == "text" and kind == "Prompt":
+            yield Part("user", typed_text(inner))
+        elif what == "text" and kind in _SAID:
+            yield Part("assistant" if kind == "AssistantMessage" else "tool_result", word(inner) or "")
         elif what in ("thinking", "reasoning"):
             yield Part("thinking", word(inner) or word(fields_of(inner).get("text")) or "")
         elif what == "toolUse":
