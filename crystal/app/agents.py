@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
+from crystal.app.capture_engine import capture_folders
 from crystal.app.context import Machine
 from crystal.capture import files
+from crystal.capture.safe_open import Folders
 from crystal.capture.source import stamp_of
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES, Root
 from crystal.errors import CrystalError
@@ -64,11 +66,8 @@ def list_agents(machine: Machine) -> list[AgentState]:
     """Return every agent that crystal can read, those found on this machine first, by their last use."""
     counts = counts_by_harness(machine.store, machine.config.device)
     marks = watermarks(machine)
-    roots = machine.transcript_folders.roots
-    found = [
-        _state_of(machine, name, [root for root in roots if root.harness == name], counts.get(name), marks)
-        for name in HARNESSES
-    ]
+    folders = capture_folders(machine)
+    found = [_state_of(machine, name, folders, counts.get(name), marks) for name in HARNESSES]
     return sorted(found, key=lambda one: (not one.is_here, -(one.last_at or 0)))
 
 
@@ -89,14 +88,16 @@ def describe_percent(percent: float) -> str:
 
 
 def _state_of(
-    machine: Machine, name: str, roots: Sequence[Root], counts: HarnessCounts | None, marks: Watermarks
+    machine: Machine, name: str, folders: Folders, counts: HarnessCounts | None, marks: Watermarks
 ) -> AgentState:
-    there = [(found, root) for root in roots for found in files.in_root(root, machine.transcript_folders)]
+    roots = [root for root in folders.roots if root.harness == name]
+    there = [(found, root) for root in roots for found in files.in_root(root, folders)]
+    shown = [root for root in roots if not root.place.in_projects or any(one == root for _, one in there)]
     sizes = counts.bytes if counts else {}
     return AgentState(
         name,
         HARNESSES[name].title,
-        tuple(dict.fromkeys(str(root.folder) for root in roots if Path(root.folder).is_dir())),
+        tuple(dict.fromkeys(str(root.folder) for root in shown if Path(root.folder).is_dir())),
         len(there),
         max((found.modified for found, _ in there), default=None),
         counts.sessions if counts else 0,

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from crystal.app.context import Machine
 from crystal.app.projects import project_finder
 from crystal.capture.engine import Capture, Sink, WholeFiles
+from crystal.capture.safe_open import Folders
 from crystal.capture.spool import PrivateNotes
 from crystal.capture.tail import Cleaner
+from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, NotConfiguredError
 from crystal.ingest.ingest import Claim, IngestReport, ingest
 from crystal.model.capture import Segment
@@ -38,6 +40,7 @@ def make_capture(machine: Machine, lane: Lane = "live") -> Capture:
     config, store = machine.config, machine.store
     sends = config.role == "device" and home_peer(store) is not None
     sink, ended = _device_sinks(machine, lane) if sends else (_store_sink(machine), lambda *_: None)
+    folders = machine.transcript_folders
     redactor = cache(machine.redactor)  # its rules are loaded with the first line: often nothing is new
     return Capture(
         store=store,
@@ -46,13 +49,14 @@ def make_capture(machine: Machine, lane: Lane = "live") -> Capture:
         cleaner=Cleaner(lambda line: redactor().clean_line(line), store_key(store)),
         agent=config.agent_id,
         device=config.device,
-        roots=machine.transcript_folders.roots,
-        allowed=machine.transcript_folders.allowed,
+        roots=folders.roots,
+        allowed=folders.allowed,
         private_projects=tuple(config.private_projects),
         private_sessions=tuple(config.private_sessions),
         clock=machine.now,
         announced=PrivateNotes(machine.places.spool).marks,
         whole_files=_whole_files,
+        projects=lambda: _project_roots(machine),
     )
 
 
@@ -60,6 +64,18 @@ def _whole_files() -> WholeFiles:
     from crystal.capture.snapshots import WHOLE_FILES  # noqa: PLC0415 - 8 ms; a turn of Claude Code needs none
 
     return WHOLE_FILES
+
+
+def capture_folders(machine: Machine) -> Folders:
+    """Return the folders to capture from: those to read transcripts from, and the known projects'."""
+    folders = machine.transcript_folders
+    return folders._replace(roots=(*folders.roots, *_project_roots(machine)))
+
+
+def _project_roots(machine: Machine) -> tuple[Root, ...]:
+    from crystal.capture.project_roots import project_roots  # noqa: PLC0415 - only a sweep looks there
+
+    return project_roots(machine.store)
 
 
 def _local_sink(machine: Machine) -> Sink:

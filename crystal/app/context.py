@@ -230,7 +230,8 @@ class Machine:
     @property
     def transcript_folders(self) -> Folders:
         """Return the folders to read transcripts from: the agents' own, and those that the settings allow."""
-        usual = [escape_pattern(str(root.folder)) for root in usual_roots(this_home())]
+        own = [root.folder for root in usual_roots(this_home()) if not root.place.in_projects]
+        usual = [escape_pattern(str(folder)) for folder in own]
         return Folders(self.places.transcript_roots, (*self.config.capture_transcript_folders, *usual))
 
 

@@ -25,7 +25,7 @@ MIN_BYTES = 16 << 20
 
 def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> list[Past]:
     """Return what backfill would import, newest first. Registers the machine first, so the ledger knows what is old."""
-    capture = make_capture(machine)
+    capture = make_capture(machine).with_projects()
     capture.meet()
     return plan_past(capture, paths, since)
 
@@ -42,7 +42,7 @@ def import_sessions(
         cleaners: Maximum number of processes that clean ahead.
     """
     tally, before = Tally(), size_of(machine.store)
-    capture = make_capture(machine, "past")
+    capture = make_capture(machine, "past").with_projects()
     with (
         wait_lock(machine.places.data_dir / BACKFILL_LOCK, seconds=24 * 3600),
         machine.store.importing(),

@@ -44,7 +44,7 @@ def bytes_to_prove(machine: Machine) -> int:
 def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
     """Verify this machine's memory, see crystal/integrity/verify.py."""
     finish_forgetting(machine)
-    capture = make_capture(machine)
+    capture = make_capture(machine).with_projects()
     proof = verify(
         machine.store,
         ldm_home=machine.places.ldm_home,

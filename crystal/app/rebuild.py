@@ -112,7 +112,7 @@ def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
 def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: bool) -> tuple[int, list[str]]:
     """Import every archive; return the bytes left out until the user asks, and what cannot be read, in words."""
     reconcile_tombstones(machine.store, machine.places.ldm_home, machine.now())
-    capture, taken, find_project = make_capture(machine), RebuildResult(), project_finder(machine.store)
+    capture, taken, find_project = make_capture(machine).with_projects(), RebuildResult(), project_finder(machine.store)
     device_of = functools.partial(device_of_agent, machine.store)
     rebuild = Rebuild(capture, machine.places.ldm_home, find_project, device_of)
     for path in archives_of(machine.places):

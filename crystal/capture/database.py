@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +25,8 @@ from crystal.transcript import SourceError
 QUERY_SECONDS = 60.0
 """One query may take so long; a query reads all of a database at most."""
 
+REST_NS = 20_000_000
+MAX_WAITS = 5
 LOG_SUFFIX = "-wal"
 JOURNAL_SUFFIX = "-journal"
 _LOG_HEAD_BYTES = 32
@@ -57,6 +60,7 @@ def opened_database(path: Path, folders: Folders) -> Iterator[Callable[..., Iter
         raise UnavailableError(f"{path} is being written", hint="crystal tries again by itself")
     with contextlib.ExitStack() as stack:
         opened = {"": stack.enter_context(files.opened(path, folders))}
+        _wait_for_rest(path, opened[""])
         before = _state(opened)
         with contextlib.suppress(FileNotFoundError):
             opened[LOG_SUFFIX] = stack.enter_context(files.opened(beside(path, LOG_SUFFIX), folders))
@@ -67,7 +71,7 @@ def opened_database(path: Path, folders: Folders) -> Iterator[Callable[..., Iter
             database = apsw.Connection("db", flags=apsw.SQLITE_OPEN_READONLY, vfs=system.name)
             stack.callback(_close, database)
             database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            database.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()  # else the log needs shared memory
+            database.pragma("locking_mode", "EXCLUSIVE")  # else the log needs shared memory
 
         def read(sql: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
             error: SourceError | None = None
@@ -105,6 +109,16 @@ def _errors_named(path: Path) -> Iterator[None]:
         yield
     except (apsw.Error, UnicodeDecodeError) as error:
         raise SourceError(f"{path} has another form than expected: {error}", hint="update crystal") from error
+
+
+def _wait_for_rest(path: Path, file: BinaryIO) -> None:
+    """Wait until a write from now on gets another time than the last one: a file system's clock has coarse ticks."""
+    for _ in range(MAX_WAITS):
+        age = time.time_ns() - os.fstat(file.fileno()).st_mtime_ns
+        if not 0 <= age < REST_NS:
+            return
+        time.sleep(REST_NS / 1e9)
+    raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
 
 
 def _state(opened: Mapping[str, BinaryIO]) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import BinaryIO, NamedTuple
 
@@ -94,6 +94,7 @@ class Capture:
         announced: Gives the private times that notes tell of which nobody has acted on yet.
         ended: Told of a session that has ended, and when.
         whole_files: Captures files that are not written by lines; None for none.
+        projects: The folders of known projects in which an agent keeps conversations.
     """
 
     store: Store
@@ -110,6 +111,7 @@ class Capture:
     announced: Callable[[], tuple[privacy.Mark, ...]] = tuple
     ended: Callable[[str, int], None] = lambda *_: None
     whole_files: Callable[[], WholeFiles] | None = None
+    projects: Callable[[], tuple[Root, ...]] = tuple
 
     @property
     def folders(self) -> Folders:
@@ -130,6 +132,10 @@ class Capture:
             privacy.has_private_lines(self.store),
         )
 
+    def with_projects(self) -> Capture:
+        """Return the same, which looks into the folders of projects too. A turn's own note needs none of them."""
+        return replace(self, roots=(*self.roots, *self.projects()), projects=tuple)
+
     # -- meeting a machine -------------------------------------------------------------------------------------------
 
     def meet(self, living: frozenset[str] = frozenset()) -> None:
@@ -141,7 +147,7 @@ class Capture:
         """
         met = ledger.met_roots(self.store)
         for root in self.roots:
-            if _met_name(root) in met:
+            if met_name(root) in met:
                 continue
             if root.place.form != "lines" and self.whole_files is not None:
                 self.whole_files().meet(self, root)
@@ -159,7 +165,7 @@ class Capture:
             with self.store.transaction():  # no file is waited for in it
                 for origin, path, mark in seen:
                     ledger.mark_seen(self.store, origin, str(path), mark, self.clock())
-                ledger.meet_root(self.store, Path(_met_name(root)), self.clock())
+                ledger.meet_root(self.store, Path(met_name(root)), self.clock())
 
     def context_at(self, path: Path, file: BinaryIO, start: int, origin: Origin) -> Context | None:
         """Return what holds before the line at ``start``; None if the harness's lines need no context."""
@@ -320,18 +326,19 @@ class Capture:
 
     def sweep(self, harness: str | None = None) -> Tally:
         """Capture what was added to any transcript, of one harness or of all: the guarantee behind the hook's hints."""
-        self.meet()
+        here = self.with_projects()
+        here.meet()
         tally = Tally()
         known = {state.path: state.mark for state in ledger.all_states(self.store, self.device)}
-        roots = [root for root in self.roots if harness in (None, root.harness)]
-        for found in files.all_transcripts(roots, tally.fail, self.folders):
+        roots = [root for root in here.roots if harness in (None, root.harness)]
+        for found in files.all_transcripts(roots, tally.fail, here.folders):
             mark = known.get(str(found.path))
             if mark and (mark.offset, mark.dev, mark.inode) == (found.size, found.dev, found.inode):
                 continue
             tally.files += 1
-            self.attempt(found.path, tally, self.capture_tail)
-        if self.whole_files is not None:
-            self.whole_files().sweep(self, roots, tally)
+            here.attempt(found.path, tally, here.capture_tail)
+        if here.whole_files is not None:
+            here.whole_files().sweep(here, roots, tally)
         if harness is None:
             self._remember(tally.problems or {})
         return tally
@@ -365,6 +372,6 @@ class Capture:
         return privacy.close_mark(self.store, session, "off", self.clock())
 
 
-def _met_name(root: Root) -> str:
+def met_name(root: Root) -> str:
     """Return the name under which the store notes that it has seen a folder; several places may share one."""
     return str(root.folder) if root.number == 0 else f"{root.folder}#{root.number}"

@@ -99,6 +99,8 @@ class Folders(NamedTuple):
         """
         found = []
         for root in self.roots:
+            if not root.place.holds(Path(path), root.folder):
+                continue
             names = (str(root.folder), os.path.realpath(root.folder))
             if path.startswith(tuple(name.rstrip(os.sep) + os.sep for name in names)):
                 found.append(root)

@@ -56,7 +56,24 @@ def _sweep(capture: Capture, roots: Sequence[Root], tally: Tally) -> None:
 
 
 def _capture_at(capture: Capture, container: Container, _: Path, tally: Tally) -> None:
-    capture_file(capture, container, tally)
+    if not _may_be_early(capture, container):
+        capture_file(capture, container, tally)
+
+
+def _may_be_early(capture: Capture, container: Container) -> bool:
+    """Return whether a file of copies was just written, and there are files that may have its conversation later."""
+    if capture.clock() - container.found.modified >= 1000 * container.root.place.rest_seconds:
+        return False
+    others = [root for root in capture.roots if root.harness == container.root.harness and not root.place.are_copies]
+    return any(True for _ in containers(capture, others))
+
+
+def _is_elsewhere(capture: Capture, container: Container, key: str) -> bool:
+    """Return whether a conversation in a file of copies is in another file that has more of it."""
+    if not container.root.place.are_copies:
+        return False
+    roots = [capture.folders.root_of(path) for path in seen.paths_with(capture.store, key)]
+    return any(root is not None and not root.place.are_copies for root in roots)
 
 
 def _meet(capture: Capture, root: Root) -> None:
@@ -107,7 +124,8 @@ def _capture_file(
             damaged = None
             for conversation in reader.conversations(source):
                 one = _Talk(capture, container, reader, source, conversation, tally)
-                if one.key in only if only is not None else stamps.get(one.key) != conversation.stamp:
+                is_wanted = one.key in only if only is not None else stamps.get(one.key) != conversation.stamp
+                if is_wanted and not _is_elsewhere(capture, container, one.key):
                     try:
                         one.note() if meeting else one.capture(skipped_too=only is not None)
                     except SourceError as error:
@@ -140,6 +158,8 @@ def count_new(capture: Capture, container: Container, *, skipped_too: bool) -> l
     with opened_source(path, container.root.place.form, capture.folders, sides) as source:
         for conversation in reader.conversations(source):
             one = _Talk(capture, container, reader, source, conversation, Tally())
+            if _is_elsewhere(capture, container, one.key):
+                continue
             size = sum(_size(record) for record, _, _ in one.new_records(skipped_too=skipped_too))
             if size:
                 counted.append((one.key, one.origin, size))
@@ -286,6 +306,9 @@ class _Talk:
         session, subagent = self.origin.session_id, self.origin.subagent
         ident = f"{self.reader.ids_of or self.origin.harness}:{record.id}"
         context = record.context._replace(session=session, subagent=subagent, id=ident, revised=revised)
+        if context.title and self.reader.facts(record.line).is_conversation:
+            # A title repeats words of the conversation: forgetting them would take every line that has it.
+            context = context._replace(title=None)
         return transcript.complete(record.line, context) + b"\n"
 
     def _store(self, before: Watermark, lines: bytes, noted: list[tuple[int, SeenRecord]]) -> Watermark:

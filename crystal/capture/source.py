@@ -8,7 +8,7 @@ from typing import Any
 from crystal.capture import files
 from crystal.capture.database import LOG_SUFFIX, beside, opened_database
 from crystal.capture.safe_open import Folders
-from crystal.config.harnesses import Form
+from crystal.config.harness import Form
 from crystal.errors import CrystalError
 from crystal.transcript import Source, SourceError
 

@@ -3,87 +3,14 @@
 A row here and a reader are all that a harness needs: docs/how-to/add-a-transcript-reader.md.
 """
 
-import fnmatch
-import sys
-from collections.abc import Iterable, Mapping
-from pathlib import Path, PurePath
-from typing import Literal, NamedTuple
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from crystal.config.harness import EDITORS, Form, Harness, Place, local_data, user_data
 
 CLAUDE_CODE = "claude-code"
-
-Form = Literal["lines", "document", "database"]
-"""How a file is written: ``lines`` are added at its end; the others are rewritten and read as a whole."""
-
-
-class Place(NamedTuple):
-    """A folder where a harness keeps conversations.
-
-    Attributes:
-        home: The harness's home below the user's: one for every system, or by ``sys.platform``.
-        folder: The folder of the files in that home, ``.`` for the home itself.
-        files: Patterns of the files in that folder. ``**`` is any number of folders.
-        variable: The environment variable that moves the home.
-        below: What is appended to the value of ``variable`` to get the home.
-        form: How the files are written.
-        session_file: Pattern of a session's own file; ``{session}`` is its id. None if the name does not contain it.
-        subagent_files: Pattern of its subagents' files, beside it; ``{stem}`` is its name without the ending, and a
-            leading ``..`` the folder above.
-        ignored: Names of files and folders that contain no conversations.
-    """
-
-    home: str | Mapping[str, str]
-    folder: str
-    files: tuple[str, ...]
-    variable: str | None = None
-    below: str = ""
-    form: Form = "lines"
-    session_file: str | None = None
-    subagent_files: str | None = None
-    ignored: frozenset[str] = frozenset()
-
-    def default_home(self, home: Path) -> Path:
-        """Return the home of the harness if its variable is not set."""
-        if isinstance(self.home, str):
-            return home / self.home
-        return home / self.home.get(sys.platform, self.home["linux"])
-
-    def owns(self, path: PurePath) -> bool:
-        """Return whether a file's name is that of a conversation."""
-        names = (pattern.rpartition("/")[2] for pattern in self.files)
-        return path.name not in self.ignored and any(fnmatch.fnmatchcase(path.name, name) for name in names)
-
-
-class Harness(NamedTuple):
-    """An agent program.
-
-    Attributes:
-        name: Stored with every session.
-        title: Its name for people.
-        reader: The module in ``crystal.transcript`` whose ``READER`` understands its files.
-        places: Where its files are.
-        cleanup: What it deletes by itself, and when, by default; empty if nothing is known.
-        is_export: Whether its files are exports, which lie anywhere: they are read when a person names them.
-    """
-
-    name: str
-    title: str
-    reader: str
-    places: tuple[Place, ...]
-    cleanup: str = ""
-    is_export: bool = False
-
-
-def user_data(name: str) -> dict[str, str]:
-    """Return the folder in which desktop programs keep their users' data, by system."""
-    return {
-        "linux": f".config/{name}",
-        "darwin": f"Library/Application Support/{name}",
-        "win32": f"AppData/Roaming/{name}",
-    }
-
-
-EDITORS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
-"""Editors whose user data has the layout of Visual Studio Code's."""
+AIDER = "aider"
 
 
 def _exported(*files: str) -> tuple[Place, ...]:
@@ -302,6 +229,85 @@ HARNESSES = {
         places=tuple(
             Place(home=home, folder="threads", files=("threads.db",), form="database")
             for home in (_ZED_HOME, ".var/app/dev.zed.Zed/data/zed")
+        ),
+    ),
+    "vscode-chat": Harness(
+        name="vscode-chat",
+        title="VS Code chat",
+        reader="vscode_chat",
+        places=tuple(
+            Place(
+                home=user_data(editor),
+                folder="User",
+                files=(
+                    "workspaceStorage/*/chatSessions/*-*-*-*-*.json*",
+                    "globalStorage/emptyWindowChatSessions/*-*-*-*-*.json*",
+                ),
+                variable="VSCODE_PORTABLE" if editor == EDITORS[0] else None,
+                below="user-data",
+                form="document",
+            )
+            for editor in EDITORS
+        ),
+    ),
+    "cursor": Harness(
+        name="cursor",
+        title="Cursor",
+        reader="cursor",
+        places=(
+            Place(
+                home=user_data("Cursor"),
+                folder="User",
+                files=("globalStorage/state.vscdb", "workspaceStorage/*/state.vscdb"),
+                form="database",
+            ),
+            Place(home=".cursor", folder="chats", files=("*/*/store.db",), variable="CURSOR_DATA_DIR", form="database"),
+            *(
+                Place(
+                    home=home,
+                    folder="projects",
+                    files=("*/agent-transcripts/**/*.jsonl",),
+                    variable=variable,
+                    form="document",
+                    are_copies=True,
+                    rest_seconds=600,
+                )
+                for home, variable in ((".cursor", "CURSOR_DATA_DIR"), (".cursor-server", None))
+            ),
+        ),
+    ),
+    "kiro": Harness(
+        name="kiro",
+        title="Kiro",
+        reader="kiro",
+        places=(
+            Place(
+                home=".kiro",
+                folder="sessions",
+                files=("cli/*.jsonl", "*/sess_*/messages.jsonl"),
+                variable="KIRO_HOME",
+                form="document",
+            ),
+            *(
+                Place(local_data(name), ".", ("data.sqlite3",), form="database", are_copies=True)
+                for name in ("kiro-cli", "amazon-q")
+            ),
+        ),
+    ),
+    AIDER: Harness(
+        name=AIDER,
+        title="Aider",
+        reader="aider",
+        places=(
+            Place(
+                home=".",
+                folder=".",
+                files=(".aider.chat.history.md",),
+                variable="AIDER_CHAT_HISTORY_FILE",
+                below="..",
+                form="document",
+                in_projects=True,
+            ),
         ),
     ),
 }

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crystal.config.harnesses import Place, Root, distinct_roots, searched_places
+from crystal.config.harness import Place
+from crystal.config.harnesses import Root, distinct_roots, searched_places
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 
 if sys.platform != "win32":
@@ -109,7 +110,7 @@ def _home_of(place: Place, env: Mapping[str, str], home: Path) -> Path:
     """
     moved = _place(env, place.variable, home) if place.variable else None
     if moved:
-        return moved / place.below
+        return Path(os.path.normpath(moved / place.below))
     usual, data, moved_data = place.default_home(home), home / ".local" / "share", _place(env, "XDG_DATA_HOME", home)
     if moved_data and usual.is_relative_to(data):
         return moved_data / usual.relative_to(data)

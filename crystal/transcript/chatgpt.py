@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from crystal.transcript.context import Context
 from crystal.transcript.line import identifier, word
 from crystal.transcript.messages import Fields
-from crystal.transcript.parts import Part
-from crystal.transcript.trees import ExportReader, Tree, texts_of, unique_id
+from crystal.transcript.parts import Part, unique_id
+from crystal.transcript.trees import ExportReader, Tree, texts_of
 
 _NOT_TYPED = frozenset(("user_editable_context", "model_editable_context"))
 MAX_SECONDS = 1 << 40

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from crystal.transcript.context import Context
 from crystal.transcript.line import identifier, parse_time, word
 from crystal.transcript.messages import Fields
-from crystal.transcript.parts import Part, parts_of_blocks
-from crystal.transcript.trees import ExportReader, Tree, unique_id
+from crystal.transcript.parts import Part, parts_of_blocks, unique_id
+from crystal.transcript.trees import ExportReader, Tree
 
 
 class ClaudeAiReader(ExportReader):

@@ -13,7 +13,7 @@ from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import dump_line, identifier, parse_line, parse_time, word
+from crystal.transcript.line import format_line, identifier, milliseconds, parse_line, parse_time, word
 from crystal.transcript.parts import Part, parts_of_blocks, turns_of_parts
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 
@@ -51,9 +51,9 @@ class ClineReader(SnapshotReader):
                 model = own.get("id") if isinstance(own, dict) else None
                 place = message.get("ts") or number
                 ident = identifier(message.get("id")) or f"{place}-{message.get('role')}"
-                yield Record(f"{session}-{ident}", dump_line(message), context.with_texts(model=model))
+                yield Record(f"{session}-{ident}", format_line(message), context.with_texts(model=model))
         if context.title:
-            yield Record(f"{conversation.session}-title", dump_line({"title": context.title}), context)
+            yield Record(f"{conversation.session}-title", format_line({"title": context.title}), context)
 
     def facts(self, line: bytes) -> LineFacts:
         """Return the facts of a record."""
@@ -114,8 +114,7 @@ def _context_of(session: str, sides: Mapping[PurePath, bytes]) -> Context:
 
 
 def _time_of(fields: Fields, context: Context) -> int | None:
-    at = fields.get("ts")
-    return at if isinstance(at, int) and not isinstance(at, bool) and 0 < at < 1 << 53 else context.at
+    return milliseconds(fields.get("ts")) or context.at
 
 
 def _parts(fields: Fields) -> Iterator[Part]:

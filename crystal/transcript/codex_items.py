@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from crystal.transcript.claude_code.content import call_text
-from crystal.transcript.line import dump_line, parse_line, word
+from crystal.transcript.line import format_line, parse_line, word
 from crystal.transcript.parts import Part
 
 ITEM = "response_item"
@@ -135,7 +135,7 @@ def _result(item: Fields) -> str:
         output = parse_line(output.encode("utf-8", "replace")) or output
     if isinstance(output, dict):
         inner = output.get("output") or output.get("content")
-        output = inner if isinstance(inner, str | list) else dump_line(output).decode()
+        output = inner if isinstance(inner, str | list) else format_line(output).decode()
     if output is None:
         return call_text(None, item.get("tools"))
     return "\n".join(filter(None, texts_of(output))) or json.dumps(output, ensure_ascii=False)

@@ -18,8 +18,8 @@ from typing import Any
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import dump_line, identifier, parse_line, parse_time, word
-from crystal.transcript.parts import Part, turns_of_parts, without_files
+from crystal.transcript.line import format_line, identifier, parse_line, parse_time, word
+from crystal.transcript.parts import Part, turns_of_parts, unique_id, without_files
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 
 _SESSION_CONTEXT = "<session_context>"
@@ -29,9 +29,6 @@ _SUMMARY = "crystalSummary"
 _ANSWERS = ("gemini", "qwen")
 """Kinds of answers; the first versions of Qwen Code write the same documents."""
 _ROOT_FILE = ".project_root"
-
-MIN_UNIQUE_ID = 32
-"""A shorter id may come again in another session."""
 
 Fields = dict[str, Any]
 
@@ -61,10 +58,9 @@ class GeminiReader(SnapshotReader):
         context = Context().with_texts(cwd=_folder_of(messages.values(), source.sides))
         for ident, message in messages.items():
             context = context.with_texts(model=message.get("model"))
-            own = ident if len(ident) >= MIN_UNIQUE_ID else f"{conversation.session}-{ident}"
-            yield Record(own, dump_line(message), context)
+            yield Record(unique_id(ident, conversation.session), format_line(message), context)
         for fields in others:
-            line = dump_line(fields)
+            line = format_line(fields)
             yield Record(f"{conversation.session}-{hashlib.sha256(line).hexdigest()[:16]}", line, context)
 
     def facts(self, line: bytes) -> LineFacts:

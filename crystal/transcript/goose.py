@@ -16,10 +16,10 @@ from typing import Any
 from crystal.model.capture import Role, Turn
 from crystal.transcript.claude_code.content import block_text, call_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import identifier, parse_line, word
+from crystal.transcript.line import format_line, identifier, parse_line, word
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
-from crystal.transcript.tables import columns_of, json_line, moment_of, object_of, rows_of
+from crystal.transcript.tables import columns_of, moment_of, object_of, rows_of
 
 Fields = dict[str, Any]
 
@@ -64,10 +64,10 @@ class GooseReader(SnapshotReader):
         model = object_of(row.get("model_config_json")).get("model_name")
         context = Context().with_texts(cwd=row.get("working_dir"), model=model)
         for name, message in _named(messages):
-            yield Record(name, json_line(message), context)
+            yield Record(name, format_line(message), context)
         title = word(row.get("name")) or word(row.get("description"))
         if title and title not in _UNTITLED and session == conversation.session:
-            yield Record(f"{session}-title", json_line({"title": title}), context.with_texts(title=title))
+            yield Record(f"{session}-title", format_line({"title": title}), context.with_texts(title=title))
 
     def facts(self, line: bytes) -> LineFacts:
         """Return the facts of a record."""
@@ -130,7 +130,7 @@ def _named(messages: list[Fields]) -> Iterator[tuple[str, Fields]]:
         tools.update({str(item.get("id")): _call(item)[0] for item in items if "toolCall" in item})
         named = [{**item, _TOOL: tools.get(str(item.get("id")))} if "toolResult" in item else item for item in items]
         told = [(item.get("type"), item.get("text") or item.get("thinking") or item.get("id")) for item in items]
-        digest = hashlib.sha256(json_line(told)).hexdigest()[:16]
+        digest = hashlib.sha256(format_line(told)).hexdigest()[:16]
         name = f"{(moment_of(message['created']) or 0) // 1000}-{message['role']}-{digest}"
         used[name] += 1
         copied = {_COPIED: True} if is_copy else {}

@@ -17,6 +17,7 @@ ParsedLine: TypeAlias = dict[str, Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MAX_INTEGER = 40
+MAX_MILLISECONDS = 1 << 53
 _MAX_ID = 256
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _TIME = re.compile(
@@ -38,12 +39,19 @@ def parse_line(line: bytes) -> ParsedLine | None:
     return fields if isinstance(fields, dict) else None
 
 
-def dump_line(fields: object) -> bytes:
-    """Return JSON in one line, whatever texts it has."""
+def format_line(fields: object) -> bytes:
+    """Return what was parsed as JSON in one line. Never raises; only what is nested a thousand deep becomes empty.
+
+    orjson first; what it refuses (lone surrogates, long integers, NaN) goes to the standard library.
+    """
     try:
         return orjson.dumps(fields)
-    except (TypeError, ValueError):  # a lone surrogate, or a number of more than 64 bits
+    except TypeError:  # orjson.JSONEncodeError is one
+        pass
+    try:
         return json.dumps(fields).encode("ascii")
+    except RecursionError:
+        return b"{}"
 
 
 def parse_time(value: object) -> int | None:
@@ -66,6 +74,23 @@ def parse_time(value: object) -> int | None:
     whole = (moment - _EPOCH) // timedelta(milliseconds=1)
     offset = (int(zone_hours or 0) * 60 + int(zone_minutes or 0)) * 60_000
     return whole + int(((fraction or "") + "000")[:3]) + (offset if sign == "-" else -offset)
+
+
+def fields_of(value: object) -> ParsedLine:
+    """Return an object; empty for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def list_of(value: object) -> list[Any]:
+    """Return a list; empty for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def milliseconds(value: object) -> int | None:
+    """Return a field that must be a time in milliseconds since the epoch; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if 0 < value < MAX_MILLISECONDS else None
 
 
 def clean_text(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import dump_line
+from crystal.transcript.line import format_line
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import LineFacts, SnapshotReader
 
@@ -51,4 +51,4 @@ class MessageReader(SnapshotReader):
 
 def stamp_of(fields: object) -> str:
     """Return a text that differs whenever a value does."""
-    return hashlib.sha256(dump_line(fields)).hexdigest()
+    return hashlib.sha256(format_line(fields)).hexdigest()

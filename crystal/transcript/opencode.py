@@ -16,10 +16,10 @@ from typing import Any
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import identifier, word
+from crystal.transcript.line import format_line, identifier, word
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
-from crystal.transcript.tables import columns_of, first_ancestor, json_line, moment_of, object_of, rows_of
+from crystal.transcript.tables import columns_of, first_ancestor, moment_of, object_of, rows_of
 
 Fields = dict[str, Any]
 
@@ -53,10 +53,10 @@ class OpenCodeReader(SnapshotReader):
             told = _dict(message.get("info", message))
             model = told.get("modelID") or _dict(told.get("model")).get("modelID") or _dict(told.get("model")).get("id")
             folder = _dict(told.get("path")).get("cwd")
-            yield Record(name, json_line(message), context.with_texts(cwd=folder, model=model))
+            yield Record(name, format_line(message), context.with_texts(cwd=folder, model=model))
         title = word(row.get("title"))
         if title and conversation.subagent is None and not title.startswith(_UNTITLED):
-            yield Record(f"{ident}-title", json_line({"title": title}), context.with_texts(title=title))
+            yield Record(f"{ident}-title", format_line({"title": title}), context.with_texts(title=title))
 
     def facts(self, line: bytes) -> LineFacts:
         """Return the facts of a record."""

@@ -10,6 +10,8 @@ from crystal.transcript.claude_code.content import block_text, call_text, head_a
 from crystal.transcript.line import clean_text, word
 
 _FILES_FOLLOW = "--- Content from referenced files ---"
+MIN_UNIQUE_ID = 32
+"""A shorter id may come again in another session."""
 
 
 class Part(NamedTuple):
@@ -18,6 +20,11 @@ class Part(NamedTuple):
     role: Role
     text: str
     tool: str | None = None
+
+
+def unique_id(ident: str, session: str) -> str:
+    """Return the id of a message that no other session has: itself if it is long, else after its session's."""
+    return ident if len(ident) >= MIN_UNIQUE_ID else f"{session}-{ident}"
 
 
 def turns_of_parts(parts: Iterable[Part], turn: Turn, *, subagent: bool) -> Iterator[Turn]:

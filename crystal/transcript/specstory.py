@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from crystal.transcript.context import Context
-from crystal.transcript.line import dump_line, parse_time, word
+from crystal.transcript.line import format_line, parse_time, word
 from crystal.transcript.messages import Fields, MessageReader
 from crystal.transcript.parts import Part
 from crystal.transcript.reader import Conversation, Record, Source, SourceError
@@ -54,7 +54,7 @@ class SpecStoryReader(MessageReader):
         for message in _messages(source):
             if message.session == conversation.session:
                 ident = f"{message.session}-{message.number}-{message.fields['role']}"
-                yield Record(ident, dump_line(message.fields), context.with_texts(model=message.fields["model"]))
+                yield Record(ident, format_line(message.fields), context.with_texts(model=message.fields["model"]))
 
     def time_of(self, fields: Fields, context: Context) -> int | None:
         """Return when a message was written."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
-
-import orjson
 
 from crystal.transcript.line import parse_line, parse_time
 from crystal.transcript.reader import Source, SourceError
@@ -52,14 +49,6 @@ def object_of(value: object) -> Fields:
     if isinstance(value, str):
         return parse_line(value.encode("utf-8", "surrogatepass")) or {}
     return parse_line(value) or {} if isinstance(value, bytes) else {}
-
-
-def json_line(fields: object) -> bytes:
-    """Return a value as JSON in one line, also with lone surrogates and integers of any length."""
-    try:
-        return orjson.dumps(fields)
-    except TypeError:
-        return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def moment_of(value: object) -> int | None:

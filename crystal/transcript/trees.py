@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from crystal.transcript.context import Context
-from crystal.transcript.line import dump_line
+from crystal.transcript.line import format_line
 from crystal.transcript.messages import Fields, MessageReader, stamp_of
 from crystal.transcript.reader import Conversation, Record, Source, SourceError
 
@@ -63,7 +63,9 @@ class ExportReader(MessageReader):
                         message = tree.messages[ident]
                         if message is not None:
                             own = tree.context.with_texts(model=self.model_of(message))
-                            yield Record(ident, dump_line(message), own)
+                            yield Record(ident, format_line(message), own)
+                    if tree.context.title is not None:
+                        yield Record(f"{session}-title", format_line({"title": tree.context.title}), tree.context)
                     return
 
     def _trees(self, source: Source) -> Iterator[tuple[Fields, Tree]]:
@@ -95,14 +97,6 @@ def _path_to(leaf: str, tree: Tree) -> list[str]:
         path[at] = None
         at = tree.parents.get(at)
     return list(reversed(path))
-
-
-def unique_id(ident: str, session: str) -> str:
-    """Return an id that is unique in all conversations: a short one may come again in another."""
-    return ident if len(ident) >= MIN_UNIQUE_ID else f"{session}-{ident}"
-
-
-MIN_UNIQUE_ID = 32
 
 
 def texts_of(values: Iterable[object]) -> str:

@@ -17,10 +17,10 @@ from typing import Any
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import identifier, parse_line, word
+from crystal.transcript.line import format_line, identifier, parse_line, word
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
-from crystal.transcript.tables import first_ancestor, json_line, moment_of, rows_of, unpacked
+from crystal.transcript.tables import first_ancestor, moment_of, rows_of, unpacked
 
 Fields = dict[str, Any]
 
@@ -48,14 +48,14 @@ class ZedReader(SnapshotReader):
         context = _with_place(told, row, thread)
         begun = moment_of(row.get("created_at")) or context.at
         for number, (name, message) in enumerate(_named(thread, ident)):
-            yield Record(name, json_line(message), context if number else context._replace(at=begun))
+            yield Record(name, format_line(message), context if number else context._replace(at=begun))
         state = thread.get("detailed_summary_state")
         summary = word(thread.get("detailed_summary")) or word(_inner(state, "Generated").get("text"))
         if summary:
-            yield Record(f"{ident}-summary", json_line({_SUMMARY: summary}), context)
+            yield Record(f"{ident}-summary", format_line({_SUMMARY: summary}), context)
         title = word(row.get("summary")) or word(thread.get("title")) or word(thread.get("summary"))
         if title and conversation.subagent is None:
-            yield Record(f"{ident}-title", json_line({"title": title}), context.with_texts(title=title))
+            yield Record(f"{ident}-title", format_line({"title": title}), context.with_texts(title=title))
 
     def facts(self, line: bytes) -> LineFacts:
         """Return the facts of a record."""

@@ -13,6 +13,7 @@ import apsw
 import pytest
 
 from crystal.config import harnesses
+from crystal.config.harness import Harness, Place
 from crystal.model.capture import Turn
 from crystal.transcript import (
     Context,
@@ -82,10 +83,10 @@ def diary(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     module.READER = DiaryReader()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     places = (
-        harnesses.Place(home=".diary", folder="days", files=("*.json",), form="document"),
-        harnesses.Place(home=".diary", folder="days", files=("*.db",), form="database"),
+        Place(home=".diary", folder="days", files=("*.json",), form="document"),
+        Place(home=".diary", folder="days", files=("*.db",), form="database"),
     )
-    row = harnesses.Harness("diary", "Diary", "diary", places)
+    row = Harness("diary", "Diary", "diary", places)
     monkeypatch.setitem(harnesses.HARNESSES, "diary", row)
     folder = home / ".diary" / "days"
     folder.mkdir(parents=True)

@@ -13,6 +13,7 @@ import pytest
 
 from crystal import worker
 from crystal.config import harnesses
+from crystal.config.harness import Harness, Place
 from crystal.hook import main as hook
 from crystal.transcript import reader_of
 from tests.support.command import crystal
@@ -28,7 +29,7 @@ def notes(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     module = types.ModuleType("crystal.transcript.notebook")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(compile(CODE, str(PAGE), "exec"), vars(module))
-    for name, row in eval(f"{{{ROW}}}", {"Harness": harnesses.Harness, "Place": harnesses.Place}).items():
+    for name, row in eval(f"{{{ROW}}}", {"Harness": Harness, "Place": Place}).items():
         monkeypatch.setitem(harnesses.HARNESSES, name, row)
     assert crystal("init", "--yes", "--no-import").code == 0
     path = home / ".notebook" / "log" / "shop" / "s1.notes"

@@ -116,7 +116,7 @@ def prove(context: ForgetContext, forgotten: ForgottenText) -> ForgetProof:
         for store in search.stores:
             search.look_into_store(store)
         folders = (context.ldm_home, context.data_dir)
-        roots = {root.folder for root in context.roots}
+        roots = {root.folder for root in context.roots if not root.place.in_projects}
         others = file_reader.models_as_installed(context.ldm_home / "models") | roots
         for path in file_reader.files_of(folders, others, search.cannot_read):
             search.look_into_file(path)

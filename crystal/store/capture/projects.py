@@ -103,6 +103,12 @@ def known_projects(store: Store) -> list[KnownProject]:
     return sorted(found, key=lambda one: (-(one.last_at or 0), one.name.casefold()))
 
 
+def folders(store: Store, limit: int) -> list[str]:
+    """Return the folders of projects: where their repository begins, else where an agent worked; newest first."""
+    sql = "SELECT coalesce(git_root, cwd) FROM projects GROUP BY 1 ORDER BY max(id) DESC LIMIT ?"
+    return [str(folder) for (folder,) in store.rows(sql, (limit,))]
+
+
 def rename(store: Store, rows: Sequence[int], name: str) -> None:
     """Give a project another name, also for folders of it that are added later. Inside a transaction."""
     drop_note(store, MEMORY_RECORD_SIZE)  # the record of memories names their projects

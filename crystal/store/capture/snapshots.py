@@ -89,6 +89,12 @@ def stamps(store: Store, path: Path) -> dict[str, str]:
     return {str(conversation): str(stamp) for conversation, stamp in rows}
 
 
+def paths_with(store: Store, conversation: str) -> list[str]:
+    """Return the files in which a conversation was seen, by its key."""
+    rows = store.rows("SELECT path FROM snapshot_stamps WHERE conversation = ?", (conversation,))
+    return [str(path) for (path,) in rows]
+
+
 def put_stamp(store: Store, path: Path, conversation: str, stamp: str) -> None:
     """Note how a conversation, or with an empty key a whole file, was when it was read. Inside a transaction."""
     store.execute(

@@ -1,0 +1,101 @@
+"""What is known of an agent program (harness): its name, its reader, and the places where it keeps conversations."""
+
+import fnmatch
+import sys
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from typing import Literal, NamedTuple
+
+Form = Literal["lines", "document", "database"]
+"""How a file is written: ``lines`` are added at its end; the others are rewritten and read as a whole."""
+
+
+class Place(NamedTuple):
+    """A folder where a harness keeps conversations.
+
+    Attributes:
+        home: The harness's home below the user's: one for every system, or by ``sys.platform``.
+        folder: The folder of the files in that home, ``.`` for the home itself.
+        files: Patterns of the files in that folder. ``**`` is any number of folders.
+        variable: The environment variable that moves the home.
+        below: What is appended to the value of ``variable`` to get the home.
+        form: How the files are written.
+        session_file: Pattern of a session's own file; ``{session}`` is its id. None if the name does not contain it.
+        subagent_files: Pattern of its subagents' files, beside it; ``{stem}`` is its name without the ending, and a
+            leading ``..`` the folder above.
+        ignored: Names of files and folders that contain no conversations.
+        are_copies: Whether the files repeat, with less in them, what the harness's other places have: a conversation
+            is read here only where no other place has it.
+        rest_seconds: How long a file of copies must be unchanged before it is read, if the harness writes them first.
+        in_projects: Whether the files lie in the folders of projects, beside files that are no conversations.
+    """
+
+    home: str | Mapping[str, str]
+    folder: str
+    files: tuple[str, ...]
+    variable: str | None = None
+    below: str = ""
+    form: Form = "lines"
+    session_file: str | None = None
+    subagent_files: str | None = None
+    ignored: frozenset[str] = frozenset()
+    are_copies: bool = False
+    rest_seconds: int = 0
+    in_projects: bool = False
+
+    def default_home(self, home: Path) -> Path:
+        """Return the home of the harness if its variable is not set."""
+        if isinstance(self.home, str):
+            return home / self.home
+        return home / self.home.get(sys.platform, self.home["linux"])
+
+    def holds(self, path: PurePath, folder: PurePath) -> bool:
+        """Return whether a path in the place's folder may be one of its files: in a project only by its name."""
+        return not self.in_projects or (path.parent == folder and self.owns(path))
+
+    def owns(self, path: PurePath) -> bool:
+        """Return whether a file's name is that of a conversation."""
+        names = (pattern.rpartition("/")[2] for pattern in self.files)
+        return path.name not in self.ignored and any(fnmatch.fnmatchcase(path.name, name) for name in names)
+
+
+class Harness(NamedTuple):
+    """An agent program.
+
+    Attributes:
+        name: Stored with every session.
+        title: Its name for people.
+        reader: The module in ``crystal.transcript`` whose ``READER`` understands its files.
+        places: Where its files are.
+        cleanup: What it deletes by itself, and when, by default; empty if nothing is known.
+        is_export: Whether its files are exports, which lie anywhere: they are read when a person names them.
+    """
+
+    name: str
+    title: str
+    reader: str
+    places: tuple[Place, ...]
+    cleanup: str = ""
+    is_export: bool = False
+
+
+def user_data(name: str) -> dict[str, str]:
+    """Return the folder in which desktop programs keep their users' data, by system."""
+    return {
+        "linux": f".config/{name}",
+        "darwin": f"Library/Application Support/{name}",
+        "win32": f"AppData/Roaming/{name}",
+    }
+
+
+def local_data(name: str) -> dict[str, str]:
+    """Return the folder in which programs keep data of a user on one machine, by system."""
+    return {
+        "linux": f".local/share/{name}",
+        "darwin": f"Library/Application Support/{name}",
+        "win32": f"AppData/Local/{name}",
+    }
+
+
+EDITORS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
+"""Editors whose user data has the layout of Visual Studio Code's."""

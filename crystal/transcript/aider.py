@@ -1,0 +1,151 @@
+"""The reader of Aider's chat history: one Markdown file in each repository, to which every session is added.
+
+Nothing in it has an id: a session is known by all up to its first prompt, a message by its place in it. What a person
+typed and what the program tells end with two spaces, so that headings and quotes of an answer are told apart;
+in a file without such lines a heading counts where no answer goes on.
+
+Source: files of version 0.86; tests/data/agents/aider/README.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+from crystal.model.capture import Turn
+from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.line import clean_text, format_line, word
+from crystal.transcript.parts import Part, turns_of_parts
+from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+
+_START = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
+_BEGINNING = b"# aider chat started at "
+_PROMPT, _TOLD, _MARK = "####", ">", "  "
+_BLANK = "<blank>"
+_MODEL = re.compile(r"^> (?:Main m|M)odel: (\S+)", re.MULTILINE)
+_COST = re.compile(r"Tokens: |Cost: ")
+_THOUGHT = re.compile(r"-*\s*► \*\*THINKING\*\*\n(.*?)(?:\n-*\s*► \*\*ANSWER\*\*\n|\Z)", re.DOTALL)
+_SAID = ("user", "assistant", "tool")
+
+
+class _Session(NamedTuple):
+    """A session in a file: its id, when it began, and its lines."""
+
+    ident: str
+    started: str
+    lines: list[str]
+
+
+class AiderReader(SnapshotReader):
+    """See ``SnapshotReader``."""
+
+    def conversations(self, source: Source) -> Iterator[Conversation]:
+        """Yield the sessions of a file."""
+        if _BEGINNING not in source.data:
+            raise SourceError(f"{source.path} has no session of Aider", hint="update crystal")
+        for one in _sessions(source):
+            text = "\n".join(one.lines)
+            yield Conversation(one.ident, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
+
+    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+        """Yield the messages of a session: what was typed, what was answered, what the program told."""
+        found = next((one for one in _sessions(source) if one.ident == conversation.session), None)
+        if found is None:
+            return
+        model = _MODEL.search("\n".join(found.lines))
+        context = Context().with_texts(cwd=str(source.path.parent), model=model[1] if model else None)
+        context = context._replace(at=_local_time(found.started))
+        for number, (role, lines) in enumerate(_messages(found.lines)):
+            line = format_line({"role": role, "text": "\n".join(lines)})
+            yield Record(f"{found.ident}-{number}-{role}", line, context)
+
+    def facts(self, line: bytes) -> LineFacts:
+        """Return the facts of a record."""
+        fields, context = parse_completed(line)
+        return LineFacts(context.id, context.at, context.cwd, context.session, fields.get("role") in _SAID)
+
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+        """Yield the turns of the records, in their order."""
+        del key
+        for offset, line in lines:
+            fields, context = parse_completed(line)
+            if context.id is not None:
+                shared = Turn(context.id, 0, "user", "", offset, context.at, cwd=context.cwd, model=context.model)
+                yield from turns_of_parts(_parts(fields.get("role"), fields.get("text")), shared, subagent=subagent)
+
+
+READER = AiderReader()
+
+
+def _sessions(source: Source) -> Iterator[_Session]:
+    """Yield the sessions of a file that have a prompt. A last line that is still being written is left out."""
+    text = clean_text(source.data.decode("utf-8", "replace").replace("\r\n", "\n"))
+    begun: list[_Session] = []
+    for line in text.split("\n")[:-1]:
+        start = _START.fullmatch(line)
+        if start is not None:
+            begun.append(_Session("", start[1], []))
+        elif begun:
+            begun[-1].lines.append(line)
+    times: Counter[str] = Counter()
+    for one in begun:
+        asked = next((at for at, line in enumerate(one.lines) if line.startswith(_PROMPT)), None)
+        if asked is not None:
+            beginning = "\n".join(one.lines[: asked + 1]).encode("utf-8", "surrogatepass")
+            ident = f"aider-{re.sub('[-: ]', '', one.started)}-{hashlib.sha256(beginning).hexdigest()[:8]}"
+            times[ident] += 1
+            yield one._replace(ident=ident if times[ident] == 1 else f"{ident}-{times[ident]}")
+
+
+def _messages(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield (role, lines) for each run of lines of one kind. What comes before the first prompt is a note."""
+    is_marked = any(line.startswith((_PROMPT, _TOLD)) and line.endswith(_MARK) for line in lines)
+    is_asked = False
+    role, run = "note", list[str]()
+    for line in lines:
+        kind = _kind(line, role, is_marked=is_marked)
+        is_asked = is_asked or kind == "user"
+        kind = kind if is_asked else "note"
+        if kind != role and (run or line.strip()):
+            if any(one.strip() for one in run):
+                yield role, run
+            role, run = kind, []
+        run.append(line)
+    if any(one.strip() for one in run):
+        yield role, run
+
+
+def _kind(line: str, role: str, *, is_marked: bool) -> str:
+    """Return whose a line is; ``role`` is that of the line before. An empty one belongs to what stands before it."""
+    if not line.strip():
+        return role
+    is_told = line.endswith(_MARK) if is_marked else True
+    if is_told and line.startswith(f"{_PROMPT} ") and (is_marked or role != "assistant"):
+        return "user"
+    return "tool" if is_told and line.startswith(_TOLD) else "assistant"
+
+
+def _parts(role: object, text: object) -> Iterator[Part]:
+    whole = word(text) or ""
+    lines = whole.split("\n")
+    if role == "user":
+        typed = "\n".join(line.removeprefix(_PROMPT).strip() for line in lines).strip()
+        yield Part("user", "" if typed == _BLANK else typed)
+    elif role == "tool":
+        told = [line.removeprefix(_TOLD).strip() for line in lines]
+        yield Part("tool_result", "\n".join(one for one in told if one and not _COST.match(one)), "aider")
+    elif role == "assistant":
+        yield Part("thinking", "\n".join(found.strip() for found in _THOUGHT.findall(whole)))
+        yield Part("assistant", _THOUGHT.sub("", whole).strip())
+
+
+def _local_time(text: str) -> int | None:
+    """Return a time that was written in this machine's zone, ms. The record keeps it."""
+    try:
+        return int(datetime.strptime(text, "%Y-%m-%d %H:%M:%S").astimezone().timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        return None

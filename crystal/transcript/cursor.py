@@ -1,0 +1,255 @@
+"""The reader of Cursor's conversations: the editor's databases, the command line's, and their copies as JSON lines.
+
+The editor keeps a conversation ("composer") as rows of one large database, a message ("bubble") each; until 2024 it was
+in the database of its workspace. The command line keeps one database for each, see ``crystal.transcript.cursor_store``.
+Both also write a JSON lines file without times, thoughts and results, which is read only where no database has it.
+
+Source: docs of txcript and codeburn, samples of others; tests/data/agents/cursor/README.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+from typing import Any
+
+from crystal.model.capture import Turn
+from crystal.transcript import cursor_store
+from crystal.transcript.claude_code.content import call_text
+from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.cursor_store import Fields, parse_value
+from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, path_of_uri
+from crystal.transcript.line import fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
+from crystal.transcript.parts import Part, turns_of_parts, unique_id
+from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+
+_OLD_CHATS = "workbench.panel.aichat.view.aichat.chatdata"
+_USER, _ASSISTANT = (1, "user"), (2, "ai")
+_ID_LENGTH = 36
+_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
+# A message's row id changes when the editor replaces it; that and its length are told without reading its value.
+_STAMPS = (
+    "SELECT substr(key, 10, ?), count(*), sum(rowid), sum(octet_length(value)) FROM cursorDiskKV"
+    " WHERE key >= 'bubbleId:' AND key < 'bubbleId;' GROUP BY 1"
+)
+_COMPOSERS = "SELECT key, value FROM cursorDiskKV WHERE key >= 'composerData:' AND key < 'composerData;'"
+_BUBBLES = "SELECT key, value FROM cursorDiskKV WHERE key >= ? AND key < ? ORDER BY rowid"
+_CHAT_TABLE, _VALUE = "cursorDiskKV", "SELECT value FROM {} WHERE key = ?"
+
+
+class CursorReader(SnapshotReader):
+    """See ``SnapshotReader``."""
+
+    def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
+        """Return the files that name the folder and the title."""
+        if path.name.endswith(".vscdb"):
+            return (path.with_name(WORKSPACE_FILE),)
+        return cursor_store.side_files(path)
+
+    def conversations(self, source: Source) -> Iterator[Conversation]:
+        """Yield the conversations in a database, or the one of a file."""
+        if source.path.name.endswith(".vscdb"):
+            yield from _composers(source)
+        else:
+            yield cursor_store.conversation(source)
+
+    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+        """Yield the messages of a conversation, then its title."""
+        context = Context()
+        told = _records if source.path.name.endswith(".vscdb") else cursor_store.records
+        for record in told(source, conversation):
+            context = record.context
+            yield record if conversation.subagent is None else record._replace(context=context._replace(title=None))
+        if context.title and conversation.subagent is None:
+            yield Record(f"{conversation.session}-title", format_line({"title": context.title}), context)
+
+    def facts(self, line: bytes) -> LineFacts:
+        """Return the facts of a record."""
+        fields, context = parse_completed(line)
+        return LineFacts(
+            uuid=context.id,
+            timestamp_ms=_time_of(fields, context),
+            cwd=context.cwd,
+            session_id=context.session,
+            is_conversation="bubbleId" in fields or fields.get("role") in ("user", "assistant", "tool"),
+            is_summary="conversationSummary" in fields,
+        )
+
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+        """Yield the turns of the records, in their order."""
+        del key
+        for offset, line in lines:
+            fields, context = parse_completed(line)
+            if context.id is not None:
+                model = word(fields_of(fields.get("modelInfo")).get("modelName")) or context.model
+                shared = Turn(
+                    context.id, 0, "user", "", offset, _time_of(fields, context), cwd=context.cwd,
+                    branch=context.branch, model=None if model == "default" else model,
+                )  # fmt: skip
+                parts = cursor_store.parts(fields) if "role" in fields else _parts(fields)
+                yield from turns_of_parts(parts, shared, subagent=subagent)
+
+
+READER = CursorReader()
+
+
+def _time_of(fields: Fields, context: Context) -> int | None:
+    said = fields.get("createdAt") or fields_of(fields.get("timingInfo")).get("clientStartTime")
+    return milliseconds(said) or parse_time(said) or context.at
+
+
+# -- the editor's databases ------------------------------------------------------------------------------------------
+
+
+def _composers(source: Source) -> Iterator[Conversation]:
+    """Yield the editor's conversations that have messages."""
+    tables = {name for (name,) in source.rows(_TABLES)}
+    if not tables & {_CHAT_TABLE, "ItemTable"}:
+        raise SourceError(f"{source.path} is no database of Cursor", hint="update crystal")
+    workspace = hashlib.sha256(b"".join(source.sides.values())).hexdigest()[:16]
+    for tab, bubbles in _tabs(source, tables):
+        stamp = hashlib.sha256(format_line(bubbles)).hexdigest()
+        yield Conversation(tab, f"{stamp} {workspace}")
+    if _CHAT_TABLE not in tables:
+        return
+    stamps = {cid: repr(numbers) for cid, *numbers in source.rows(_STAMPS, (_ID_LENGTH,))}
+    parents: dict[str, str] = {}
+    found: dict[str, str] = {}
+    for key, value in source.rows(_COMPOSERS):
+        cid, composer = str(key)[len("composerData:") :], parse_value(value)
+        parent = identifier(fields_of(composer.get("subagentInfo")).get("parentComposerId"))
+        if parent is not None:
+            parents[cid] = parent
+        if identifier(cid) and (cid[:_ID_LENGTH] in stamps or list_of(composer.get("conversation"))):
+            digest = hashlib.sha256(_bytes(value)).hexdigest()
+            found[cid] = f"{digest} {stamps.get(cid[:_ID_LENGTH])}"
+    for cid, stamp in found.items():
+        root = cid
+        for _ in range(len(parents)):
+            root = parents.get(root, root)
+        yield Conversation(root, stamp, None if root == cid else cid)
+
+
+def _records(source: Source, conversation: Conversation) -> Iterator[Record]:
+    tables = {name for (name,) in source.rows(_TABLES)}
+    cid = conversation.subagent or conversation.session
+    for tab, chat in _tabs(source, tables):
+        if tab == cid:
+            yield from _old_records(source, tab, chat)
+            return
+    composer = _value(source, _CHAT_TABLE, f"composerData:{cid}")
+    context = _context_of(source, tables, cid, composer)
+    for ident, bubble in _bubbles(source, cid, composer):
+        context = context._replace(at=_time_of(bubble, context))  # not each has a time of its own
+        yield Record(unique_id(ident, cid), format_line({"bubbleId": ident, **bubble}), _placed(context, bubble))
+    summary = fields_of(fields_of(composer.get("latestConversationSummary")).get("summary")).get("summary")
+    if word(summary):
+        line = format_line({"conversationSummary": summary})
+        yield Record(f"{cid}-{hashlib.sha256(line).hexdigest()[:16]}", line, context)
+
+
+def _bubbles(source: Source, cid: str, composer: Fields) -> Iterator[tuple[str, Fields]]:
+    """Yield the messages that the composer lists, in its order; all that there are where it lists none.
+
+    What it does not list was taken back by the person.
+    """
+    prefix = f"bubbleId:{cid}:"
+    rows = source.rows(_BUBBLES, (prefix, f"bubbleId:{cid};"))
+    stored = {str(key)[len(prefix) :]: value for key, value in rows}
+    inline = [one for one in list_of(composer.get("conversation")) if isinstance(one, dict)]
+    headers = [fields_of(one) for one in list_of(composer.get("fullConversationHeadersOnly"))]
+    listed = [identifier(one.get("bubbleId")) for one in headers or inline]
+    given = {identifier(one.get("bubbleId")): one for one in inline}
+    for number, ident in enumerate(listed or list(stored)):
+        bubble = parse_value(stored[ident]) if ident in stored else given.get(ident)
+        if bubble is None and number < len(inline):
+            bubble = inline[number]
+        if bubble:
+            yield ident or f"{number}", bubble
+
+
+def _context_of(source: Source, tables: set[str], cid: str, composer: Fields) -> Context:
+    """Return what the composer, its row in the newer table of all, and the workspace tell of it."""
+    head: Fields = {}
+    if "composerHeaders" in tables:
+        rows = source.rows("SELECT value FROM composerHeaders WHERE composerId = ?", (cid,))
+        head = next((parse_value(value) for (value,) in rows), {})
+    elif "ItemTable" in tables:
+        every = list_of(_value(source, "ItemTable", "composer.composerHeaders").get("allComposers"))
+        head = next((one for one in every if fields_of(one).get("composerId") == cid), {})
+    places = [fields_of(one.get("workspaceIdentifier")).get("uri") for one in (composer, head)]
+    repositories = [fields_of(one) for one in list_of(composer.get("trackedGitRepos") or head.get("trackedGitRepos"))]
+    places += [one.get("repoPath") for one in repositories]
+    branches = [fields_of(one).get("branchName") for repo in repositories for one in list_of(repo.get("branches"))]
+    context = Context().with_texts(
+        cwd=folder_of_workspace(source.sides) or next((path for one in places if (path := path_of_uri(one))), None),
+        branch=next(iter(branches), None),
+        model=fields_of(composer.get("modelConfig")).get("modelName"),
+        title=composer.get("name") or head.get("name"),
+    )
+    return context._replace(at=milliseconds(composer.get("createdAt")))
+
+
+def _placed(context: Context, bubble: Fields) -> Context:
+    """Return the context of a message: it may name its folder where the composer does not."""
+    if context.cwd is not None:
+        return context
+    folders = [path_of_uri(one) for one in list_of(bubble.get("workspaceUris"))]
+    return context.with_texts(cwd=next(filter(None, folders), None) or path_of_uri(bubble.get("workspaceProjectDir")))
+
+
+def _tabs(source: Source, tables: set[str]) -> Iterator[tuple[str, Fields]]:
+    """Yield the chats of the first versions, in the database of a workspace, with their ids."""
+    chats = _value(source, "ItemTable", _OLD_CHATS) if "ItemTable" in tables else {}
+    for tab in list_of(chats.get("tabs")):
+        ident = identifier(fields_of(tab).get("tabId"))
+        if ident is not None and list_of(tab.get("bubbles")):
+            yield ident, tab
+
+
+def _old_records(source: Source, tab: str, chat: Fields) -> Iterator[Record]:
+    context = Context().with_texts(cwd=folder_of_workspace(source.sides), title=chat.get("chatTitle"))
+    context = context._replace(at=milliseconds(chat.get("lastSendTime")))
+    for number, bubble in enumerate(list_of(chat.get("bubbles"))):
+        if isinstance(bubble, dict):
+            ident = identifier(bubble.get("id")) or f"{number}"
+            model = bubble.get("modelType")
+            line = format_line({"bubbleId": ident, **bubble})
+            yield Record(unique_id(ident, tab), line, context.with_texts(model=model))
+
+
+def _value(source: Source, table: str, key: str) -> Fields:
+    rows = source.rows(_VALUE.format(table), (key,))
+    return next((parse_value(value) for (value,) in rows), {})
+
+
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+
+
+def _parts(bubble: Fields) -> Iterator[Part]:
+    """Yield the parts of a message: a thought, a text, a tool's call with its result."""
+    kind, summary = bubble.get("type"), word(bubble.get("conversationSummary"))
+    if summary:
+        yield Part("summary", summary)
+    text = word(bubble.get("text")) or word(bubble.get("rawText")) or ""
+    if kind in _USER and bubble.get("isSimulatedMsg") is not True:
+        yield Part("user", text)
+    elif kind in _ASSISTANT:
+        thinking = bubble.get("thinking")
+        yield Part("thinking", word(thinking) or word(fields_of(thinking).get("text")) or "")
+        blocks = [word(fields_of(one).get("content")) for one in list_of(bubble.get("codeBlocks"))]
+        yield Part("assistant", text or "\n".join(filter(None, blocks)))
+        yield from _tool(fields_of(bubble.get("toolFormerData")))
+
+
+def _tool(tool: Fields) -> Iterator[Part]:
+    name = word(tool.get("name"))
+    given = parse_value(tool.get("rawArgs")) or parse_value(tool.get("params"))
+    if name or given:
+        yield Part("tool_call", call_text(name, given or tool.get("rawArgs") or tool.get("params")), name)
+        result: Any = tool.get("result") or tool.get("error")
+        told = fields_of(result) or (parse_value(result) if isinstance(result, str) else {})
+        texts = (word(told.get(field)) for field in ("output", "contents", "result", "message", "error"))
+        yield Part("tool_result", next(filter(None, texts), None) or call_text(None, told or result), name)

@@ -1,0 +1,157 @@
+"""Kiro's sessions in the database of older versions, which was Amazon Q's before, and how all of them show texts."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from crystal.transcript.claude_code.content import call_text
+from crystal.transcript.context import Context
+from crystal.transcript.line import (
+    fields_of,
+    format_line,
+    identifier,
+    list_of,
+    milliseconds,
+    parse_line,
+    parse_time,
+    word,
+)
+from crystal.transcript.parts import Part, unique_id
+from crystal.transcript.reader import Conversation, Record, Source, SourceError
+
+NAMES = "crystalTools"
+"""The names of the tools by the ids of their calls, in a record of results."""
+
+_TYPED = re.compile(r"--- USER MESSAGE BEGIN ---\n(.*?)--- USER MESSAGE END ---", re.DOTALL)
+_TOLD = re.compile(
+    r"\s*<(EnvironmentContext|steering-reminder|implicit-rules|kiro-ide-message)\b.*?</\1>\s*", re.DOTALL
+)
+_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
+_CURRENT = "SELECT conversation_id, key, updated_at, octet_length(value) FROM conversations_v2"
+_OLD = "SELECT key, value FROM conversations"
+_ENTRY_FIELDS = ("user", "assistant", "request_metadata")
+
+Fields = dict[str, Any]
+
+
+def typed_text(text: object) -> str:
+    """Return what a person typed, without what the program tells of the environment."""
+    typed = word(text) or ""
+    found = _TYPED.findall(typed)
+    return "\n".join(found) if found else _TOLD.sub("", typed)
+
+
+def shown_text(content: object) -> str:
+    """Return a result as text: a text, or blocks of text and JSON, whose outputs come first."""
+    texts = []
+    for block in content if isinstance(content, list) else [content]:
+        inner = block
+        if isinstance(block, dict):
+            inner = next((block[name] for name in ("data", "Text", "Json", "text") if name in block), block)
+        output = [word(fields_of(inner).get(name)) for name in ("stdout", "stderr")]
+        texts.append("\n".join(filter(None, output)) or (inner if isinstance(inner, str) else call_text(None, inner)))
+    return "\n".join(filter(None, texts))
+
+
+def conversations(source: Source) -> Iterator[Conversation]:
+    """Yield the sessions in a database."""
+    for ident, _, stamp, _ in _rows(source):
+        yield Conversation(ident, stamp)
+
+
+def _rows(source: Source) -> Iterator[tuple[str, str, str, bool]]:
+    """Yield (session, folder, stamp, whether it is in the newer table)."""
+    tables = {name for (name,) in source.rows(_TABLES)}
+    if not tables & {"conversations", "conversations_v2"}:
+        raise SourceError(f"{source.path} is no database of Kiro", hint="update crystal")
+    seen = set()
+    if "conversations_v2" in tables:
+        for ident, folder, *stamp in source.rows(_CURRENT):
+            if identifier(ident):
+                seen.add(ident)
+                yield str(ident), str(folder), repr(stamp), True
+    for folder, value in source.rows(_OLD) if "conversations" in tables else ():
+        ident = identifier(_parsed(value).get("conversation_id"))
+        if ident is not None and ident not in seen:
+            yield ident, str(folder), hashlib.sha256(str(value).encode("utf-8", "replace")).hexdigest(), False
+
+
+def _parsed(value: object) -> Fields:
+    data = value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+    return parse_line(data) or {}
+
+
+def records(source: Source, session: str) -> Iterator[Record]:
+    """Yield the messages of a session, then its summary."""
+    folder, is_current = next((row[1], row[3]) for row in _rows(source) if row[0] == session)
+    sql = "SELECT value FROM conversations_v2 WHERE conversation_id = ?" if is_current else _OLD.replace("key, ", "")
+    rows = source.rows(sql + ("" if is_current else " WHERE key = ?"), (session if is_current else folder,))
+    for (value,) in rows:
+        whole = _parsed(value)
+        model = fields_of(whole.get("model_info")).get("model_id") or whole.get("model")
+        context = Context().with_texts(cwd=folder, model=model)
+        names: Fields = {}
+        for number, entry in enumerate(list_of(whole.get("history"))):
+            fields = (
+                dict(zip(("user", "assistant", "request_metadata"), entry, strict=False))
+                if isinstance(entry, list)
+                else fields_of(entry)
+            )
+            started = fields_of(fields.get("request_metadata")).get("request_start_timestamp_ms")
+            asked = parse_time(fields_of(fields.get("user")).get("timestamp"))
+            context = context._replace(at=milliseconds(started) or asked or context.at)
+            yield from _of_entry(fields, session, number, names, context)
+        summary = next(iter(list_of(whole.get("latest_summary"))), None)
+        if word(summary):
+            line = format_line({"latest_summary": summary})
+            yield Record(f"{session}-{hashlib.sha256(line).hexdigest()[:16]}", line, context)
+
+
+def _of_entry(fields: Fields, session: str, number: int, names: Fields, context: Context) -> Iterator[Record]:
+    """Yield one record for what was asked and one for what was answered."""
+    told = fields_of(next(iter(fields_of(fields.get("assistant")).values()), None))
+    state = fields_of(fields_of(fields_of(fields.get("user")).get("env_context")).get("env_state"))
+    metadata = fields_of(fields.get("request_metadata"))
+    ident = unique_id(identifier(told.get("message_id")) or f"{number}", session)
+    own = context.with_texts(cwd=state.get("current_working_directory"), model=metadata.get("model_id"))
+    asked = {name: value for name, value in fields.items() if name not in ("assistant", "request_metadata")}
+    results = [fields_of(one).get("tool_use_id") for one in list_of(_results_of(fields_of(fields.get("user"))))]
+    used = {one: names[one] for one in results if isinstance(one, str) and one in names}
+    yield Record(f"{ident}-user", format_line({**asked, NAMES: used} if used else asked), own)
+    for call in list_of(told.get("tool_uses")):
+        if isinstance(fields_of(call).get("id"), str):
+            names[call["id"]] = call.get("name")
+    answered = {name: fields[name] for name in ("assistant", "request_metadata") if name in fields}
+    yield Record(ident, format_line(answered), own)
+
+
+def parts(fields: Fields) -> Iterator[Part]:
+    """Yield the parts of a record."""
+    yield from _asked(fields_of(fields.get("user")), fields_of(fields.get(NAMES)))
+    yield from _answered(fields_of(fields.get("assistant")))
+    yield Part("summary", word(fields.get("latest_summary")) or "")
+
+
+def _results_of(user: Fields) -> object:
+    content = fields_of(user.get("content"))
+    return fields_of(content.get("ToolUseResults") or content.get("CancelledToolUses")).get("tool_use_results")
+
+
+def _asked(user: Fields, names: Fields) -> Iterator[Part]:
+    content = fields_of(user.get("content"))
+    for result in list_of(_results_of(user)):
+        name = word(names.get(str(fields_of(result).get("tool_use_id"))))
+        yield Part("tool_result", shown_text(fields_of(result).get("content")), name)
+    prompt = fields_of(content.get("Prompt") or content.get("CancelledToolUses")).get("prompt")
+    yield Part("user", typed_text(prompt))
+
+
+def _answered(assistant: Fields) -> Iterator[Part]:
+    for told in map(fields_of, assistant.values()):
+        yield Part("assistant", word(told.get("content")) or "")
+        for call in map(fields_of, list_of(told.get("tool_uses"))):
+            name = word(call.get("name"))
+            yield Part("tool_call", call_text(name, call.get("args")), name)

@@ -1,0 +1,288 @@
+"""The reader of the chats of Visual Studio Code (Copilot and others) and of editors made from it.
+
+A chat is one JSON document, since version 1.109 as a log of changes to it. Each request is a prompt and an answer that
+grows: two records. What a tool was asked and what it answered is in the result that the chat's extension keeps; of a
+tool without that, the editor's own words about it are all there is.
+
+Source: chatSessionOperationLog.ts, objectMutationLog.ts (microsoft/vscode); tests/data/agents/vscode-chat/README.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+from typing import Any
+
+from crystal.model.capture import Turn
+from crystal.transcript.claude_code.content import call_text
+from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, name_of_uri, path_of_uri
+from crystal.transcript.line import fields_of, format_line, identifier, list_of, milliseconds, parse_line, word
+from crystal.transcript.parts import Part, turns_of_parts, unique_id
+from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+
+_ANSWER_FIELDS = ("response", "result")
+_REPEATED_FIELDS = ("requestId", "timestamp", "modelId", "modelState")
+_FENCE = re.compile(r"\s*`{3,}\s*")
+"""A piece that is nothing else stands around an edit, whose text is not in it."""
+_SET, _PUSH, _DELETE = 1, 2, 3
+
+Fields = dict[str, Any]
+
+
+class VSCodeChatReader(SnapshotReader):
+    """See ``SnapshotReader``."""
+
+    def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
+        """Return the file that names the workspace's folder: beside ``chatSessions``."""
+        return (path.parent.parent / WORKSPACE_FILE,)
+
+    def conversations(self, source: Source) -> Iterable[Conversation]:
+        """Return the chat of a file."""
+        session, _ = _document(source)
+        return [Conversation(session, hashlib.sha256(b"".join((source.data, *source.sides.values()))).hexdigest())]
+
+    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+        """Yield two records for each request, the prompt and the answer; then the title."""
+        session, chat = _document(source)
+        repository = fields_of(chat.get("repoData"))
+        folder = folder_of_workspace(source.sides) or path_of_uri(chat.get("workingDirectory"))
+        context = Context().with_texts(
+            cwd=folder or repository.get("workspacePath"),
+            branch=repository.get("localBranch"),
+            title=chat.get("customTitle") or chat.get("computedTitle"),
+        )
+        for number, request in enumerate(chat["requests"]):
+            if isinstance(request, dict):
+                ident = unique_id(identifier(request.get("requestId")) or f"{number}", session)
+                own = context.with_texts(model=request.get("modelId"))
+                prompt = {name: value for name, value in request.items() if name not in _ANSWER_FIELDS}
+                yield Record(ident, format_line(prompt), own)
+                if request.get("response"):
+                    answer = {name: request[name] for name in (*_REPEATED_FIELDS, *_ANSWER_FIELDS) if name in request}
+                    yield Record(f"{ident}-answer", format_line(answer), own)
+        if context.title:
+            yield Record(f"{conversation.session}-title", format_line({"title": context.title}), context)
+
+    def facts(self, line: bytes) -> LineFacts:
+        """Return the facts of a record."""
+        fields, context = parse_completed(line)
+        return LineFacts(
+            uuid=context.id,
+            timestamp_ms=_time_of(fields),
+            cwd=context.cwd,
+            session_id=context.session,
+            is_conversation="message" in fields or "response" in fields,
+        )
+
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+        """Yield the turns of the records, in their order."""
+        del key
+        for offset, line in lines:
+            fields, context = parse_completed(line)
+            if context.id is not None:
+                shared = Turn(
+                    context.id, 0, "user", "", offset, _time_of(fields), cwd=context.cwd, branch=context.branch,
+                    model=context.model,
+                )  # fmt: skip
+                yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+
+
+READER = VSCodeChatReader()
+
+
+def _document(source: Source) -> tuple[str, Fields]:
+    """Return the session and the chat, which has a list of requests."""
+    chat = parse_line(source.data)
+    if chat is None or "kind" in chat:
+        chat = _replay(source.data)
+    session = identifier(chat.get("sessionId")) or ("responderUsername" in chat and identifier(source.path.stem))
+    if not session or not isinstance(chat.get("requests"), list):
+        raise SourceError(f"{source.path} has no requests", hint="update crystal")
+    return session, chat
+
+
+def _replay(log: bytes) -> Fields:
+    """Return the chat after all changes that are understood; empty if the log does not begin with a whole one."""
+    chat: Fields = {}
+    for line in log.split(b"\n"):
+        change = parse_line(line) or {}
+        kind, path, value = str(change.get("kind")), change.get("k"), change.get("v")
+        if kind == "0" and isinstance(value, dict):
+            chat = value
+        elif kind in ("1", "2", "3") and isinstance(path, list) and path:
+            _apply(chat, int(kind), path, value, change.get("i"))
+    return chat
+
+
+def _apply(chat: Fields, kind: int, path: list[Any], value: object, start: object) -> None:
+    """Apply one change: set or delete what is at a path, or cut the list there at ``start`` and add to it."""
+    try:
+        place: Any = chat
+        for step in path[:-1]:
+            place = place[step]
+        last = path[-1]
+        if kind == _SET:
+            place[last] = value
+        elif kind == _DELETE and isinstance(place, dict):
+            place.pop(last, None)
+        elif kind == _PUSH:
+            known = place.get(last) if isinstance(place, dict) else place[last]
+            kept = known if isinstance(known, list) else []
+            added = value if isinstance(value, list) else []
+            place[last] = [*kept[: start if isinstance(start, int) else None], *added]
+    except (LookupError, TypeError, ValueError):
+        return
+
+
+def _text(value: object) -> str:
+    """Return a text that stands alone, in pieces, or as the value of a Markdown string."""
+    if isinstance(value, list):
+        return "".join(one for one in value if isinstance(one, str))
+    return value if isinstance(value, str) else word(fields_of(value).get("value")) or ""
+
+
+def _time_of(fields: Fields) -> int | None:
+    """Return when a prompt was sent, or an answer was complete."""
+    at = milliseconds(fields.get("timestamp"))
+    if "response" not in fields:
+        return at
+    elapsed = fields_of(fields_of(fields.get("result")).get("timings")).get("totalElapsed")
+    done = milliseconds(fields_of(fields.get("modelState")).get("completedAt"))
+    return done or (at + (milliseconds(elapsed) or 0) if at else None)
+
+
+def _parts(fields: Fields) -> Iterator[Part]:
+    if "response" in fields:
+        yield from _answer(list_of(fields["response"]), fields_of(fields_of(fields.get("result")).get("metadata")))
+    else:
+        message = fields.get("message")
+        pieces = list_of(fields_of(message).get("parts"))
+        typed = "".join(_text(piece.get("text")) for piece in pieces if isinstance(piece, dict))
+        yield Part("user", word(message) or word(fields_of(message).get("text")) or typed)
+
+
+def _answer(response: list[Any], metadata: Fields) -> Iterator[Part]:
+    """Yield what was answered: texts with the references between them, thoughts, tools."""
+    tools = _Tools(response, metadata)
+    text = ""
+    for piece in response:
+        kind = fields_of(piece).get("kind")
+        shown = _shown_text(piece, kind)
+        text += shown
+        others = [] if shown else list(_other_parts(piece, kind, tools))
+        if others:
+            yield Part("assistant", text)
+            yield from others
+            text = ""
+    yield Part("assistant", text)
+    yield from tools.rest()
+
+
+def _shown_text(piece: object, kind: object) -> str:
+    """Return what a piece adds to the text of an answer."""
+    if kind is None:
+        text = _text(piece)
+        return "" if _FENCE.fullmatch(text) else text
+    fields = fields_of(piece)
+    if kind in ("markdownContent", "markdownVuln"):
+        return _text(fields.get("content"))
+    if kind != "inlineReference":
+        return ""
+    target = fields.get("inlineReference")
+    place = fields_of(target)
+    return word(fields.get("name")) or word(place.get("name")) or name_of_uri(place.get("uri") or target)
+
+
+def _other_parts(piece: Fields, kind: object, tools: _Tools) -> Iterator[Part]:
+    if kind == "thinking" and (thought := _text(piece.get("value"))).strip():
+        yield Part("thinking", thought)
+    elif kind in ("toolInvocationSerialized", "toolInvocation"):
+        yield from tools.of(piece)
+    elif kind == "textEditGroup" and not tools.calls:
+        edits = [
+            edit for group in list_of(piece.get("edits")) for edit in (group if isinstance(group, list) else [group])
+        ]
+        texts = [_text(fields_of(edit).get("text")) for edit in edits]
+        yield Part("tool_call", call_text("edit", {"path": path_of_uri(piece.get("uri")), "text": texts}), "edit")
+
+
+class _Tools:
+    """The tools of one answer: their calls as the model wrote them, and the editor's invocations that show them.
+
+    The two have ids of their own in some versions; then their order tells which belong together.
+    """
+
+    def __init__(self, response: list[Any], metadata: Fields) -> None:
+        rounds = [fields_of(one) for one in list_of(metadata.get("toolCallRounds"))]
+        calls = [call for one in rounds for call in list_of(one.get("toolCalls")) if isinstance(call, dict)]
+        self.calls = {str(call.get("id", number)): call for number, call in enumerate(calls)}
+        self._results = fields_of(metadata.get("toolCallResults"))
+        own = [piece for piece in response if _is_invocation(piece) and not piece.get("subAgentInvocationId")]
+        ids = [str(piece.get("toolCallId")) for piece in own]
+        is_named = any(ident in self.calls for ident in ids)
+        names = iter(ids if is_named or len(own) != len(self.calls) else self.calls)
+        self._names = {id(piece): next(names) for piece in own}
+        self._is_known = not self.calls or is_named or len(own) == len(self.calls)
+
+    def of(self, piece: Fields) -> Iterator[Part]:
+        """Yield the call and the result that an invocation shows."""
+        call = self.calls.pop(self._names.get(id(piece), ""), None)
+        if call is not None:
+            yield from self._parts(call)
+        elif self._is_known or piece.get("subAgentInvocationId"):
+            yield from _invocation(piece)
+
+    def rest(self) -> Iterator[Part]:
+        """Yield the calls that no invocation showed."""
+        for call in self.calls.values():
+            yield from self._parts(call)
+
+    def _parts(self, call: Fields) -> Iterator[Part]:
+        name, arguments = word(call.get("name")), call.get("arguments")
+        given = parse_line(arguments.encode("utf-8", "replace")) if isinstance(arguments, str) else arguments
+        yield Part("tool_call", call_text(name, given or arguments), name)
+        result = fields_of(self._results.get(str(call.get("id"))))
+        yield Part("tool_result", "\n".join(_texts_in(result.get("content"))), name)
+
+
+def _is_invocation(piece: object) -> bool:
+    return fields_of(piece).get("kind") in ("toolInvocationSerialized", "toolInvocation")
+
+
+def _invocation(piece: Fields) -> Iterator[Part]:
+    """Yield what the editor itself tells of a tool: its message, a command with its output, input and output."""
+    name, data, details = (
+        word(piece.get("toolId")),
+        fields_of(piece.get("toolSpecificData")),
+        piece.get("resultDetails"),
+    )
+    command = data.get("commandLine")
+    lines = fields_of(command)
+    said = {
+        "command": lines.get("userEdited") or lines.get("toolEdited") or lines.get("original") or command,
+        "input": data.get("rawInput") or fields_of(details).get("input"),
+        "description": data.get("description"),
+        "prompt": data.get("prompt"),
+    }
+    given = {key: value for key, value in said.items() if value}
+    message = _text(piece.get("pastTenseMessage")) or _text(piece.get("invocationMessage"))
+    yield Part("tool_call", call_text(name, given or {"description": message}), name)
+    output = fields_of(data.get("terminalCommandOutput")).get("text") or data.get("result")
+    yield Part("tool_result", _text(output) or "\n".join(_texts_in(fields_of(details).get("output"))), name)
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    """Yield the texts of a tool's result: a list of texts, or of trees whose leaves have the text."""
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend(reversed(node))
+        elif isinstance(node, dict):
+            is_data = node.get("isText") is False or "base64Data" in node
+            waiting.extend([] if is_data else [node.get(name) for name in ("children", "node", "text", "value")])
+        elif isinstance(node, str) and node:
+            yield node

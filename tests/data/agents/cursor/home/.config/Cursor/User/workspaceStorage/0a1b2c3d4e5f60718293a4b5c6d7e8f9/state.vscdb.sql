@@ -1,0 +1,2 @@
+CREATE TABLE ItemTable (key TEXT UNIQUE ON CONFLICT REPLACE, value BLOB);
+INSERT INTO ItemTable VALUES ('workbench.panel.aichat.view.aichat.chatdata', '{"tabs": [{"tabId": "6e3a9f52-d417-4c80-a2b6-5f1d8e7c9034", "chatTitle": "Old till", "lastSendTime": 1712000000000, "bubbles": [{"type": "user", "id": "u1", "text": "How old is the till?", "initText": "{}"}, {"type": "ai", "id": "a1", "modelType": "gpt-4", "rawText": "Twelve years."}]}, {"tabId": "0d9c8b7a-6543-4210-9fed-cba987654321", "bubbles": []}]}');

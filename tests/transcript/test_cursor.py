@@ -1,0 +1,171 @@
+"""Claims of the reader of Cursor: a conversation in several stores is one, and rows that grow replace themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from typing import Any
+
+import apsw
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crystal.transcript import Context, Source, SourceError, complete, reader_of
+from crystal.transcript.cursor_store import parts
+from tests.support.command import crystal
+from tests.support.transcript_lines import json_values
+
+SAMPLES = Path(__file__).parents[1] / "data" / "agents" / "cursor" / "home"
+EDITOR = Path(".config/Cursor/User/globalStorage/state.vscdb")
+COPIES = Path(".cursor/projects/home-me-shop")
+TALK = "5d0f7c2e-41b8-4f6a-9c3d-8e7b1a2f6d40"
+READER: Any = reader_of("cursor")
+
+
+def put_editor(home: Path) -> apsw.Connection:
+    path = home / EDITOR
+    path.parent.mkdir(parents=True)
+    database = apsw.Connection(str(path))
+    database.execute((SAMPLES / f"{EDITOR}.sql").read_text("utf-8"))
+    return database
+
+
+def put_copy(home: Path, *, age: float) -> None:
+    target = home / COPIES / "agent-transcripts" / TALK / f"{TALK}.jsonl"
+    target.parent.mkdir(parents=True)
+    target.write_bytes((SAMPLES / COPIES / "agent-transcripts" / TALK / f"{TALK}.jsonl").read_bytes())
+    os.utime(target, (time.time() - age, time.time() - age))
+
+
+def said(session: str) -> list[str]:
+    done = crystal("show", session, "--json")
+    return [turn["text"] for turn in json.loads(done.out)["turns"]] if done.code == 0 else []
+
+
+def sync() -> None:
+    assert crystal("sync").code == 0
+
+
+@pytest.mark.parametrize("order", ["copy first", "database first"])
+def test_a_conversation_in_both_stores_is_read_once_with_all_that_is_known(home: Path, order: str) -> None:
+    assert crystal("init", "--yes", "--no-import").code == 0
+    if order == "copy first":
+        (home / EDITOR.parents[1] / "workspaceStorage" / "w").mkdir(parents=True)
+        apsw.Connection(str(home / EDITOR.parents[1] / "workspaceStorage" / "w" / "state.vscdb")).execute(
+            "CREATE TABLE ItemTable (key, value)"
+        )
+        put_copy(home, age=5)
+        sync()
+        assert said(TALK) == []
+        put_editor(home)
+    else:
+        put_editor(home)
+        put_copy(home, age=3600)
+    sync()
+    sync()
+    texts = said(TALK)
+    assert texts.count("Which port does the till use?") == 1
+    assert "The ports are in ports.py." in texts
+    proof = json.loads(crystal("verify", "--json").out)
+    assert (proof["ok"], proof["percent"]) == (True, 100.0)
+
+
+def test_a_copy_that_no_database_has_is_read_after_its_rest(home: Path) -> None:
+    assert crystal("init", "--yes", "--no-import").code == 0
+    put_editor(home).execute("DELETE FROM cursorDiskKV WHERE key = ?", (f"composerData:{TALK}",))
+    put_copy(home, age=3600)
+    sync()
+    assert said(TALK)[0] == "Which port does the till use?"
+
+
+def test_a_copy_alone_on_a_server_is_read_at_once(home: Path) -> None:
+    assert crystal("init", "--yes", "--no-import").code == 0
+    folder = home / ".cursor-server" / "projects" / "srv-shop"
+    target = folder / "agent-transcripts" / f"{TALK}.jsonl"
+    target.parent.mkdir(parents=True)
+    folder.joinpath("repo.json").write_text('{"workspace": "/srv/shop"}')
+    say = [
+        {"type": "text", "text": "It runs again.\n\n[REDACTED]"},
+        {"type": "tool_use", "name": "Shell", "input": {"command": "top"}},
+    ]
+    lines = [
+        {"role": "user", "message": {"content": [{"type": "text", "text": "<user_query>\nRestart it\n</user_query>"}]}},
+        {"role": "assistant", "message": {"content": say}},
+        {"type": "turn_ended", "status": "success"},
+    ]
+    target.write_text("".join(json.dumps(line) + "\n" for line in [*lines, *lines]))
+    sync()
+    assert said(TALK) == ["Restart it", "It runs again.", "Shell: top"] * 2
+    assert "/srv/shop" in crystal("show", TALK, "--json").out
+
+
+def test_a_message_that_grows_replaces_its_earlier_state(home: Path) -> None:
+    assert crystal("init", "--yes", "--no-import").code == 0
+    database = put_editor(home)
+    key = f"bubbleId:{TALK}:00000004-aaaa-4bbb-8ccc-1234567890ab"
+    for text in ("The till", "The till uses port 4712."):
+        database.execute("UPDATE cursorDiskKV SET value = json_set(value, '$.text', ?) WHERE key = ?", (text, key))
+        sync()
+    assert next(text for text in said(TALK) if text.startswith("The till")) == "The till uses port 4712."
+    assert "The till" not in said(TALK)
+
+
+def rows_of(tables: dict[str, list[tuple[Any, ...]]]) -> Any:
+    database = apsw.Connection(":memory:")
+    for name, rows in tables.items():
+        database.execute(f"CREATE TABLE {name} ({'composerId' if name == 'composerHeaders' else 'key'}, value)")
+        database.executemany(f"INSERT INTO {name} VALUES (?, ?)", rows)
+    return database.execute
+
+
+@settings(max_examples=40)
+@given(json_values, json_values)
+def test_no_row_and_no_line_makes_it_fail(value: Any, other: Any) -> None:
+    text = json.dumps(value)
+    headed = json.dumps(
+        {"fullConversationHeadersOnly": value, "conversation": other, "latestConversationSummary": value}
+    )
+    rows = [("composerData:c", headed), ("bubbleId:c:b", text), ("composerData:d", text), ("bubbleId:d:b", text)]
+    tables = {"cursorDiskKV": rows, "composerHeaders": [("c", text)], "ItemTable": [("composer.composerHeaders", text)]}
+    source = Source(
+        PurePath("User/globalStorage/state.vscdb"), b"", rows_of(tables), {PurePath("workspace.json"): b"[]"}
+    )
+    for conversation in READER.conversations(source):
+        list(READER.records(source, conversation))
+    names = ("type", "text", "thinking", "toolFormerData", "role", "content", "message", "createdAt", "timingInfo")
+    for fields in (dict.fromkeys(names, value), {"type": 2, "toolFormerData": {"name": "x", "result": value}}):
+        line = complete(json.dumps(fields).encode(), Context(id="x"))
+        READER.facts(line)
+        list(READER.turns([(0, line)], "", subagent=False))
+    blocks = [{"type": kind, "args": value, "result": value} for kind in ("tool-call", "tool-result", "reasoning")]
+    for role in ("user", "assistant", "tool"):
+        list(parts({"role": role, "content": [*blocks, value]}))
+
+
+@given(st.binary(max_size=80), st.binary(max_size=80))
+def test_blobs_of_any_form_are_read_as_far_as_they_are_understood(root: bytes, other: bytes) -> None:
+    rows: dict[str, list[Any]] = {
+        "SELECT key, value FROM meta": [("0", json.dumps({"latestRootBlobId": "r"}))],
+        "SELECT id, data FROM blobs ORDER BY rowid": [
+            ("r", root),
+            (other[:32].hex(), other),
+            ("m", b'{"role":"user"}'),
+        ],
+    }
+
+    def find(sql: str, values: Any = ()) -> Iterator[Any]:
+        return iter(rows[sql])
+
+    source = Source(PurePath("chats/x/session/store.db"), b"", find, {})
+    [conversation] = READER.conversations(source)
+    assert [json.loads(one.line)["role"] for one in READER.records(source, conversation)] == ["user"]
+
+
+def test_lines_of_another_program_are_refused() -> None:
+    for line in (b"", b"{}\n", b'{"type":"user","message":{"role":"user","content":"x"}}\n'):
+        with pytest.raises(SourceError):
+            list(READER.conversations(Source(PurePath("a.jsonl"), line, lambda *_: iter(()), {})))
