@@ -31,7 +31,8 @@ from crystal.errors import CrystalError
 from crystal.install.claude_settings.hooks import TIMEOUTS
 from crystal.install.claude_settings.settings_file import read_facts
 from crystal.install.clients.changes import read_facts as read_client_facts
-from crystal.install.clients.known import known_clients, read_record
+from crystal.install.clients.known import known_clients
+from crystal.install.record import read_record
 from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
 from crystal.store.connection import sqlite_vec_library, sqlite_version

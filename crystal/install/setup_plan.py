@@ -23,7 +23,8 @@ from crystal.install.claude_settings import settings_file as settings
 from crystal.install.claude_settings.settings_file import SettingsPlan
 from crystal.install.clients import changes as clients
 from crystal.install.clients.changes import ClientPlan
-from crystal.install.clients.known import ServerCommand, known_clients, read_record
+from crystal.install.clients.known import ServerCommand, known_clients
+from crystal.install.record import read_record
 from crystal.store.forget.forgetting import NAMES_FILE
 from crystal.store.private_record import RECORD_FILE
 
