@@ -32,7 +32,7 @@ from crystal.install.claude_settings.hooks import TIMEOUTS
 from crystal.install.claude_settings.settings_file import read_facts
 from crystal.install.clients.changes import read_facts as read_client_facts
 from crystal.install.clients.known import known_clients
-from crystal.install.record import read_record
+from crystal.install.record import is_for_others
 from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
 from crystal.store.connection import sqlite_vec_library, sqlite_version
@@ -163,7 +163,7 @@ def _client(config: Config) -> Iterator[Check]:
         if facts.problem is not None:
             continue
         missing = [event for event in TIMEOUTS if not facts.commands.get(event)]
-        if not folder.is_dir() and read_record(config.places.ldm_home):
+        if not folder.is_dir() and is_for_others(config.places.ldm_home):
             yield Check("hooks", "note", f"no session is kept: {folder} is not there", "crystal init")
         elif facts.plugin and not facts.commands and not judged:
             yield Check("hooks", "ok", f"installed by the plugin, which is on in {facts.path}")

@@ -26,14 +26,15 @@ class Made:
 
     Attributes:
         path: The file.
-        what: What was created: the whole file, the key of the servers with our entry, or only the entry.
+        what: What was created: the whole file, the key of the servers with our entry, or only the entry; ``own`` is a
+            file that is all ours.
         blank: The content of a file that was blank, or None.
         folders: The parent folders that were missing, outermost first.
         kept: The lists and objects around our entries that were there before, as keys joined by a dot.
     """
 
     path: str
-    what: Literal["file", "servers", "entry"]
+    what: Literal["file", "servers", "entry", "own"]
     blank: str | None = None
     folders: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
@@ -73,6 +74,11 @@ def write_record(ldm_home: Path, record: Mapping[str, Made], name: str = CLIENTS
     make_private_dir(ldm_home)
     clients = {key: asdict(made) for key, made in sorted(record.items())}
     write_private(path, (json.dumps({"schema": 1, "clients": clients}, indent=2) + "\n").encode())
+
+
+def is_for_others(ldm_home: Path) -> bool:
+    """Return whether init was run for clients or agents other than Claude Code, too."""
+    return bool(read_record(ldm_home) or read_record(ldm_home, LIVE))
 
 
 def missing_folders(target: Path) -> tuple[str, ...]:
