@@ -162,7 +162,12 @@ AGENTS = (
         ("-y", "-m", "mock-model", "-p"),
         lambda _: {
             ".qwen/settings.json": _json(
-                {**GEMINI_SETTINGS, "security": {"auth": {"selectedType": "openai"}}, **_user_hook("Stop", 5000)}
+                {
+                    **GEMINI_SETTINGS,
+                    "security": {"auth": {"selectedType": "openai"}},
+                    **_user_hook("Stop", 5000),
+                    "$version": 4,  # else it adds this line itself
+                }
             )
         },
         lambda url: {"OPENAI_API_KEY": "not-a-key", "OPENAI_BASE_URL": f"{url}/v1"},
@@ -199,6 +204,7 @@ AGENTS = (
         lambda url: {
             ".config/opencode/opencode.json": _json(
                 {
+                    "$schema": "https://opencode.ai/config.json",  # else it adds this line itself
                     "autoupdate": False,
                     "share": "disabled",
                     "model": "mock/mock-model",

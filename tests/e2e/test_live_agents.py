@@ -68,4 +68,4 @@ def test_an_agent_works_when_crystal_is_gone(running: Running, models: FakeModel
             path.write_bytes(path.read_bytes().replace(b"crystal/hook/main.py", b"crystal/gone/main.py"))
 
     assert "A mineral of silicon and oxygen." in running.ask("what is quartz")
-    assert len([body for body in models.requests if "what is quartz" in str(body)]) == 1, "the turn went on"
+    assert not [body for body in models.requests if "crystal/gone" in str(body)], "the hook's failure became a prompt"
