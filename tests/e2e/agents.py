@@ -63,6 +63,13 @@ def _codex_toml(url: str) -> str:
     )
 
 
+def _openclaw_provider(url: str) -> dict[str, Any]:
+    model = {**MOCK, **LIMITS, "contextWindow": 128000, "reasoning": False, "input": ["text"]}
+    free = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
+    model["cost"] = free
+    return {"baseUrl": f"{url}/v1", "apiKey": "not-a-key", "api": "openai-completions", "models": [model]}
+
+
 GEMINI_SETTINGS = {
     "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
     "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
@@ -228,6 +235,30 @@ AGENTS = (
             "OPENCODE_DISABLE_MODELS_FETCH": "1",
             "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
         },
+    ),
+    Agent(
+        "openclaw",
+        ("node@24", "openclaw@2026.9.6"),
+        "openclaw",
+        ("agent", "--local", "--session-key", "agent:main:one", "--message"),
+        lambda url: {
+            ".openclaw/openclaw.json": _json(
+                {
+                    "models": {"providers": {"mock": _openclaw_provider(url)}},
+                    "agents": {"defaults": {"model": {"primary": "mock/mock-model"}, "workspace": "~/project"}},
+                    "update": {"checkOnStart": False},
+                    "plugins": {
+                        "load": {"paths": ["~/mine"]},
+                        "entries": {"mine": {"enabled": True, "hooks": {"allowConversationAccess": True}}},
+                    },
+                }
+            ),
+            "mine/package.json": _json({"name": "mine", "type": "module", "openclaw": {"extensions": ["./index.js"]}}),
+            "mine/openclaw.plugin.json": _json({"id": "mine", "configSchema": {"type": "object", "properties": {}}}),
+            "mine/index.js": 'import { writeFileSync } from "node:fs";\nexport default { id: "mine", register: (api) => '
+            'api.on("agent_end", () => writeFileSync(process.env.HOME + "/the-users-hook", "")) };\n',
+        },
+        lambda _: {"OPENCLAW_HIDE_BANNER": "1"},
     ),
 )
 
