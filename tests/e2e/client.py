@@ -87,7 +87,9 @@ def npm_install(folder: Path, *packages: str) -> str:
     for package in packages:
         command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", package]
         try:
-            done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=600, check=False)
+            done = subprocess.run(
+                command, cwd=folder, env=env, capture_output=True, text=True, timeout=600, check=False
+            )
         except subprocess.TimeoutExpired as error:
             raise NoClient(f"npm did not install {package} within 600 s") from error
         said = (done.stderr or done.stdout).strip()[-300:]

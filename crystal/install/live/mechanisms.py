@@ -206,7 +206,12 @@ MECHANISMS: Mapping[str, Mechanism] = {
     "kiro": Mechanism("Kiro", _folder(".kiro"), _kiro),
     "goose": Mechanism("Goose", _folder(".agents/plugins/crystal"), _goose),
     "cline": Mechanism("Cline", _folder(".cline", "CLINE_DIR"), _cline),
-    "opencode": Mechanism("OpenCode", _folder(".config/opencode", "XDG_CONFIG_HOME", "opencode"), _opencode),
+    "opencode": Mechanism(
+        "OpenCode",
+        _folder(".config/opencode", "XDG_CONFIG_HOME", "opencode"),
+        _opencode,
+        "OpenCode gets its package for plugins from npm at its next start, once; offline each start waits for npm",
+    ),
     "openclaw": Mechanism("OpenClaw", _folder(".openclaw", "OPENCLAW_STATE_DIR"), _openclaw),
     "pi": Mechanism("Pi", _folder(".pi/agent", "PI_CODING_AGENT_DIR"), _pi),
 }
