@@ -137,6 +137,18 @@ def test_a_broken_file_is_named_and_left_alone(text: str, home: Path) -> None:
     assert is_live("pi", {}, home), "the other agent is not affected"
 
 
+def test_uninstall_names_a_broken_file_only_if_it_may_hold_ours(home: Path) -> None:
+    install("codex", home)
+    install("openclaw", home)
+    broken, others = home / ".codex" / "hooks.json", home / ".openclaw" / "openclaw.json"
+    broken.write_text(broken.read_text()[:-4])
+    others.write_text("{crystal: 'an agent of this name',}")
+    before = broken.read_bytes(), others.read_bytes()
+    [problem] = remove(home)
+    assert problem.startswith(f"{broken}: line ")
+    assert (broken.read_bytes(), others.read_bytes()) == before
+
+
 def test_a_read_only_file_is_named_and_left_alone(home: Path) -> None:
     path = home / ".qwen" / "settings.json"
     path.parent.mkdir()

@@ -27,9 +27,8 @@ MEND = "nothing was changed there; correct that place, then run the command agai
 MODE = 0o700
 EMPTIES = ("{}", '{"version":1}')
 """What a file holds that we made, without our entries and white space."""
-SCRIPT = re.compile(
-    r"""'([^']*crystal/hook/main\.py)'|"([^"' ]*crystal/hook/main\.py)"|([^\s"']*crystal/hook/main\.py)"""
-)
+_SCRIPT = r"crystal[/\\]+hook[/\\]+main\.py"
+SCRIPT = re.compile(rf"""'([^']*{_SCRIPT})'|"([^"' ]*{_SCRIPT})"|([^\s"']*{_SCRIPT})""")
 """The hook's path in any of our files, as the shell or JSON quotes it."""
 
 
@@ -200,7 +199,7 @@ def _containers(text: str, part: SharedFile) -> tuple[str, ...]:
 def _plan_removal(path: Path, made: Made | None, *, is_own: bool) -> LiveChange:
     target, before = read_whole(path)
     unchanged = LiveChange(path, target, before, before, None, is_own, made.folders if made else ())
-    if before is None or b"crystal" not in before:
+    if before is None or not (_is_own(before) or json_entries.PLUGIN_FOLDER.encode() in before):
         return unchanged
     if is_own:
         return replace(unchanged, after=None) if _is_own(before) else unchanged

@@ -19,6 +19,8 @@ from crystal.install.live.json_entries import Entry
 PLUGINS = Path(__file__).parent / "plugins"
 WRITTEN = "Written by crystal init"
 """A phrase in each of our files that does not name the hook."""
+OWN_NAME = "crystal.json"
+HOOKS_NAME = "hooks.json"
 COMMAND_PLACE = "const COMMAND = [];"
 
 
@@ -93,7 +95,7 @@ def _groups(command: HookCommand, events: Mapping[str, tuple[str, int]]) -> tupl
 def _codex(command: HookCommand, _: Path) -> tuple[Part, ...]:
     # Codex warns at every run about a longer timeout of the last two.
     events = {"Stop": ("Stop", 10), "SubagentStop": ("SubagentStop", 10), "Interrupt": ("Stop", 3)}
-    return (SharedFile("hooks.json", _groups(command, {**events, "SessionEnd": ("SessionEnd", 3)})),)
+    return (SharedFile(HOOKS_NAME, _groups(command, {**events, "SessionEnd": ("SessionEnd", 3)})),)
 
 
 def _gemini(command: HookCommand, _: Path) -> tuple[Part, ...]:
@@ -115,7 +117,7 @@ def _droid(command: HookCommand, _: Path) -> tuple[Part, ...]:
 def _cursor(command: HookCommand, _: Path) -> tuple[Part, ...]:
     events = {"stop": "Stop", "sessionEnd": "SessionEnd"}
     entries = tuple(Entry(("hooks", event), {"command": command.line(ours)}) for event, ours in events.items())
-    return (SharedFile("hooks.json", entries, '{\n  "version": 1\n}\n'),)
+    return (SharedFile(HOOKS_NAME, entries, '{\n  "version": 1\n}\n'),)
 
 
 def _copilot(command: HookCommand, _: Path) -> tuple[Part, ...]:
@@ -124,13 +126,13 @@ def _copilot(command: HookCommand, _: Path) -> tuple[Part, ...]:
     hooks = {
         event: [{"type": "command", shell: command.line(ours), "timeoutSec": 10}] for event, ours in events.items()
     }
-    return (OwnFile("hooks/crystal.json", _pretty({"version": 1, "hooks": hooks})),)
+    return (OwnFile(f"hooks/{OWN_NAME}", _pretty({"version": 1, "hooks": hooks})),)
 
 
 def _kiro(command: HookCommand, _: Path) -> tuple[Part, ...]:
     action = {"type": "command", "command": command.line("Stop")}
     hook = {"name": "crystal", "trigger": "Stop", "action": action, "timeout": 10}
-    return (OwnFile("hooks/crystal.json", _pretty({"version": "v1", "hooks": [hook]})),)
+    return (OwnFile(f"hooks/{OWN_NAME}", _pretty({"version": "v1", "hooks": [hook]})),)
 
 
 def _goose(command: HookCommand, _: Path) -> tuple[Part, ...]:
@@ -141,7 +143,7 @@ def _goose(command: HookCommand, _: Path) -> tuple[Part, ...]:
     }
     return (
         OwnFile("plugin.json", _pretty({"name": "crystal", "version": "1.0.0", "description": about})),
-        OwnFile("hooks/hooks.json", _pretty({"hooks": hooks})),
+        OwnFile(f"hooks/{HOOKS_NAME}", _pretty({"hooks": hooks})),
     )
 
 
