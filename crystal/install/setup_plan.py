@@ -32,7 +32,7 @@ from crystal.install.record import LIVE, read_record
 from crystal.store.forget.forgetting import NAMES_FILE
 from crystal.store.private_record import RECORD_FILE
 
-AGENT_NAMES = tuple(dict.fromkeys([*HARNESSES, *MECHANISMS]))
+AGENT_NAMES = tuple(dict.fromkeys([*(one.name for one in HARNESSES.values() if not one.is_export), *MECHANISMS]))
 """The values for ``--agent``."""
 AGENT_FOLDERS = ("transcripts", "sessions", "daily", "journals")
 OWN_DATA = (
