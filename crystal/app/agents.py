@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.app.capture_engine import capture_folders
-from crystal.app.context import Machine
+from crystal.app.context import Machine, this_home
 from crystal.capture import files
 from crystal.capture.safe_open import Folders
 from crystal.capture.source import stamp_of
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES, Root
 from crystal.errors import CrystalError
 from crystal.install.claude_settings.settings_file import read_facts
+from crystal.install.live.changes import is_live
 from crystal.model.capture import BEFORE_CRYSTAL
 from crystal.store.capture import ledger, snapshots
 from crystal.store.health.stats import HarnessCounts, counts_by_harness
@@ -35,6 +37,7 @@ class AgentState:
         waiting: Bytes that the next sync captures; of a file that is rewritten, its size.
         since: When the first of it was captured, ms.
         cleanup: What the agent deletes by itself, and when.
+        live: Whether it tells crystal when a turn ends; None if it has no way to, and the sweep alone reads it.
     """
 
     name: str
@@ -49,6 +52,7 @@ class AgentState:
     waiting: int
     since: int | None
     cleanup: str
+    live: bool | None
 
     @property
     def is_here(self) -> bool:
@@ -107,7 +111,15 @@ def _state_of(
         sum(unread_bytes(machine, marks, found, root) for found, root in there),
         counts.since if counts else None,
         _cleanup(machine, name),
+        _is_live(machine, name),
     )
+
+
+def _is_live(machine: Machine, name: str) -> bool | None:
+    if name == CLAUDE_CODE:
+        found = [read_facts(folder / "settings.json") for folder in machine.places.claude_dirs]
+        return any(facts.commands or facts.plugin for facts in found)
+    return is_live(name, os.environ, this_home())
 
 
 def _cleanup(machine: Machine, name: str) -> str:

@@ -88,9 +88,9 @@ def _is_meant(config: Config, folder: Path) -> bool:
     """Return True if a client is to be captured: not on a machine that only serves others, or only other clients."""
     if os.path.isdir(folder):
         return True
-    from crystal.install.clients.known import read_record  # noqa: PLC0415 - seldom needed, and this runs after each turn
+    from crystal.install.record import is_for_others  # noqa: PLC0415 - seldom needed, and this runs after each turn
 
-    return config.role != "home" and not read_record(config.places.ldm_home)
+    return config.role != "home" and not is_for_others(config.places.ldm_home)
 
 
 def hook_facts(folder: Path, cwd: Path | None) -> HookFacts:

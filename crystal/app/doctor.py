@@ -31,7 +31,11 @@ from crystal.errors import CrystalError
 from crystal.install.claude_settings.hooks import TIMEOUTS
 from crystal.install.claude_settings.settings_file import read_facts
 from crystal.install.clients.changes import read_facts as read_client_facts
-from crystal.install.clients.known import known_clients, read_record
+from crystal.install.clients.known import known_clients
+from crystal.install.live.changes import is_live, missing_scripts
+from crystal.install.live.mechanisms import MECHANISMS
+from crystal.install.record import is_for_others
+from crystal.install.setup_plan import found_agents
 from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
 from crystal.store.connection import sqlite_vec_library, sqlite_version
@@ -73,6 +77,7 @@ def examine(*, deep: bool = False) -> list[Check]:
         "software": lambda config: chain(_python(deep=deep), _packages(config)),
         "hooks": _client,
         "agents": _asking,
+        "live": _live,
         "places": _places,
         "privacy": _folders,
         "API key": _keys,
@@ -162,7 +167,7 @@ def _client(config: Config) -> Iterator[Check]:
         if facts.problem is not None:
             continue
         missing = [event for event in TIMEOUTS if not facts.commands.get(event)]
-        if not folder.is_dir() and read_record(config.places.ldm_home):
+        if not folder.is_dir() and is_for_others(config.places.ldm_home):
             yield Check("hooks", "note", f"no session is kept: {folder} is not there", "crystal init")
         elif facts.plugin and not facts.commands and not judged:
             yield Check("hooks", "ok", f"installed by the plugin, which is on in {facts.path}")
@@ -191,6 +196,26 @@ def _asking(config: Config) -> Iterator[Check]:
             yield Check("agents", "note", f"{client.title} is installed and does not use this memory", fix)
     if asking:
         yield Check("agents", "ok", f"{', '.join(asking)} can use this memory")
+
+
+def _live(config: Config) -> Iterator[Check]:
+    """Check which other agents tell of each turn as it ends, and that the hook they run exists."""
+    home, telling, swept = Path.home(), [], []
+    for name in found_agents(config.places, os.environ, home):
+        if name not in MECHANISMS:
+            continue
+        gone = missing_scripts(name, os.environ, home)
+        if gone:
+            words = f"{MECHANISMS[name].title} runs {gone[0]}, which is gone"
+            yield Check("live", "failure", words, f"crystal init --agent {name}")
+        elif is_live(name, os.environ, home):
+            telling.append(MECHANISMS[name].title)
+        else:
+            swept.append(MECHANISMS[name].title)
+    if telling:
+        yield Check("live", "ok", f"{', '.join(telling)}: captured as each turn ends")
+    if swept:
+        yield Check("live", "note", f"{', '.join(swept)}: read by the sweep alone", "crystal init --all")
 
 
 def _cleanup(machine: Machine) -> Iterator[Check]:

@@ -9,11 +9,12 @@ from crystal.app.context import open_reader
 from crystal.cli.json_output import json_row, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import Look, cells, count_words, look_of, note, padded, say, say_item, size_words
+from crystal.config.harnesses import HARNESSES
 from crystal.timewords.parse import ago
 
 JSON_KEYS = (
     "name", "title", "folders", "files", "last_at", "sessions", "captured", "private", "before", "waiting", "percent",
-    "since", "cleanup",
+    "since", "cleanup", "live",
 )  # fmt: skip
 
 
@@ -53,5 +54,14 @@ def _say_agent(one: AgentState, width: int, now: int, look: Look) -> None:
     ):
         if size:
             say_item(indent, f"{size_words(size)} {words}", look)
+    if one.live is not None or not HARNESSES[one.name].is_export:
+        say_item(indent, _live_words(one), look)
     if one.cleanup:
         say_item(indent, f"deletes {one.cleanup}", look)
+
+
+def _live_words(one: AgentState) -> str:
+    if one.live:
+        return "is captured live: its own hook tells of each turn"
+    how = "" if one.live is None else f"; to capture it live: crystal init --agent {one.name}"
+    return f"is read by the sweep{how}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import Enum
 from typing import Annotated
@@ -21,6 +22,7 @@ from crystal.cli.capture import enrich_here, follow_up, import_with_bar, importe
 from crystal.cli.render import count_words, size_words
 from crystal.cli.timer import change_timer
 from crystal.config.edit import set_value
+from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.paths import Places
 from crystal.config.table import Config
 from crystal.errors import CrystalError, UsageError
@@ -28,11 +30,15 @@ from crystal.install.claude_settings.layers import plugin_removals
 from crystal.install.claude_settings.settings_file import read_facts
 from crystal.install.clients.entry_text import GUIDANCE, snippet
 from crystal.install.clients.known import NAMES, known_clients
+from crystal.install.live.changes import LivePlan
+from crystal.install.live.mechanisms import MECHANISMS
 from crystal.install.setup_plan import (
+    AGENT_NAMES,
     RemovalPlan,
     SetupPlan,
     apply_removal,
     apply_setup,
+    found_agents,
     plan_removal,
     plan_setup,
     proposed_agent,
@@ -86,6 +92,21 @@ def init(
             show_default=False,
         ),
     ] = None,
+    agent_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--agent",
+            help=f"Capture this agent's turns as they end: {', '.join(AGENT_NAMES)}. May be repeated.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="The same for every agent found on this machine, but OpenCode: its plugins need npm."
+        ),
+    ] = False,
     paste: Annotated[
         bool,
         typer.Option(
@@ -98,10 +119,7 @@ def init(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
 ) -> None:
     """Set crystal up on this machine: its folders, its agent id, the hooks in Claude Code. Repeating is harmless."""
-    for name in client or ():
-        if name not in (*NAMES, "any"):
-            hint = f"known: {', '.join(NAMES)}. Any other: crystal init --print"
-            raise UsageError(f"crystal does not know the client {name!r}", hint=hint)
+    _check_names(client or (), agent_name or ())
     if instructions:
         typer.echo(GUIDANCE, nl=False)
         return
@@ -113,7 +131,8 @@ def init(
     agent = agent_id or proposed_agent(config)
     if asks and agent_id is None:
         agent = typer.prompt("agent id of this machine", default=agent, err=True)
-    plan = plan_setup(config, agent, os.environ, this_home(), only=client)
+    agents = found_agents(config.places, os.environ, this_home()) if every else agent_name
+    plan = plan_setup(config, agent, os.environ, this_home(), only=client, agents=agents)
     _check_role(config.role, role, relay=relay, token_stdin=token_stdin, local_memory=local_memory)
     if dry_run:
         _show_plan(plan)
@@ -126,11 +145,23 @@ def init(
     with open_machine({"agent_id": agent, "data_dir": str(plan.places.data_dir)}) as machine:
         make_capture(machine).meet()
         refresh_notice(machine)
-        if not plan.settings and not import_past:
+        if plan.settings or plan.live or plan.swept or import_past:
+            _offer_past(machine, wanted=import_past, asks=asks, wait=wait)
+            _say_what_works(machine, plan)
+        else:
             _say_what_is_asked(plan)
-            return
-        _offer_past(machine, wanted=import_past, asks=asks, wait=wait)
-        _say_what_works(machine)
+    if plan.problems:
+        raise plan.problems[0]
+
+
+def _check_names(clients: Sequence[str], agents: Sequence[str]) -> None:
+    for kind, names, known, rest in (
+        ("client", clients, NAMES, ". Any other: crystal init --print"),
+        ("agent", agents, AGENT_NAMES, ""),
+    ):
+        for name in names:
+            if name not in known and (kind, name) != ("client", "any"):
+                raise UsageError(f"crystal does not know the {kind} {name!r}", hint=f"known: {', '.join(known)}{rest}")
 
 
 def _offer_past(machine: Machine, *, wanted: bool | None, asks: bool, wait: bool) -> None:
@@ -191,7 +222,7 @@ def uninstall(
     purge: Annotated[bool, typer.Option("--purge", help="Delete the memory too, for good.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleting the memory.")] = False,
 ) -> None:
-    """Remove from Claude Code what init added. The memory stays, unless you give --purge."""
+    """Remove from Claude Code and other agents what init added. The memory stays, unless you give --purge."""
     places = default_paths()
     plan = plan_removal(places, os.environ, this_home())
     for problem in plan.problems:
@@ -216,7 +247,8 @@ def uninstall(
 
 
 def _show_removal(plan: RemovalPlan, *, purge: bool) -> None:
-    differences = [change.diff() for change in plan.settings] + [each.diff() for each in plan.clients if each.changed]
+    differences = [change.diff() for change in plan.settings]
+    differences += [each.diff() for each in (*plan.clients, *plan.live) if each.changed]
     typer.echo("".join(differences), nl=False)
     for path in plan.data if purge else ():
         typer.echo(f"would delete {path}")
@@ -249,6 +281,9 @@ def _say_taken_out(plan: RemovalPlan) -> None:
     for each in plan.clients:
         if each.changed:
             typer.echo(f"{each.path}: crystal's server removed")
+    for one in plan.live:
+        if one.changed:
+            typer.echo(f"{one.path}: {'removed' if one.after is None else 'hooks removed'}")
 
 
 def _say_plugin_stays(places: Places) -> None:
@@ -258,6 +293,9 @@ def _say_plugin_stays(places: Places) -> None:
 
 
 def _show_plan(plan: SetupPlan) -> None:
+    for problem in plan.problems:
+        typer.echo(f"crystal: warning: {problem.message}", err=True)
+    _say_swept(plan)
     if plan.changes_nothing:
         typer.echo("nothing to do: crystal is set up")
         return
@@ -267,7 +305,7 @@ def _show_plan(plan: SetupPlan) -> None:
         typer.echo(f"would set agent_id = {plan.agent} in {plan.places.config_file}")
     if plan.device is not None:
         typer.echo(f"would set device = {plan.device} in {plan.places.config_file}")
-    for change in (*plan.settings, *plan.clients):
+    for change in (*plan.settings, *plan.clients, *(change for agent in plan.live for change in agent.changes)):
         typer.echo(change.diff(), nl=False)
 
 
@@ -293,6 +331,28 @@ def _say_done(plan: SetupPlan) -> None:
             typer.echo(
                 "crystal: hint: if Claude Code runs now, it may undo this; quit it and run the command again", err=True
             )
+    for one in plan.live:
+        _say_live(one)
+    _say_swept(plan)
+
+
+def _say_live(one: LivePlan) -> None:
+    mechanism = MECHANISMS[one.name]
+    for change in one.changes:
+        typer.echo(f"live: {'added to' if change.changed else 'already in'} {change.path} ({mechanism.title})")
+    for problem in one.problems:
+        typer.echo(f"crystal: warning: {problem.message}", err=True)
+    if mechanism.then and one.changed:
+        typer.echo(f"crystal: hint: {mechanism.then}", err=True)
+
+
+def _say_swept(plan: SetupPlan) -> None:
+    for name in plan.swept:
+        typer.echo(f"sweep: {_title(name)} does not tell when a turn ends; crystal sync and its timer read it")
+
+
+def _title(name: str) -> str:
+    return HARNESSES[name].title if name in HARNESSES else MECHANISMS[name].title
 
 
 def _say_what_is_asked(plan: SetupPlan) -> None:
@@ -305,12 +365,13 @@ def _say_what_is_asked(plan: SetupPlan) -> None:
         typer.echo("     to capture Claude Code's sessions too: crystal init")
 
 
-def _say_what_works(machine: Machine) -> None:
+def _say_what_works(machine: Machine, plan: SetupPlan) -> None:
     state = capture_state(machine.config, machine.store)
-    if state.condition is Condition.CAPTURING:
-        typer.echo("now: use Claude Code as before; crystal captures every turn")
-    else:
+    told = [_title(CLAUDE_CODE)] * bool(plan.settings) + [_title(one.name) for one in plan.live if not one.problems]
+    if state.condition is not Condition.CAPTURING:
         typer.echo(f"now: {describe(state, machine.now())}")
+    elif told:
+        typer.echo(f"now: use {', '.join(told)} as before; crystal captures every turn")
     typer.echo('     find anything with: crystal search "what was it"')
     if serving_generation(machine.store) is None and machine.config.embedding_provider == "none":
         typer.echo("     search is by keywords alone (embedding.provider is none)")

@@ -97,13 +97,13 @@ def resolve_places(env: Mapping[str, str], home: Path, *, data_dir: Path | None 
     ldm_home = _place(env, "LDM_HOME", home) or absolute(home / ".ldm", home)
     found, source = _data_dir(env, home, ldm_home, data_dir)
     roots = distinct_roots(
-        Root(_home_of(place, env, home) / place.folder, name, number) for name, number, place in searched_places()
+        Root(home_of(place, env, home) / place.folder, name, number) for name, number, place in searched_places()
     )
     config_file = _place(env, "CRYSTAL_CONFIG", home) or user_config_dir(env, home) / "config.toml"
     return Places(ldm_home, found, config_file, (roots[0].folder.parent,), roots, source)
 
 
-def _home_of(place: Place, env: Mapping[str, str], home: Path) -> Path:
+def home_of(place: Place, env: Mapping[str, str], home: Path) -> Path:
     """Return the home folder of a harness: where its variable says, else where it usually is.
 
     Programs that keep their data in ``~/.local/share`` follow ``XDG_DATA_HOME``.

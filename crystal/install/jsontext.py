@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
+COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 SPACE = re.compile(r"[ \t\r\n]*")
 NEWLINE = re.compile(r"\r\n|\n|\r")
 DECODER = json.JSONDecoder()
@@ -145,6 +146,33 @@ def remove(text: str, container: Node, child: Child) -> Edit:
 def replace(node: Node, value: Any) -> Edit:
     """Replace a value."""
     return Edit(node.start, node.end, json.dumps(value, ensure_ascii=False))
+
+
+def blank_comments(text: str) -> str:
+    """Return the text with each comment as spaces, so that it can be parsed and no position changes."""
+    return COMMENT.sub(_blanked, text)
+
+
+def without(text: str, plain: str, container: Node, child: Child) -> str:
+    """Return a text with comments without one value. The comments beside it stay.
+
+    Args:
+        text: The text with its comments.
+        plain: The same with ``blank_comments``.
+        container: The array or object, in ``plain``.
+        child: The value to remove.
+    """
+    edit = remove(plain, container, child)
+    beside = text[edit.start : child.start], text[child.node.end : edit.end]
+    return edit._replace(new="".join(map(_comments_of, beside))).apply(text)
+
+
+def _blanked(match: re.Match[str]) -> str:
+    return match[0] if match[0].startswith('"') else re.sub(r"[^\r\n]", " ", match[0])
+
+
+def _comments_of(part: str) -> str:
+    return "".join(f" {one}{'' if one.startswith('/*') else chr(10)}" for one in COMMENT.findall(part))
 
 
 def _skip(text: str, position: int) -> int:

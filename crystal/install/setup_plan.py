@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.config.edit import set_value
+from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.load import host_name
 from crystal.config.paths import Places, checked_agent_id, make_private_dir, register_agent, registered_agents
 from crystal.config.table import Config
@@ -23,10 +24,16 @@ from crystal.install.claude_settings import settings_file as settings
 from crystal.install.claude_settings.settings_file import SettingsPlan
 from crystal.install.clients import changes as clients
 from crystal.install.clients.changes import ClientPlan
-from crystal.install.clients.known import ServerCommand, known_clients, read_record
+from crystal.install.clients.known import ServerCommand, known_clients
+from crystal.install.live import changes as live
+from crystal.install.live.changes import LiveChange, LivePlan
+from crystal.install.live.mechanisms import MECHANISMS, ONLY_BY_NAME, HookCommand
+from crystal.install.record import LIVE, read_record
 from crystal.store.forget.forgetting import NAMES_FILE
 from crystal.store.private_record import RECORD_FILE
 
+AGENT_NAMES = tuple(dict.fromkeys([*(one.name for one in HARNESSES.values() if not one.is_export), *MECHANISMS]))
+"""The values for ``--agent``."""
 AGENT_FOLDERS = ("transcripts", "sessions", "daily", "journals")
 OWN_DATA = (
     "crystal.db",
@@ -63,7 +70,8 @@ class SetupPlan:
 
     ``folders`` are the missing ones; ``settings`` has one plan for each client folder. ``device`` is the machine's name
     to save, None if it is saved already: a laptop's host name changes with its network, and must not make its own
-    transcripts look like another machine's. ``clients`` are those whose own files get the MCP server.
+    transcripts look like another machine's. ``clients`` are those whose own files get the MCP server. ``live`` has one
+    plan for each agent that can tell of its turns, ``swept`` the names of those asked for that cannot.
     """
 
     agent: str
@@ -73,12 +81,19 @@ class SetupPlan:
     folders: tuple[Path, ...]
     settings: tuple[SettingsPlan, ...]
     clients: tuple[ClientPlan, ...] = ()
+    live: tuple[LivePlan, ...] = ()
+    swept: tuple[str, ...] = ()
 
     @property
     def changes_nothing(self) -> bool:
         """True if everything is set up already."""
-        changed = [*(plan.changed for plan in self.settings), *(plan.changed for plan in self.clients)]
-        return not (self.write_agent or self.device or self.folders or any(changed))
+        files = any(plan.changed for plan in (*self.settings, *self.clients)) or any(plan.changed for plan in self.live)
+        return not (self.write_agent or self.device or self.folders or files)
+
+    @property
+    def problems(self) -> tuple[CrystalError, ...]:
+        """Files of agents that cannot be used; they stay as they are."""
+        return tuple(problem for plan in self.live for problem in plan.problems)
 
 
 def proposed_agent(config: Config) -> str:
@@ -118,7 +133,13 @@ def _own_command() -> Path | None:
 
 
 def plan_setup(
-    config: Config, agent: str, env: Mapping[str, str], home: Path, *, only: Sequence[str] | None = None
+    config: Config,
+    agent: str,
+    env: Mapping[str, str],
+    home: Path,
+    *,
+    only: Sequence[str] | None = None,
+    agents: Sequence[str] | None = None,
 ) -> SetupPlan:
     """Plan the missing parts of the setup.
 
@@ -127,25 +148,28 @@ def plan_setup(
         agent: This machine's agent id.
         env: The environment, usually ``os.environ``.
         home: The user's home folder.
-        only: The requested clients; None for the hooks in Claude Code alone.
+        only: The requested clients of the MCP server, or None.
+        agents: The agents to capture live, or None. Without both, that is Claude Code.
 
     Raises:
         UsageError: The agent id cannot be used, or a file cannot be parsed. Nothing was changed.
     """
     places = config.places
     checked_agent_id(agent)
-    hooked = places.claude_dirs if only is None or "claude-code" in only else ()
-    command = settings.hook_command(
-        Path(sys.executable),
-        Path(hook.__file__).resolve(),
-        settings.locations_to_bake(env, home),
-        windows=sys.platform == "win32",
+    asked = [CLAUDE_CODE] if only is None and agents is None else [*(only or ()), *(agents or ())]
+    hooked = places.claude_dirs if CLAUDE_CODE in asked else ()
+    words = settings.hook_words(
+        Path(sys.executable), Path(hook.__file__).resolve(), settings.locations_to_bake(env, home)
     )
+    windows = sys.platform == "win32"
+    command = settings.quoted(words, windows=windows)
     agent_folder = places.agent_folder(agent)
     wanted = [places.ldm_home, places.data_dir, *(agent_folder / name for name in AGENT_FOLDERS)]
     in_file = config.origin("agent_id").startswith("file ") and config.agent_id == agent
     known, record = known_clients(env, home, places), read_record(places.ldm_home)
     entry = server_entry(config, env, home)
+    live_record = read_record(places.ldm_home, LIVE)
+    others = [name for name in dict.fromkeys(agents or ()) if name != CLAUDE_CODE]
     return SetupPlan(
         agent,
         places,
@@ -154,7 +178,31 @@ def plan_setup(
         tuple(folder for folder in wanted if not folder.is_dir()),
         tuple(settings.plan_install(folder / "settings.json", command) for folder in hooked),
         tuple(clients.plan_add(known[name], entry, record, _program(name, env)) for name in dict.fromkeys(only or ())),
+        tuple(
+            live.plan_install(
+                name, live.folder_of(name, env, home), _hook_of(name, words, windows=windows), live_record
+            )
+            for name in others
+            if name in MECHANISMS
+        ),
+        tuple(name for name in others if name not in MECHANISMS),
     )
+
+
+def found_agents(places: Places, env: Mapping[str, str], home: Path) -> list[str]:
+    """Return the agents that seem to be on this machine: a folder of theirs exists.
+
+    Those are left out whose mechanism costs something that a person should know of before.
+    """
+    theirs = {root.harness for root in places.transcript_roots if root.folder.is_dir() and not root.place.in_projects}
+    theirs |= {name for name in MECHANISMS if live.folder_of(name, env, home).is_dir()}
+    if any(folder.is_dir() for folder in places.claude_dirs):
+        theirs.add(CLAUDE_CODE)
+    return [name for name in AGENT_NAMES if name in theirs and name not in ONLY_BY_NAME]
+
+
+def _hook_of(name: str, words: Sequence[str], *, windows: bool) -> HookCommand:
+    return HookCommand((*words, "--harness", name), windows)
 
 
 def _program(name: str, env: Mapping[str, str]) -> str | None:
@@ -178,19 +226,22 @@ def apply_setup(plan: SetupPlan, env: Mapping[str, str]) -> None:
         settings.apply(change)
     for each in plan.clients:
         clients.apply(each, plan.places.ldm_home, env)
+    for agent in plan.live:  # last: a client's change above may be in the same file
+        live.apply(agent, plan.places.ldm_home)
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalPlan:
     """Planned actions of uninstall. ``data`` are files and folders that only ``--purge`` deletes.
 
-    ``problems`` are clients' files that name our server and cannot be parsed: they stay, the rest is removed.
+    ``problems`` are clients' and agents' files that name us and cannot be parsed: they stay, the rest is removed.
     """
 
     settings: tuple[SettingsPlan, ...]
     data: tuple[Path, ...]
     clients: tuple[ClientPlan, ...] = ()
     problems: tuple[CrystalError, ...] = ()
+    live: tuple[LiveChange, ...] = ()
 
 
 def plan_removal(places: Places, env: Mapping[str, str], home: Path) -> RemovalPlan:
@@ -207,8 +258,10 @@ def plan_removal(places: Places, env: Mapping[str, str], home: Path) -> RemovalP
             removed += clients.plan_remove(each, record, _program(each.name, env))
         except CrystalError as error:
             problems.append(error)
+    told, more_problems = live.plan_removal(env, home, places.ldm_home)
     hooked = tuple(settings.plan_uninstall(folder / "settings.json") for folder in places.claude_dirs)
-    return RemovalPlan(hooked, tuple(path for path in data if path.exists()), tuple(removed), tuple(problems))
+    there = tuple(path for path in data if path.exists())
+    return RemovalPlan(hooked, there, tuple(removed), (*problems, *more_problems), tuple(told))
 
 
 def _agent_folders(places: Places) -> list[Path]:
@@ -219,11 +272,12 @@ def _agent_folders(places: Places) -> list[Path]:
 
 
 def apply_removal(plan: RemovalPlan, places: Places, env: Mapping[str, str]) -> None:
-    """Remove the hooks and the servers."""
+    """Remove the hooks, the servers and what tells of other agents' turns."""
     for change in plan.settings:
         settings.apply(change)
     for each in plan.clients:
         clients.apply(each, places.ldm_home, env)
+    live.apply_removal(plan.live, places.ldm_home)
 
 
 def purge(plan: RemovalPlan, places: Places) -> None:

@@ -64,18 +64,36 @@ def _install(wanted: str, cache: Path) -> Path:
 
 
 def _fetch(wanted: str, folder: Path, program: Path) -> None:
+    told = npm_install(folder, f"{PACKAGE}@{wanted}")
+    if version(program) != wanted:
+        raise NoClient(f"npm could not install {PACKAGE}@{wanted}: {told}")
+
+
+def npm_install(folder: Path, *packages: str) -> str:
+    """Install packages one by one into a folder, which is emptied first. Return the end of what npm said.
+
+    A first one called ``node`` installs the others: some refuse an older one.
+
+    Raises:
+        NoClient: npm is not here, or it takes too long.
+    """
     npm = shutil.which("npm")
     if npm is None:
-        raise NoClient("Claude Code is installed with npm, which is not here")
+        raise NoClient("the program is installed with npm, which is not here")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", f"{PACKAGE}@{wanted}"]
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise NoClient(f"npm did not install {PACKAGE}@{wanted} within 300 s") from error
-    if version(program) != wanted:
-        raise NoClient(f"npm could not install {PACKAGE}@{wanted}: {(done.stderr or done.stdout).strip()[-300:]}")
+    env = {**os.environ, "PATH": f"{folder / 'node_modules' / '.bin'}{os.pathsep}{os.environ['PATH']}"}
+    said = ""
+    for package in packages:
+        command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", package]
+        try:
+            done = subprocess.run(
+                command, cwd=folder, env=env, capture_output=True, text=True, timeout=600, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise NoClient(f"npm did not install {package} within 600 s") from error
+        said = (done.stderr or done.stdout).strip()[-300:]
+    return said
 
 
 def version(program: Path) -> str | None:

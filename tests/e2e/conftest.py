@@ -21,11 +21,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("e2e")
 
 
+def cache_folder() -> Path:
+    """Where real programs are installed."""
+    cache = Path(ENVIRON.get("CRYSTAL_E2E_CACHE") or Path(ENVIRON.get("XDG_CACHE_HOME") or "~/.cache", "crystal-e2e"))
+    return cache.expanduser().absolute()
+
+
 @pytest.fixture(scope="session")
 def program() -> Path:
-    cache = Path(ENVIRON.get("CRYSTAL_E2E_CACHE") or Path(ENVIRON.get("XDG_CACHE_HOME") or "~/.cache", "crystal-e2e"))
     try:
-        return find_client(ENVIRON, cache.expanduser().absolute())
+        return find_client(ENVIRON, cache_folder())
     except NoClient as reason:
         pytest.skip(str(reason))
 

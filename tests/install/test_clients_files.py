@@ -14,7 +14,8 @@ from crystal.config.paths import resolve_places
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 from crystal.install.clients.changes import apply, plan_add, plan_remove, read_facts
 from crystal.install.clients.entry_text import snippet
-from crystal.install.clients.known import NAMES, Client, ServerCommand, is_ours, known_clients, read_record
+from crystal.install.clients.known import NAMES, Client, ServerCommand, is_ours, known_clients
+from crystal.install.record import read_record
 from tests.support.client_entries import ENTRY, OLDER
 
 FILES = ("claude-code", "claude-desktop", "codex", "gemini", "cursor")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -75,9 +75,17 @@ def hook_command(python: Path, hook_file: Path, locations: Mapping[str, str], *,
         locations: The result of ``locations_to_bake``.
         windows: Use forward slashes: the shell there (Git Bash) removes backslashes. Untested.
     """
-    words = [str(python), "-I", "-S", str(hook_file)]
-    for name, value in locations.items():
-        words += ["--env", f"{name}={value}"]
+    return quoted(hook_words(python, hook_file, locations), windows=windows)
+
+
+def hook_words(python: Path, hook_file: Path, locations: Mapping[str, str]) -> list[str]:
+    """Return the hook's program and arguments: see ``hook_command``."""
+    baked = [word for name, value in locations.items() for word in ("--env", f"{name}={value}")]
+    return [str(python), "-I", "-S", str(hook_file), *baked]
+
+
+def quoted(words: Sequence[str], *, windows: bool = False) -> str:
+    """Return words as one line for a shell: see ``hook_command``."""
     return shlex.join(word.replace("\\", "/") if windows else word for word in words)
 
 

@@ -15,17 +15,9 @@ from typing import Any
 from crystal.config.paths import system_errors
 from crystal.errors import CrystalError, DamagedError, UsageError
 from crystal.install.clients.entry_text import document_of, entry_in, with_server, without_server
-from crystal.install.clients.known import (
-    SERVER,
-    Client,
-    Made,
-    ServerCommand,
-    is_ours,
-    read_record,
-    updated,
-    write_record,
-)
+from crystal.install.clients.known import SERVER, Client, ServerCommand, is_ours, updated
 from crystal.install.file_change import FileChange, decoded, encoded, json_errors, read_whole
+from crystal.install.record import Made, missing_folders, read_record, write_record
 
 CLI_SECONDS = 60
 NAMED = re.compile(rb"""(?:^|[\s"'.{,])crystal[\s"'\].=]""")
@@ -230,12 +222,7 @@ def _made(client: Client, target: Path, text: str | None, document: Any, *, had_
     """Return the record of this change, to undo it later."""
     path = str(client.file)
     if text is None or not text.strip():
-        folders = []
-        folder = target.parent
-        while text is None and not folder.is_dir() and folder != folder.parent:
-            folders.append(str(folder))
-            folder = folder.parent
-        return Made(path, "file", text, tuple(reversed(folders)))
+        return Made(path, "file", text, missing_folders(target) if text is None else ())
     return Made(path, "entry" if had_entry or client.servers in document else "servers")
 
 

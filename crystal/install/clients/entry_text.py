@@ -21,7 +21,6 @@ from crystal.install.clients.known import SERVER, Client, ServerCommand, is_ours
 from crystal.install.jsontext import Edit, JsonSyntaxError, Node
 
 EMPTY = "{}\n"
-COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 BLANK_END = re.compile(r"^(?:[ \t]*(?:#[^\n]*)?\r?\n)*[ \t]*(?:#[^\n]*)?\Z", re.MULTILINE)
 """Blank lines and comments at the end of a TOML text."""
 OUR_HEADER = re.compile(rf"[ \t]*\[[^\n]*\b{SERVER}\b")
@@ -105,9 +104,7 @@ def without_server(client: Client, text: str, *, group_too: bool) -> str:
         return text
     container, key = (root, client.servers) if group_too and len(group.children) == 1 else (group, SERVER)
     child = next(each for each in container.children if each.key == key)
-    edit = jsontext.remove(plain, container, child)
-    beside = text[edit.start : child.start], text[child.node.end : edit.end]
-    left = edit._replace(new="".join(map(_comments_of, beside))).apply(text)
+    left = jsontext.without(text, plain, container, child)
     _json_servers(_without_comments(client, left), client.servers)
     return left
 
@@ -147,15 +144,7 @@ def _json_servers(plain: str, servers: str) -> tuple[Node, Node | None]:
 
 def _without_comments(client: Client, text: str) -> str:
     """Return the text with its comments, where it may have some, as spaces."""
-    return COMMENT.sub(_blanked, text) if client.format == "jsonc" else text
-
-
-def _blanked(match: re.Match[str]) -> str:
-    return match[0] if match[0].startswith('"') else re.sub(r"[^\r\n]", " ", match[0])
-
-
-def _comments_of(part: str) -> str:
-    return "".join(f" {one}{'' if one.startswith('/*') else chr(10)}" for one in COMMENT.findall(part))
+    return jsontext.blank_comments(text) if client.format == "jsonc" else text
 
 
 # ---------------------------------------------------------------------------------------------------------------- TOML

@@ -1,32 +1,18 @@
-"""Known clients: where each keeps its MCP servers, how our entries are recognized, and what init has added to them.
-
-The record (``clients.json`` in ``~/.ldm``) is for an exact uninstall. It holds only what the files cannot tell later:
-whether the file, the key above our entry and the folders existed before. Uninstall removes the entry without it, too.
-"""
+"""Known clients: where each keeps its MCP servers, and how our entries are recognized."""
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from crystal.config.paths import (
-    Places,
-    absolute,
-    make_private_dir,
-    refused,
-    resolve_places,
-    system_errors,
-    write_private,
-)
+from crystal.config.paths import Places, absolute, resolve_places
 from crystal.hook import main as hook
 
 SERVER = "crystal"
-RECORD = "clients.json"
 COMMAND = re.compile(r"(?:^|[/\\])crystal(?:\.exe)?$", re.IGNORECASE)
 
 Format = Literal["json", "jsonc", "toml"]
@@ -138,56 +124,3 @@ def _desktop_folder(env: Mapping[str, str], home: Path) -> Path:
 
 NAMES = tuple(known_clients({}, Path("/"), resolve_places({}, Path("/"))))
 """The values for ``--client``: the rows of ``known_clients``."""
-
-
-# ---------------------------------------------------------------------------------------------------------- the record
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """Changes made for one client.
-
-    Attributes:
-        path: The client's file.
-        what: What was created: the whole file, the key of the servers with our entry, or only the entry.
-        blank: The content of a file that was blank, or None.
-        folders: The parent folders that were missing, outermost first.
-    """
-
-    path: str
-    what: Literal["file", "servers", "entry"]
-    blank: str | None = None
-    folders: tuple[str, ...] = ()
-
-
-def read_record(ldm_home: Path) -> dict[str, Made]:
-    """Return the changes by client name. A malformed record counts as empty.
-
-    Raises:
-        UnavailableError: The system refuses to read it.
-    """
-    try:
-        known = json.loads((ldm_home / RECORD).read_bytes())["clients"]
-        return {name: Made(**{**made, "folders": tuple(made["folders"])}) for name, made in known.items()}
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise refused(error, ldm_home / RECORD) from error
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        return {}
-
-
-def write_record(ldm_home: Path, record: Mapping[str, Made]) -> None:
-    """Replace the record; an empty one deletes the file.
-
-    Raises:
-        UnavailableError: The system refuses.
-    """
-    path = ldm_home / RECORD
-    if not record:
-        with system_errors(path):
-            path.unlink(missing_ok=True)
-        return
-    make_private_dir(ldm_home)
-    clients = {name: asdict(made) for name, made in sorted(record.items())}
-    write_private(path, (json.dumps({"schema": 1, "clients": clients}, indent=2) + "\n").encode())

@@ -1,0 +1,275 @@
+"""Plan what live capture needs in an agent's files, show it, and apply it; remove it to the byte.
+
+A file that cannot be used is a problem of that file alone: it is named, left as it is, and the others are changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from crystal.config.paths import home_of, system_errors
+from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
+from crystal.install import jsontext
+from crystal.install.claude_settings.hooks import OURS
+from crystal.install.file_change import FileChange, decoded, encoded, json_errors, read_whole
+from crystal.install.live import json_entries
+from crystal.install.live.mechanisms import MECHANISMS, WRITTEN, HookCommand, OwnFile, Part, SharedFile
+from crystal.install.record import LIVE, Made, missing_folders, read_record, write_record
+
+MEND = "nothing was changed there; correct that place, then run the command again"
+MODE = 0o700
+EMPTIES = ("{}", '{"version":1}')
+"""What a file holds that we made, without our entries and white space."""
+_SCRIPT = r"crystal[/\\]+hook[/\\]+main\.py"
+SCRIPT = re.compile(rf"""'([^']*{_SCRIPT})'|"([^"' ]*{_SCRIPT})"|([^\s"']*{_SCRIPT})""")
+"""The hook's path in any of our files, as the shell or JSON quotes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveChange(FileChange):
+    """Planned change to one file of an agent.
+
+    Attributes:
+        made: The record to write once it is applied, None after a removal.
+        is_own: True if the whole file is ours.
+        folders: The folders to remove if they are empty then, outermost first.
+        executable: True if the file is a program.
+    """
+
+    made: Made | None = None
+    is_own: bool = False
+    folders: tuple[str, ...] = ()
+    executable: bool = False
+
+    @property
+    def changed(self) -> bool:
+        """True if applying it changes the file."""
+        is_to_mark = self.executable and self.before is not None and not self.target.stat().st_mode & stat.S_IXUSR
+        return self.before != self.after or is_to_mark
+
+    def write(self) -> None:
+        """Apply the change: see ``FileChange``."""
+        FileChange.write(self)
+        if self.executable and self.after is not None:
+            self.target.chmod(MODE)
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlan:
+    """Planned changes for one agent. ``problems`` are the files that cannot be used; they stay as they are."""
+
+    name: str
+    folder: Path
+    command: HookCommand
+    changes: tuple[LiveChange, ...]
+    problems: tuple[CrystalError, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """True if applying it changes a file."""
+        return any(change.changed for change in self.changes)
+
+
+def folder_of(name: str, env: Mapping[str, str], home: Path) -> Path:
+    """Return the folder of an agent's settings, where its own variable says."""
+    return home_of(MECHANISMS[name].place, env, home)
+
+
+def plan_install(name: str, folder: Path, command: HookCommand, record: Mapping[str, Made]) -> LivePlan:
+    """Plan to have exactly our entries and files in an agent's folder. If they are there, nothing changes."""
+    changes, problems = [], []
+    for part in MECHANISMS[name].parts(command, folder):
+        try:
+            changes.append(_plan_part(folder / part.name, part, record.get(str(folder / part.name))))
+        except CrystalError as error:
+            problems.append(error)
+    return LivePlan(name, folder, command, tuple(changes), tuple(problems))
+
+
+def apply(plan: LivePlan, ldm_home: Path) -> LivePlan:
+    """Apply a plan to the files as they are now, which a change for a client may have touched. Return what was done.
+
+    Raises:
+        UnavailableError: A file changes at this moment, or the system refuses.
+    """
+    record = read_record(ldm_home, LIVE)
+    plan = plan_install(plan.name, plan.folder, plan.command, record)
+    for change in plan.changes:
+        if change.made is not None and record.get(str(change.path)) != change.made:
+            record[str(change.path)] = change.made
+            write_record(ldm_home, record, LIVE)  # first: a record without a change is harmless
+        _write(change)
+    return plan
+
+
+def plan_removal(env: Mapping[str, str], home: Path, ldm_home: Path) -> tuple[list[LiveChange], list[CrystalError]]:
+    """Find what is ours in any agent's files, also where an earlier run put it and the agent's folder has moved since.
+
+    Raises:
+        UnavailableError: The record cannot be read.
+    """
+    record = read_record(ldm_home, LIVE)
+    known = {path: is_own for name in MECHANISMS for path, is_own in _files_of(name, env, home)}
+    known |= {Path(path): made.what == "own" for path, made in record.items()}
+    changes, problems = [], []
+    for path, is_own in known.items():
+        try:
+            change = _plan_removal(path, record.get(str(path)), is_own=is_own)
+        except CrystalError as error:
+            problems.append(error)
+        else:
+            changes += [change] if change.changed or str(path) in record else []
+    return changes, problems
+
+
+def apply_removal(changes: list[LiveChange] | tuple[LiveChange, ...], ldm_home: Path) -> None:
+    """Remove what is ours from the files as they are now.
+
+    Raises:
+        UnavailableError: A file changes at this moment, or the system refuses.
+    """
+    record = read_record(ldm_home, LIVE)
+    for change in changes:
+        _write(_plan_removal(change.path, record.get(str(change.path)), is_own=change.is_own))
+        if record.pop(str(change.path), None) is not None:
+            write_record(ldm_home, record, LIVE)
+    for change in changes:  # after all of them: one folder may have held several
+        _remove_empty(change.folders)
+
+
+def is_live(name: str, env: Mapping[str, str], home: Path) -> bool | None:
+    """Return whether an agent tells crystal of every turn; None if it has no way to."""
+    if name not in MECHANISMS:
+        return None
+    return all(_has_ours(path, is_own=is_own) for path, is_own in _files_of(name, env, home))
+
+
+def missing_scripts(name: str, env: Mapping[str, str], home: Path) -> list[str]:
+    """Return the hooks that an agent's files run and that no longer exist."""
+    files = [path for path, _ in _files_of(name, env, home)]
+    texts = [_text_of(path) for path in files]
+    scripts = dict.fromkeys("".join(found) for text in texts for found in SCRIPT.findall(text))
+    return [script for script in scripts if not os.path.exists(script)]  # noqa: PTH110 - never raises
+
+
+# -- one file
+
+
+def _plan_part(path: Path, part: Part, made: Made | None) -> LiveChange:
+    target, before = read_whole(path)
+    _refuse_read_only(path, target, before)
+    if isinstance(part, OwnFile):
+        if before is not None and not _is_own(before):
+            raise UsageError(f"{path} is not crystal's and stays", hint=_by_hand(part))
+        made = made or Made(str(path), "own", None, missing_folders(target))
+        return LiveChange(path, target, before, part.text.encode(), made, True, executable=part.executable)
+    mark, text = decoded(path, before or b"", MEND)
+    with json_errors(path, text, MEND):
+        after = _text_with(path, text, part, made)
+        made = made or _made(path, target, None if before is None else text, part)
+    return LiveChange(path, target, before, mark + encoded(path, after), made)
+
+
+def _text_with(path: Path, text: str, part: SharedFile, made: Made | None) -> str:
+    document = text if text.strip() else part.empty
+    kept = made.kept if made else _containers(document, part)
+    after = json_entries.added(document, part.entries, kept)
+    _check_others(path, document, after)
+    return after
+
+
+def _made(path: Path, target: Path, text: str | None, part: SharedFile) -> Made:
+    if text is None or not text.strip():
+        return Made(str(path), "file", text, missing_folders(target))
+    return Made(str(path), "entry", kept=_containers(text, part))
+
+
+def _containers(text: str, part: SharedFile) -> tuple[str, ...]:
+    """Return the containers to keep; none if ours are there already, because who made them is not known."""
+    return () if json_entries.ours(text) else json_entries.containers(text, part.entries)
+
+
+def _plan_removal(path: Path, made: Made | None, *, is_own: bool) -> LiveChange:
+    target, before = read_whole(path)
+    unchanged = LiveChange(path, target, before, before, None, is_own, made.folders if made else ())
+    if before is None or not (_is_own(before) or json_entries.PLUGIN_FOLDER.encode() in before):
+        return unchanged
+    if is_own:
+        return replace(unchanged, after=None) if _is_own(before) else unchanged
+    mark, text = decoded(path, before, MEND)
+    with json_errors(path, text, MEND):
+        left = json_entries.removed(text, made.kept if made else ())
+        _check_others(path, text, left)
+    if left == text:
+        return unchanged
+    _refuse_read_only(path, target, before)
+    after: bytes | None = mark + encoded(path, left)
+    if made and made.what == "file" and "".join(left.split()) in EMPTIES:
+        after = None if made.blank is None else mark + made.blank.encode()
+    return replace(unchanged, after=after)
+
+
+def _write(change: LiveChange) -> None:
+    if change.changed:
+        with system_errors(change.path):
+            change.check_unchanged()
+            change.write()
+
+
+def _remove_empty(folders: tuple[str, ...]) -> None:
+    for folder in reversed(folders):
+        with contextlib.suppress(OSError):
+            Path(folder).rmdir()
+
+
+def _check_others(path: Path, before: str, after: str) -> None:
+    """Check that nothing but our entries differs, independently of how the change was made."""
+    old, new = (json_entries.others(json.loads(jsontext.blank_comments(text))) for text in (before, after))
+    if json.dumps(old) != json.dumps(new):
+        raise DamagedError(f"{path}: crystal's entries cannot be changed without changing others", hint=MEND)
+
+
+def _refuse_read_only(path: Path, target: Path, before: bytes | None) -> None:
+    """Refuse a file that its user has closed for writing, although it could be replaced."""
+    if before is not None and not target.stat().st_mode & 0o222:
+        raise UnavailableError(f"{path} is read-only and stays", hint=f"chmod u+w {path}, then run the command again")
+
+
+def _by_hand(part: OwnFile) -> str:
+    line = next((line for line in part.text.splitlines() if OURS.search(line)), None)
+    return f"add this line to it: {line}" if part.executable and line else "move it away, then run the command again"
+
+
+def _files_of(name: str, env: Mapping[str, str], home: Path) -> list[tuple[Path, bool]]:
+    """Return an agent's files, and whether each is all ours."""
+    folder = folder_of(name, env, home)
+    parts = MECHANISMS[name].parts(HookCommand(()), folder)
+    return [(folder / part.name, isinstance(part, OwnFile)) for part in parts]
+
+
+def _is_own(data: bytes) -> bool:
+    text = data.decode("utf-8", "replace")
+    return WRITTEN in text or OURS.search(text) is not None
+
+
+def _has_ours(path: Path, *, is_own: bool) -> bool:
+    text = _text_of(path)
+    if is_own or not text.strip():
+        return bool(text) and _is_own(text.encode())
+    with contextlib.suppress(jsontext.JsonSyntaxError, RecursionError):
+        return bool(json_entries.ours(text))
+    return False
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return (read_whole(path)[1] or b"").decode("utf-8", "replace")
+    except CrystalError:
+        return ""

@@ -1,0 +1,191 @@
+"""Add crystal's entries to a JSON file that an agent and its user share, and remove them, changing nothing else.
+
+Comments may stand in the file. An entry is ours if it runs crystal's hook, whoever put it there; OpenClaw's two name
+our plugin instead. Every result is compared with what was there before by ``others``, which knows nothing of the edit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from crystal.install import jsontext
+from crystal.install.claude_settings.hooks import OURS
+from crystal.install.jsontext import Child, JsonSyntaxError, Node
+
+SECTIONS = ("hooks", "plugins")
+"""The keys of a document in which our entries are."""
+PLUGIN = "crystal"
+PLUGIN_FOLDER = "crystal-plugin"
+
+
+class Entry(NamedTuple):
+    """A value to add: at the end of the list at ``path``, or under ``key`` in the object at ``path``."""
+
+    path: tuple[str, ...]
+    value: Any
+    key: str | None = None
+
+    @property
+    def around(self) -> tuple[str, ...]:
+        """Return the containers on the way to it, as keys joined by a dot, outermost first."""
+        return tuple(".".join(self.path[:end]) for end in range(1, len(self.path) + 1))
+
+
+class Found(NamedTuple):
+    """An entry of ours: the containers and values from the document to it, and their keys without lists' indexes."""
+
+    steps: tuple[tuple[Node, Child], ...]
+    path: tuple[str, ...]
+
+
+def added(text: str, entries: Sequence[Entry], kept: Sequence[str]) -> str:
+    """Return the document with exactly these entries of ours; unchanged if it has them.
+
+    Args:
+        text: The document.
+        entries: What is to be there.
+        kept: See ``removed``.
+
+    Raises:
+        JsonSyntaxError: It is not JSON, or a container is of another type.
+    """
+    if ours(text) == sorted((".".join(entry.path), json.dumps(entry.value)) for entry in entries):
+        return text
+    text = removed(text, kept)
+    for entry in entries:
+        text = _with(text, entry)
+    return text
+
+
+def removed(text: str, kept: Sequence[str]) -> str:
+    """Return the document without our entries, and without the lists and objects that are empty then.
+
+    Args:
+        text: The document.
+        kept: Containers that were there before our first entry (``containers``): they stay.
+
+    Raises:
+        JsonSyntaxError: It is not JSON.
+    """
+    while True:
+        plain = jsontext.blank_comments(text)
+        found = list(_find(plain))
+        if not found:
+            return text
+        text = jsontext.without(text, plain, *_outermost(found[-1], kept))
+
+
+def ours(text: str) -> list[tuple[str, str]]:
+    """Return our entries in a document, sorted: the path of each, and its value as JSON, with the group around it."""
+    found = []
+    for steps, _ in _find(jsontext.blank_comments(text)):
+        lists = [at for at, (container, _) in enumerate(steps) if isinstance(container.value, list)]
+        last = lists[0] if lists else len(steps) - 1
+        path = ".".join(str(child.key) for _, child in steps[:last])
+        found.append((path, json.dumps(steps[last][1].node.value)))
+    return sorted(found)
+
+
+def containers(text: str, entries: Sequence[Entry]) -> tuple[str, ...]:
+    """Return which of the lists and objects around the entries a document has."""
+    root = jsontext.parse(jsontext.blank_comments(text))
+    around = dict.fromkeys(path for entry in entries for path in entry.around)
+    return tuple(path for path in around if _at(root, path.split(".")) is not None)
+
+
+def others(document: Any, depth: int = 0) -> Any:
+    """Return a parsed document without our entries and without what is empty in our sections, to compare by."""
+    if not isinstance(document, dict | list):
+        return document
+    if isinstance(document, list):
+        left = [others(value, depth + 1) for value in document if not (is_ours(None, value) or _is_our_group(value))]
+        return [value for value in left if value not in ({}, [])]
+    pairs = {
+        key: value if depth == 0 and key not in SECTIONS else others(value, depth + 1)
+        for key, value in document.items()
+        if not (depth and is_ours(key, value))
+    }
+    return {key: value for key, value in pairs.items() if value not in ({}, []) or (not depth and key not in SECTIONS)}
+
+
+def is_ours(key: str | None, value: Any) -> bool:
+    """Return True if a value in one of the sections is an entry of ours, of any version."""
+    if isinstance(value, str):
+        return key is None and value.replace("\\", "/").endswith("/" + PLUGIN_FOLDER)
+    if not isinstance(value, Mapping):
+        return False
+    return _runs_hook(value.get("command")) or (key == PLUGIN and "enabled" in value and "hooks" in value)
+
+
+def _is_our_group(value: Any) -> bool:
+    entries = value.get("hooks") if isinstance(value, dict) else None
+    return isinstance(entries, list) and bool(entries) and all(is_ours(None, entry) for entry in entries)
+
+
+def _runs_hook(command: object) -> bool:
+    return isinstance(command, str) and OURS.search(command) is not None
+
+
+def _find(plain: str) -> Iterator[Found]:
+    root = jsontext.parse(plain)
+    for section in root.children if isinstance(root.value, dict) else ():
+        if section.key in SECTIONS:
+            yield from _below(((root, section),), (str(section.key),))
+
+
+def _below(steps: tuple[tuple[Node, Child], ...], path: tuple[str, ...]) -> Iterator[Found]:
+    node = steps[-1][1].node
+    for child in node.children:
+        further = (*steps, (node, child))
+        if is_ours(child.key, child.node.value):
+            yield Found(further, path)
+        else:
+            yield from _below(further, path if child.key is None else (*path, child.key))
+
+
+def _outermost(found: Found, kept: Sequence[str]) -> tuple[Node, Child]:
+    """Return what to remove with an entry: the largest part around it that has nothing else in it."""
+    steps, path = list(found.steps), list(found.path)
+    while len(steps) > 1:
+        container = steps[-1][0]
+        is_group = len(steps) > 2 and isinstance(steps[-2][0].value, list)  # its matcher alone means nothing
+        if len(container.children) > 1 and not (is_group and isinstance(container.value, dict)):
+            break
+        if ".".join(path) in kept and not is_group:
+            break
+        steps.pop()
+        if steps[-1][1].key is not None:
+            path.pop()
+    return steps[-1]
+
+
+def _with(text: str, entry: Entry) -> str:
+    plain = jsontext.blank_comments(text)
+    node = jsontext.parse(plain)
+    for depth, key in enumerate((*entry.path, None)):
+        wanted = list if key is None and entry.key is None else dict
+        if not isinstance(node.value, wanted):
+            name = ".".join(entry.path[:depth]) or "the file"
+            raise JsonSyntaxError(f"{name} should be {'a list' if wanted is list else 'an object'}", node.start)
+        child = None if key is None else node.child(key)
+        if key is not None and child is None:
+            return jsontext.append(plain, node, _nested(entry, depth + 1), key).apply(text)
+        node = child or node
+    if entry.key is not None and node.child(entry.key) is not None:
+        raise JsonSyntaxError(f"{'.'.join(entry.path)} has another {entry.key}", node.start)
+    return jsontext.append(plain, node, entry.value, entry.key).apply(text)
+
+
+def _nested(entry: Entry, depth: int) -> Any:
+    value: Any = [entry.value] if entry.key is None else {entry.key: entry.value}
+    for key in reversed(entry.path[depth:]):
+        value = {key: value}
+    return value
+
+
+def _at(node: Node | None, path: Sequence[str]) -> Node | None:
+    for key in path:
+        node = node.child(key) if node is not None and isinstance(node.value, dict) else None
+    return node

@@ -1,0 +1,223 @@
+"""How each agent says that a turn has ended: which file names crystal's hook, and what stands there.
+
+An agent that is not in the table has no such mechanism for its user (a project's alone does not count): the sweep reads
+its conversations. Sources: the programs themselves, run with these entries (tests/e2e); for Cursor, Goose and Kiro only
+their makers' documentation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from crystal.config.harness import Place
+from crystal.install.claude_settings.settings_file import quoted
+from crystal.install.live.json_entries import Entry
+
+PLUGINS = Path(__file__).parent / "plugins"
+WRITTEN = "Written by crystal init"
+"""A phrase in each of our files that does not name the hook."""
+OWN_NAME = "crystal.json"
+HOOKS_NAME = "hooks.json"
+COMMAND_PLACE = "const COMMAND = [];"
+
+
+class HookCommand(NamedTuple):
+    """The hook of this installation, as one agent runs it."""
+
+    words: tuple[str, ...]
+    windows: bool = False
+
+    def line(self, event: str) -> str:
+        """Return the command line for an event.
+
+        It succeeds without crystal, too: Python ends with 2 if the script is gone, and to several agents that says
+        that the turn must go on.
+        """
+        line = quoted([*self.words, "--event", event], windows=self.windows)
+        return line if self.windows else f"{line} || true"
+
+
+class SharedFile(NamedTuple):
+    """A JSON file of the agent that others write, too.
+
+    Attributes:
+        name: Its path in the agent's folder.
+        entries: What is added.
+        empty: What the file holds without any entry.
+    """
+
+    name: str
+    entries: tuple[Entry, ...]
+    empty: str = "{}\n"
+
+
+class OwnFile(NamedTuple):
+    """A file that is all ours: its path in the agent's folder, and its text."""
+
+    name: str
+    text: str
+    executable: bool = False
+
+
+Part = SharedFile | OwnFile
+
+
+class Mechanism(NamedTuple):
+    """One agent's mechanism.
+
+    Attributes:
+        title: The agent's name for people.
+        place: Its folder for settings.
+        parts: Returns the files for a command and that folder.
+        then: What the user has to do for it; empty if nothing.
+    """
+
+    title: str
+    place: Place
+    parts: Callable[[HookCommand, Path], tuple[Part, ...]]
+    then: str = ""
+
+
+def _groups(command: HookCommand, events: Mapping[str, tuple[str, int]]) -> tuple[Entry, ...]:
+    """Return hooks in the shape of Claude Code: for each of the agent's events ours, and a timeout in its unit."""
+    return tuple(
+        Entry(
+            ("hooks", event),
+            {"hooks": [{"type": "command", "command": command.line(ours), "timeout": timeout}]},
+        )
+        for event, (ours, timeout) in events.items()
+    )
+
+
+def _codex(command: HookCommand, _: Path) -> tuple[Part, ...]:
+    # Codex warns at every run about a longer timeout of the last two.
+    events = {"Stop": ("Stop", 10), "SubagentStop": ("SubagentStop", 10), "Interrupt": ("Stop", 3)}
+    return (SharedFile(HOOKS_NAME, _groups(command, {**events, "SessionEnd": ("SessionEnd", 3)})),)
+
+
+def _gemini(command: HookCommand, _: Path) -> tuple[Part, ...]:
+    # A prompt that gets no answer is taken back: it must be read before.
+    events = {"BeforeAgent": ("BeforeAgent", 10_000), "AfterAgent": ("Stop", 10_000)}
+    return (SharedFile("settings.json", _groups(command, {**events, "SessionEnd": ("SessionEnd", 5000)})),)
+
+
+def _qwen(command: HookCommand, _: Path) -> tuple[Part, ...]:
+    events = {"Stop": ("Stop", 10_000), "SubagentStop": ("SubagentStop", 10_000)}
+    return (SharedFile("settings.json", _groups(command, {**events, "SessionEnd": ("SessionEnd", 5000)})),)
+
+
+def _droid(command: HookCommand, _: Path) -> tuple[Part, ...]:
+    events = {"Stop": ("Stop", 10), "SubagentStop": ("SubagentStop", 10), "SessionEnd": ("SessionEnd", 5)}
+    return (SharedFile("settings.json", _groups(command, events)),)
+
+
+def _cursor(command: HookCommand, _: Path) -> tuple[Part, ...]:
+    events = {"stop": "Stop", "sessionEnd": "SessionEnd"}
+    entries = tuple(Entry(("hooks", event), {"command": command.line(ours)}) for event, ours in events.items())
+    return (SharedFile(HOOKS_NAME, entries, '{\n  "version": 1\n}\n'),)
+
+
+def _copilot(command: HookCommand, _: Path) -> tuple[Part, ...]:
+    events = {"agentStop": "Stop", "subagentStop": "Stop", "errorOccurred": "Stop", "sessionEnd": "SessionEnd"}
+    shell = "powershell" if command.windows else "bash"
+    hooks = {
+        event: [{"type": "command", shell: command.line(ours), "timeoutSec": 10}] for event, ours in events.items()
+    }
+    return (OwnFile(f"hooks/{OWN_NAME}", _pretty({"version": 1, "hooks": hooks})),)
+
+
+def _kiro(command: HookCommand, _: Path) -> tuple[Part, ...]:
+    action = {"type": "command", "command": command.line("Stop")}
+    hook = {"name": "crystal", "trigger": "Stop", "action": action, "timeout": 10}
+    return (OwnFile(f"hooks/{OWN_NAME}", _pretty({"version": "v1", "hooks": [hook]})),)
+
+
+def _goose(command: HookCommand, _: Path) -> tuple[Part, ...]:
+    about = f"Tells crystal that a turn has ended. {WRITTEN}."
+    hooks: dict[str, Any] = {
+        event: [{"hooks": [{"type": "command", "command": command.line(event), "timeout": 10}]}]
+        for event in ("Stop", "SessionEnd")
+    }
+    return (
+        OwnFile("plugin.json", _pretty({"name": "crystal", "version": "1.0.0", "description": about})),
+        OwnFile(f"hooks/{HOOKS_NAME}", _pretty({"hooks": hooks})),
+    )
+
+
+def _cline(command: HookCommand, _: Path) -> tuple[Part, ...]:
+    # It waits for the hook, and takes an answer that is no JSON for a failure.
+    text = "#!/bin/sh\n# {}\n{}\necho '{{}}'\n"
+    return tuple(
+        OwnFile(f"hooks/{event}", text.format(WRITTEN, command.line("Stop")), executable=True)
+        for event in ("TaskComplete", "TaskError", "TaskCancel")
+    )
+
+
+def _opencode(command: HookCommand, _: Path) -> tuple[Part, ...]:
+    return (OwnFile("plugin/crystal.js", _plugin("opencode.js", command)),)
+
+
+def _pi(command: HookCommand, _: Path) -> tuple[Part, ...]:
+    return (OwnFile("extensions/crystal.ts", _plugin("pi.ts", command)),)
+
+
+def _openclaw(command: HookCommand, folder: Path) -> tuple[Part, ...]:
+    files = ("index.js", "package.json", "openclaw.plugin.json")
+    entry = {"enabled": True, "hooks": {"allowConversationAccess": True}}  # without it agent_end is withheld
+    return (
+        *(OwnFile(f"crystal-plugin/{name}", _plugin(f"openclaw/{name}", command)) for name in files),
+        SharedFile(
+            "openclaw.json",
+            (
+                Entry(("plugins", "load", "paths"), str(folder / "crystal-plugin")),
+                Entry(("plugins", "entries"), entry, "crystal"),
+            ),
+        ),
+    )
+
+
+def _plugin(name: str, command: HookCommand) -> str:
+    """Return a file of ``plugins`` with the command in its place."""
+    text = (PLUGINS / name).read_text("utf-8")
+    return text.replace(COMMAND_PLACE, f"const COMMAND = {json.dumps(list(command.words))};")
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _folder(home: str, variable: str | None = None, below: str = "") -> Place:
+    return Place(home, ".", (), variable, below)
+
+
+MECHANISMS: Mapping[str, Mechanism] = {
+    "codex": Mechanism(
+        "Codex",
+        _folder(".codex", "CODEX_HOME"),
+        _codex,
+        "Codex runs a new hook only once you trust it: start codex, type /hooks and trust crystal's",
+    ),
+    "gemini-cli": Mechanism("Gemini CLI", _folder(".gemini", "GEMINI_CLI_HOME", ".gemini"), _gemini),
+    "qwen-code": Mechanism("Qwen Code", _folder(".qwen", "QWEN_HOME"), _qwen),
+    "copilot-cli": Mechanism("Copilot CLI", _folder(".copilot", "COPILOT_HOME"), _copilot),
+    "droid": Mechanism("Droid", _folder(".factory", "FACTORY_HOME_OVERRIDE", ".factory"), _droid),
+    "cursor": Mechanism("Cursor", _folder(".cursor"), _cursor),
+    "kiro": Mechanism("Kiro", _folder(".kiro"), _kiro),
+    "goose": Mechanism("Goose", _folder(".agents/plugins/crystal"), _goose),
+    "cline": Mechanism("Cline", _folder(".cline", "CLINE_DIR"), _cline),
+    "opencode": Mechanism(
+        "OpenCode",
+        _folder(".config/opencode", "XDG_CONFIG_HOME", "opencode"),
+        _opencode,
+        "OpenCode gets its package for plugins from npm at its next start, once; offline each start waits for npm",
+    ),
+    "openclaw": Mechanism("OpenClaw", _folder(".openclaw", "OPENCLAW_STATE_DIR"), _openclaw),
+    "pi": Mechanism("Pi", _folder(".pi/agent", "PI_CODING_AGENT_DIR"), _pi),
+}
+"""By the name of the harness. Claude Code has its own module, ``claude_settings``."""
+
+ONLY_BY_NAME = frozenset(("opencode",))
+"""Installed only where a person names them: with any plugin, OpenCode waits for npm at each start offline."""

@@ -1,0 +1,86 @@
+"""What init has changed in other programs' files, for an exact uninstall.
+
+A record (a file in ``~/.ldm``) holds only what the changed files cannot tell later: whether the file, the containers of
+our entries and the folders existed before. Uninstall removes our entries without it, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from crystal.config.paths import make_private_dir, refused, system_errors, write_private
+
+CLIENTS = "clients.json"
+"""The record of the MCP clients, by name."""
+LIVE = "live.json"
+"""The record of live capture, by the path of the changed file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Changes made to one file.
+
+    Attributes:
+        path: The file.
+        what: What was created: the whole file, the key of the servers with our entry, or only the entry; ``own`` is a
+            file that is all ours.
+        blank: The content of a file that was blank, or None.
+        folders: The parent folders that were missing, outermost first.
+        kept: The lists and objects around our entries that were there before, as keys joined by a dot.
+    """
+
+    path: str
+    what: Literal["file", "servers", "entry", "own"]
+    blank: str | None = None
+    folders: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+def read_record(ldm_home: Path, name: str = CLIENTS) -> dict[str, Made]:
+    """Return the changes. A malformed record counts as empty.
+
+    Raises:
+        UnavailableError: The system refuses to read it.
+    """
+    try:
+        known = json.loads((ldm_home / name).read_bytes())["clients"]
+        lists = ("folders", "kept")
+        return {
+            key: Made(**{**made, **{each: tuple(made.get(each, ())) for each in lists}}) for key, made in known.items()
+        }
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise refused(error, ldm_home / name) from error
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return {}
+
+
+def write_record(ldm_home: Path, record: Mapping[str, Made], name: str = CLIENTS) -> None:
+    """Replace the record; an empty one deletes the file.
+
+    Raises:
+        UnavailableError: The system refuses.
+    """
+    path = ldm_home / name
+    if not record:
+        with system_errors(path):
+            path.unlink(missing_ok=True)
+        return
+    make_private_dir(ldm_home)
+    clients = {key: asdict(made) for key, made in sorted(record.items())}
+    write_private(path, (json.dumps({"schema": 1, "clients": clients}, indent=2) + "\n").encode())
+
+
+def is_for_others(ldm_home: Path) -> bool:
+    """Return whether init was run for clients or agents other than Claude Code, too."""
+    return bool(read_record(ldm_home) or read_record(ldm_home, LIVE))
+
+
+def missing_folders(target: Path) -> tuple[str, ...]:
+    """Return the folders above a file that do not exist, outermost first."""
+    return tuple(str(folder) for folder in reversed(target.parents) if not folder.is_dir())

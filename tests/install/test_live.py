@@ -1,0 +1,263 @@
+"""Claims of install/live: each agent's files get crystal's entries beside the user's own, and get rid of them again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+
+from crystal.install.live import json_entries
+from crystal.install.live.changes import apply, apply_removal, folder_of, is_live, plan_install, plan_removal
+from crystal.install.live.json_entries import Entry
+from crystal.install.live.mechanisms import MECHANISMS, HookCommand, OwnFile, SharedFile
+from crystal.install.record import LIVE, read_record
+from tests.install.test_settings import documents
+from tests.support.command import crystal
+
+HOOK = HookCommand(("/py/bin/python", "-I", "-S", "/a b/crystal/hook/main.py", "--harness", "x"))
+SHARED = [
+    (name, part.name)
+    for name, mechanism in MECHANISMS.items()
+    for part in mechanism.parts(HOOK, Path("/f"))
+    if isinstance(part, SharedFile)
+]
+USERS = {
+    "nothing": None,
+    "blank": "\n",
+    "own settings": '{\n    "theme": "dark", // mine\n    "list": [1, 2]\n}\n',
+    "own entries": '{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "mine"}]}], "stop": [], '
+    '"AfterAgent": []}, "plugins": {"load": {"paths": ["/mine"]}, "entries": {}}}',
+    "Windows lines": '{\r\n\t"hooks": {}\r\n}',
+}
+
+
+def files_in(folder: Path) -> dict[str, bytes | None]:
+    """Every file and folder but crystal's own, with the files' bytes."""
+    paths = [path for path in folder.rglob("*") if ".ldm" not in path.parts]
+    return {str(path): path.read_bytes() if path.is_file() else None for path in paths}
+
+
+def install(name: str, home: Path, env: dict[str, str] | None = None) -> list[str]:
+    ldm = home / ".ldm"
+    plan = plan_install(name, folder_of(name, env or {}, home), HOOK, read_record(ldm, LIVE))
+    return [problem.message for problem in apply(plan, ldm).problems]
+
+
+def remove(home: Path) -> list[str]:
+    changes, problems = plan_removal({}, home, home / ".ldm")
+    apply_removal(changes, home / ".ldm")
+    return [problem.message for problem in problems]
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_an_agent_without_files_has_none_afterwards(name: str, home: Path) -> None:
+    assert install(name, home) == []
+    assert is_live(name, {}, home)
+    assert files_in(home)
+    assert remove(home) == []
+    assert files_in(home) == {}
+    assert read_record(home / ".ldm", LIVE) == {}
+    assert not is_live(name, {}, home)
+
+
+@pytest.mark.parametrize("users", USERS, ids=USERS)
+@pytest.mark.parametrize(("name", "file"), SHARED, ids=[name for name, _ in SHARED])
+def test_a_shared_file_is_restored_to_the_byte(name: str, file: str, users: str, home: Path) -> None:
+    path, text = folder_of(name, {}, home) / file, USERS[users]
+    path.parent.mkdir(parents=True)
+    if text is not None:
+        path.write_bytes(text.encode())
+    before = files_in(home)
+    assert install(name, home) == []
+    once = files_in(home)
+    assert install(name, home) == []
+    assert files_in(home) == once, "twice is once"
+    assert once != before
+    if text and "mine" in text:
+        assert "mine" in path.read_text()
+    assert remove(home) == []
+    assert files_in(home) == before
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(documents())
+@example('{"hooks":{"Stop":[{"hooks":[]}]}}')
+@example("{\r}\n")
+def test_what_is_added_to_any_document_comes_out_again(text: str) -> None:
+    entries = [
+        Entry(("hooks", "Stop"), {"hooks": [{"command": HOOK.line("Stop")}]}),
+        Entry(("hooks", "stop"), {"command": HOOK.line("Stop")}),
+        Entry(("plugins", "entries"), {"enabled": True, "hooks": {}}, "crystal"),
+    ]
+    kept = json_entries.containers(text, entries)
+    after = json_entries.added(text, entries, kept)
+    assert len(json_entries.ours(after)) == len(entries)
+    assert json_entries.others(json.loads(after)) == json_entries.others(json.loads(text))
+    assert json_entries.added(after, entries, kept) == after
+    assert json_entries.removed(after, kept) == text
+
+
+def test_what_the_user_adds_later_stays(home: Path) -> None:
+    install("gemini-cli", home)
+    path = home / ".gemini" / "settings.json"
+    document = json.loads(path.read_bytes())
+    document["hooks"]["AfterAgent"][0]["hooks"].append({"type": "command", "command": "mine"})
+    document["hooks"]["SessionEnd"][0]["matcher"] = "*"
+    document["theme"] = "dark"
+    path.write_text(json.dumps(document))
+    assert remove(home) == []
+    mine = {"AfterAgent": [{"hooks": [{"type": "command", "command": "mine"}]}]}
+    assert json.loads(path.read_bytes()) == {"hooks": mine, "theme": "dark"}
+
+
+def test_an_older_entry_is_replaced(home: Path) -> None:
+    install("codex", home)
+    path = home / ".codex" / "hooks.json"
+    before = path.read_text()
+    path.write_text(before.replace("/py/bin/python", "/old/python").replace('"Interrupt"', '"PreCompact"'))
+    install("codex", home)
+    assert json.loads(path.read_text()) == json.loads(before)
+
+
+@pytest.mark.parametrize("text", ['{"hooks": [', '{"hooks": []}', '{"hooks": {"Stop": {}}}', "\xff"], ids=str)
+def test_a_broken_file_is_named_and_left_alone(text: str, home: Path) -> None:
+    path = home / ".codex" / "hooks.json"
+    path.parent.mkdir()
+    path.write_text(text, "latin-1")
+    done = crystal("init", "--yes", "--no-import", "--agent", "codex", "--agent", "pi")
+    assert done.code != 0
+    assert str(path) in done.err
+    assert "hint:" in done.err
+    assert path.read_text("latin-1") == text
+    assert is_live("pi", {}, home), "the other agent is not affected"
+
+
+def test_uninstall_names_a_broken_file_only_if_it_may_hold_ours(home: Path) -> None:
+    install("codex", home)
+    install("openclaw", home)
+    broken, others = home / ".codex" / "hooks.json", home / ".openclaw" / "openclaw.json"
+    broken.write_text(broken.read_text()[:-4])
+    others.write_text("{crystal: 'an agent of this name',}")
+    before = broken.read_bytes(), others.read_bytes()
+    [problem] = remove(home)
+    assert problem.startswith(f"{broken}: line ")
+    assert (broken.read_bytes(), others.read_bytes()) == before
+
+
+def test_a_read_only_file_is_named_and_left_alone(home: Path) -> None:
+    path = home / ".qwen" / "settings.json"
+    path.parent.mkdir()
+    path.write_text("{}")
+    path.chmod(0o444)
+    [problem] = install("qwen-code", home)
+    assert problem == f"{path} is read-only and stays"
+    assert path.read_text() == "{}"
+
+
+def test_the_users_own_hook_file_stays_and_the_line_to_add_is_told(home: Path) -> None:
+    path = home / ".cline" / "hooks" / "TaskComplete"
+    path.parent.mkdir(parents=True)
+    path.write_text("#!/bin/sh\necho '{}'\n")
+    before = files_in(home)
+    done = crystal("init", "--yes", "--no-import", "--agent", "cline")
+    assert done.code != 0
+    assert f"{path} is not crystal's and stays" in done.err
+    assert "add this line to it: " in done.err
+    assert "--harness cline --event Stop" in done.err
+    assert (path.parent / "TaskError").exists()
+    assert crystal("uninstall").code == 0
+    assert {path: data for path, data in files_in(home).items() if ".config" not in path} == before
+
+
+def test_each_agents_own_variable_moves_its_files(home: Path, tmp_path: Path) -> None:
+    for name, mechanism in MECHANISMS.items():
+        variable = mechanism.place.variable
+        if variable is not None:
+            moved = tmp_path / name
+            assert install(name, home, {variable: str(moved)}) == []
+            assert is_live(name, {variable: str(moved)}, home)
+            assert not is_live(name, {}, home)
+            assert remove(home) == [], "the variable is unknown at the end"
+            assert not moved.exists()
+
+
+def test_cline_runs_our_file_and_gets_json(home: Path) -> None:
+    install("cline", home)
+    path = home / ".cline" / "hooks" / "TaskComplete"
+    path.write_text(path.read_text().replace("/py/bin/python", "/nowhere/python"))
+    done = subprocess.run([path], capture_output=True, text=True, check=False)
+    assert (done.returncode, json.loads(done.stdout)) == (0, {})
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the line is for sh")
+def test_a_missing_hook_succeeds(home: Path) -> None:
+    # Python ends with 2 if its script is missing, and that makes some agents go on with the turn.
+    command = HookCommand(("python3", "-I", "/gone/crystal/hook/main.py"))
+    assert subprocess.run(["sh", "-c", command.line("Stop")], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("order", [("--client", "--agent"), ("--agent", "--client")], ids=" ".join)
+def test_a_server_and_hooks_in_one_file_come_and_go_together(order: tuple[str, str], home: Path) -> None:
+    path = home / ".gemini" / "settings.json"
+    path.parent.mkdir()
+    path.write_text(USERS["own settings"] or "")
+    names = {"--client": "gemini", "--agent": "gemini-cli"}
+    for option in order:
+        assert crystal("init", "--yes", "--no-import", option, names[option]).code == 0
+    assert crystal("init", "--yes", "--no-import", "--client", "gemini", "--agent", "gemini-cli").code == 0
+    assert '"mcpServers"' in path.read_text()
+    assert '"AfterAgent"' in path.read_text()
+    assert crystal("uninstall").code == 0
+    assert path.read_text() == USERS["own settings"]
+
+
+def test_all_is_every_agent_found_here(home: Path) -> None:
+    for folder in (".gemini/tmp", ".pi/agent/sessions", ".aider"):
+        (home / folder).mkdir(parents=True)
+    dry = crystal("init", "--yes", "--all", "--dry-run")
+    assert str(home / ".gemini" / "settings.json") in dry.out
+    assert not (home / ".gemini" / "settings.json").exists()
+    done = crystal("init", "--yes", "--no-import", "--all")
+    assert [name for name in MECHANISMS if is_live(name, {}, home)] == ["gemini-cli", "pi"]
+    assert "now: use Gemini CLI, Pi as before" in done.out
+    assert not (home / ".claude").exists()
+
+
+def test_an_agent_without_a_mechanism_is_read_by_the_sweep_and_an_unknown_one_refused(home: Path) -> None:
+    done = crystal("init", "--yes", "--no-import", "--agent", "roo-code")
+    assert done.code == 0
+    assert "sweep: Roo Code does not tell when a turn ends" in done.out
+    refused = crystal("init", "--agent", "nobody")
+    assert refused.code == 2
+    assert "'nobody'" in refused.err
+    assert "gemini-cli" in refused.err
+
+
+def test_codex_needs_trust_and_that_is_said(home: Path) -> None:
+    assert "/hooks" in crystal("init", "--yes", "--no-import", "--agent", "codex").err
+    assert "/hooks" not in crystal("init", "--yes", "--no-import", "--agent", "codex").err
+
+
+def test_agents_and_doctor_say_who_is_live(home: Path) -> None:
+    (home / ".gemini" / "tmp").mkdir(parents=True)
+    assert crystal("init", "--yes", "--no-import", "--agent", "pi").code == 0
+    found = {one["name"]: one["live"] for one in json.loads(crystal("agents", "--json").out)["agents"]}
+    assert (found["pi"], found["gemini-cli"], found["roo-code"], found["claude-code"]) == (True, False, None, False)
+    checks = crystal("doctor").out
+    assert "Pi: captured as each turn ends" in checks
+    assert "Gemini CLI: read by the sweep alone" in checks
+    extension = home / ".pi" / "agent" / "extensions" / "crystal.ts"
+    extension.write_text(extension.read_text().replace("crystal/hook/main.py", "gone/crystal/hook/main.py"))
+    assert "gone/crystal/hook/main.py, which is gone" in crystal("doctor").out
+
+
+def test_our_files_are_those_of_the_package(home: Path) -> None:
+    for name, mechanism in MECHANISMS.items():
+        for part in mechanism.parts(HOOK, Path("/f")):
+            if isinstance(part, OwnFile):
+                assert "COMMAND = []" not in part.text, f"{name}: the command is not in {part.name}"
