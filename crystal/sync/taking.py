@@ -33,9 +33,8 @@ from crystal.sync.envelope.blob import Opened
 from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.forgotten import take_from_device
 from crystal.sync.tombstones import read_tombstones
-from crystal.sync.wire import MAX_KEY, InvalidRecordError, Sent, decode_segment
+from crystal.sync.wire import TEXT, InvalidRecordError, Key, Sent, decode_segment
 
-TEXT = r"\A[^\0\ud800-\udfff]+\Z"
 MAX_MESSAGE = 768 << 20
 """Maximum bytes of a message that is assembled from parts: a transcript line with its metadata."""
 
@@ -64,7 +63,7 @@ class ControlMessage(Struct, frozen=True, tag_field="kind"):
 class SessionEnded(ControlMessage, tag="ended", frozen=True):
     """A session has ended."""
 
-    session: Annotated[str, Meta(max_length=MAX_KEY, pattern=TEXT)]
+    session: Key
     at: Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 
