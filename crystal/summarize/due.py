@@ -150,11 +150,6 @@ def is_due(store: Store, *, now: int, idle_ms: int) -> bool:
     return not rests and bool(sessions.sessions_summarized_as(store, ["deferred"], limit=1))
 
 
-def summary_path_of(session: sessions.Session) -> str | None:
-    """Return the path of a session's summary, relative to its agent's folder, or None."""
-    return session.summary_path if session.summary_path and _OWN_PATH.fullmatch(session.summary_path) else None
-
-
 def _write_all(job: _Job, many: Sequence[sessions.Session], should_stop: Callable[[], bool]) -> None:
     for session in many:
         if should_stop():

@@ -261,13 +261,7 @@ def kept_rows_of_session(store: Store, session_id: str) -> list[KeptRow]:
 
 def transcript_of_row(store: Store, row: int) -> int | None:
     """Return the transcript that a ledger row belongs to."""
-    value = store.value("SELECT transcript FROM segments WHERE id = ?", (row,))
-    return None if value is None else int(value)
-
-
-def move_archive(store: Store, transcript: int, archive: str | None) -> None:
-    """Note that a transcript's lines are in another file now, or in none. Inside a transaction."""
-    store.execute("UPDATE capture_state SET archive = ? WHERE id = ?", (archive, transcript))
+    return store.find(int, "SELECT transcript FROM segments WHERE id = ?", (row,))
 
 
 def place_lines(store: Store, row: int, offset: int, length: int, sha: bytes, size: int) -> None:

@@ -117,11 +117,11 @@ def _own_chunk(
     store: Store, joined: str, which: str, values: tuple[object, ...], text_sha256: bytes, scope: SearchScope
 ) -> int | None:
     where = f" AND c.id IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
-    found = store.value(
+    return store.find(
+        int,
         f"SELECT c.id FROM chunks c JOIN {joined} WHERE {which} AND c.text_sha256 = ?{where} LIMIT 1",
         (*values, text_sha256, *scope.values),
     )
-    return None if found is None else int(found)
 
 
 _DETAILS = """

@@ -90,8 +90,7 @@ _GIVEN = "title IS NOT NULL AND title IS NOT summary_title"
 
 def session_named(store: Store, session_id: str) -> Session | None:
     """Return the session with Claude Code's id ``session_id``."""
-    row = store.row(f"{_SESSION} WHERE s.session_id = ?", (session_id,))
-    return None if row is None else Session(*row)
+    return store.find(Session, f"{_SESSION} WHERE s.session_id = ?", (session_id,))
 
 
 def due_sessions(store: Store, *, now: int, idle_ms: int, limit: int) -> list[Session]:
@@ -174,12 +173,12 @@ def summarizable(store: Store, session: Session, path: str) -> str | None:
     """
     if session.summary_path:
         return session.summary_path
-    row = store.value(
+    return store.find(
+        str,
         "UPDATE sessions SET summary_path = coalesce(summary_path, ?) WHERE id = ? AND session_id = ?"
         " RETURNING summary_path",
         (path, session.id, session.session_id),
     )
-    return None if row is None else str(row)
 
 
 def mark_summarized(store: Store, session: Session, mode: SummaryMode, title: str) -> bool:

@@ -60,8 +60,7 @@ def all_streams(store: Store) -> list[InStream]:
 
 def find_stream(store: Store, stream: bytes) -> InStream | None:
     """Return one stream, or None if it was never seen."""
-    row = store.row(f"SELECT {_COLUMNS} FROM relay_in WHERE stream = ?", (stream,))
-    return None if row is None else InStream(*row)
+    return store.find(InStream, f"SELECT {_COLUMNS} FROM relay_in WHERE stream = ?", (stream,))
 
 
 def meet_stream(store: Store, stream: bytes, now: int) -> InStream:
@@ -318,8 +317,7 @@ def use_generation(store: Store, device: str, transcript: str, stream: bytes, se
 
 def project_here(store: Store, cwd: str) -> Project | None:
     """Return what is known of a folder of this name, on any machine."""
-    row = store.row("SELECT cwd, git_root, remote, name FROM projects WHERE cwd = ?", (cwd,))
-    return None if row is None else Project(*row)
+    return store.find(Project, "SELECT cwd, git_root, remote, name FROM projects WHERE cwd = ?", (cwd,))
 
 
 def is_project_of_others(store: Store, cwd: str, device: str) -> bool:

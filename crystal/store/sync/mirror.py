@@ -72,8 +72,7 @@ _LISTED = (
 
 def home(store: Store) -> Home | None:
     """Return the progress of publishing, or None if nothing was ever published."""
-    row = store.row("SELECT stream, position, number, generation, is_changed, published_at FROM mirror_home")
-    return None if row is None else Home(*row)
+    return store.find(Home, "SELECT stream, position, number, generation, is_changed, published_at FROM mirror_home")
 
 
 def begin(store: Store, random: Random, now: int) -> Home:
@@ -124,8 +123,9 @@ def note_published(store: Store, now: int, refresh_ms: int) -> bool:
 
 def space_of(store: Store, generation: int) -> VectorSpace | None:
     """Return the model of an embedding generation, or None if it is gone."""
-    row = store.row("SELECT id, provider, model, dimension FROM embedding_generations WHERE id = ?", (generation,))
-    return None if row is None else VectorSpace(*row)
+    return store.find(
+        VectorSpace, "SELECT id, provider, model, dimension FROM embedding_generations WHERE id = ?", (generation,)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ keys
