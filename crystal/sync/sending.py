@@ -196,10 +196,7 @@ def seal_changed(
         target = _writable(store, link, Channel(old.channel), old.lane, now)
     start = _message_start(store, old, start)
     words = {"stream": old.stream.hex(), "from": start, "because": because}
-    for payload in (
-        control_message("continues", words),
-        *ahead,
-    ):  # first: home need not wait for the old stream any more
+    for payload in (control_message("continues", words), *ahead):  # home need not wait for the old stream any more
         target = _append(store, target, seal_message(link, target, PayloadKind.CONTROL, payload, now), now)
     seqs: list[int] = []
     for message in kept_messages(store, link, old, start):

@@ -17,7 +17,6 @@ from crystal.search.index.files import (
     Array,
     IndexDamagedError,
     IndexFileContents,
-    WrittenFile,
     open_file,
     path_of,
     resident_bytes,
@@ -126,11 +125,6 @@ def spare_memory() -> None:
             contents.let_go()
 
 
-def written(file: PartFile) -> WrittenFile:
-    """Return what identifies a listed file."""
-    return WrittenFile(file.bytes, file.mtime_ns, file.checksum)
-
-
 def forget_others(folder: Path, names: Iterable[str]) -> None:
     """Close all files of a folder except some."""
     kept = {path_of(folder, name) for name in names}
@@ -143,7 +137,7 @@ def _open(folder: Path, file: PartFile, make: Callable[[IndexFileContents], Any]
     found = _opened.get(path)
     if found is None:
         try:
-            contents = open_file(path, written(file))
+            contents = open_file(path, file)
             found = _opened[path] = contents, make(contents)
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise IndexDamagedError(f"{path.name}: {error}") from error

@@ -151,15 +151,13 @@ def turn_texts(store: Store, turns: Iterable[int], most: int | None = None) -> d
 
     At most ``most`` characters of each; None for all.
     """
-    ids, found = list(turns), dict[int, list[tuple[int, int, str]]]()
-    for at in range(0, len(ids), 500):
-        rows = store.rows(
-            "SELECT turn, id, start, text FROM chunks WHERE turn IN (SELECT value FROM json_each(?1))"
-            " AND (?2 IS NULL OR start < ?2) ORDER BY turn, start",
-            (json.dumps(ids[at : at + 500]), most),
-        )
-        for turn, chunk, start, text in rows:
-            found.setdefault(turn, []).append((chunk, start, text))
+    found: dict[int, list[tuple[int, int, str]]] = {}
+    for turn, chunk, start, text in store.rows(
+        "SELECT turn, id, start, text FROM chunks WHERE turn IN (SELECT value FROM json_each(?1))"
+        " AND (?2 IS NULL OR start < ?2) ORDER BY turn, start",
+        (json.dumps(list(turns)), most),
+    ):
+        found.setdefault(turn, []).append((chunk, start, text))
     return {turn: (parts[0][0], _laid_together(parts)[:most]) for turn, parts in found.items()}
 
 
