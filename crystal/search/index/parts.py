@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -31,19 +30,6 @@ MAX_DOCUMENTS = 49_152
 """Documents of one part: bounds the memory that building or merging takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A part as it is made: its contents, and for each source the new ordinal of each document, -1 for none."""
-
-    contents: IndexFileContents
-    orders: list[Array]
-
-    @property
-    def size(self) -> int:
-        """Return the number of documents."""
-        return len(self.contents.arrays["id"])
-
-
 class IndexPart:
     """Documents with their words, over a file or over arrays in memory."""
 
@@ -69,7 +55,9 @@ class IndexPart:
         return np.where(known[found] == ids, found, -1)
 
 
-def build_part(rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize, *, most: int = MAX_DOCUMENTS) -> Built:
+def build_part(
+    rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize, *, most: int = MAX_DOCUMENTS
+) -> IndexFileContents:
     """Make a part of the next documents, ``most`` at most; their texts are not kept."""
     gathering = Gathering()
     documents: list[DocumentRow] = []
@@ -80,13 +68,13 @@ def build_part(rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize, *, m
         documents.append(row)
         lengths.append(len(words.text))
     arranged = documents_of(documents, lengths)
-    return Built(_contents(arranged, gathering.arrays(arranged.order)), [arranged.order])
+    return _contents(arranged, gathering.arrays(arranged.order))
 
 
-def merge_parts(parts: Sequence[IndexPart], kept: Sequence[Array]) -> Built:
+def merge_parts(parts: Sequence[IndexPart], kept: Sequence[Array]) -> IndexFileContents:
     """Make one part of several, with the documents that are kept."""
     arranged, orders = merge_documents([(part.names, part.arrays) for part in parts], kept)
-    return Built(_contents(arranged, merge_words([part.words for part in parts], orders)), orders)
+    return _contents(arranged, merge_words([part.words for part in parts], orders))
 
 
 def _contents(documents: Documents, words: dict[str, Array]) -> IndexFileContents:

@@ -55,7 +55,7 @@ def tail_of(store: Store, log: Log) -> Tail:
     """Read the chunks that a log calls fresh."""
     if not log.fresh:
         return Tail(None, log)
-    return Tail(IndexPart(build_part(index_source.documents(store, log.fresh), tokenizer(store)).contents), log)
+    return Tail(IndexPart(build_part(index_source.documents(store, log.fresh), tokenizer(store))), log)
 
 
 def vectors_of(store: Store, generation: int, ids: tuple[int, ...]) -> tuple[Array, Meanings] | None:

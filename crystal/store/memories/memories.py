@@ -365,8 +365,8 @@ def write_chunks_again(store: Store, uid: str) -> None:
         _insert_chunks(store, row, one, store.value("SELECT project FROM memories WHERE id = ?", (row,)))
 
 
-def delete_memories(store: Store, ids: Sequence[str]) -> int:
-    """Delete memories with their history and chunks, inside the caller's transaction; return how many there were."""
+def delete_memories(store: Store, ids: Sequence[str]) -> None:
+    """Delete memories with their history and chunks, inside the caller's transaction."""
     store.deleted_memories.update(ids)
     for uid in ids:
         drop_aliases(store, uid)
@@ -377,7 +377,6 @@ def delete_memories(store: Store, ids: Sequence[str]) -> int:
     for row in rows:
         store.execute("DELETE FROM memory_history WHERE memory = ?", (row,))
         store.execute("DELETE FROM memories WHERE id = ?", (row,))
-    return len(rows)
 
 
 # --------------------------------------------------------------------------------------------------------- checking

@@ -204,22 +204,17 @@ def put_in_trash(store: Store, sha256: bytes, since: int) -> None:
     store.execute("INSERT OR REPLACE INTO mirror_trash (object, since) VALUES (?, ?)", (sha256[:16], since))
 
 
-def mark_lost(store: Store, objects: Iterable[bytes], made_before: int, now: int) -> int:
-    """Note that the relay has lost objects, by id, or keeps damaged ones. Return how many of them are listed.
+def mark_lost(store: Store, objects: Iterable[bytes], made_before: int, now: int) -> None:
+    """Note that the relay has lost objects, by id, or keeps damaged ones.
 
     What was made between ``made_before`` and ``now`` is left alone.
     """
     with store.transaction():
-        lost = 0
-        for ident in objects:
-            lost += bool(
-                store.value(
-                    "UPDATE mirror_objects SET stale = max(stale, ?) WHERE substr(sha256, 1, 16) = ?"
-                    " AND NOT made_at BETWEEN ? AND ? RETURNING 1",
-                    (LOST, ident, made_before, now),
-                )
-            )
-        return lost
+        store.execute_many(
+            "UPDATE mirror_objects SET stale = max(stale, ?) WHERE substr(sha256, 1, 16) = ?"
+            " AND NOT made_at BETWEEN ? AND ?",
+            [(LOST, ident, made_before, now) for ident in objects],
+        )
 
 
 # ------------------------------------------------------------------------------------------ comparison with the relay
