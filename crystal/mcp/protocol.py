@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from crystal.mcp.wire import MAX_BYTES, Wire
+from crystal.mcp.stdio import MAX_BYTES, Wire
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor

@@ -25,7 +25,7 @@ from crystal.summarize.markdown import (
     render,
 )
 from crystal.summarize.simple import summarize_simply
-from crystal.summarize.terms import topics, words
+from crystal.summarize.topics import topics, words
 from crystal.summarize.wording import code_span, cut, escaped, one_line, prose, sentences
 
 SESSION = Session(

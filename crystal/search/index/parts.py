@@ -20,7 +20,7 @@ from crystal.search.index.files import (
     path_of,
     resident_bytes,
 )
-from crystal.search.index.meanings import Meanings
+from crystal.search.index.part_vectors import Meanings
 from crystal.search.index.terms import Tokenize, document_words
 from crystal.search.index.words import Gathering, PartWords, merge_words
 from crystal.store.search.index_log import PartFile

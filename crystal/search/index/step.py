@@ -20,14 +20,14 @@ from crystal.search.index.files import (
     remove_file,
     write_file,
 )
-from crystal.search.index.meanings import build_arrays
+from crystal.search.index.part_vectors import build_arrays
 from crystal.search.index.parts import IndexPart, build_part, merge_parts, open_meanings, open_part
 from crystal.search.index.plan import merges
 from crystal.store import Store
 from crystal.store.search import index_log, index_source
 from crystal.store.search.index_log import Change, Log, PartFile, State
+from crystal.store.search.tokenizer import tokenizer
 from crystal.store.search.vectors import generations
-from crystal.store.search.words import tokenizer
 
 T = TypeVar("T")
 

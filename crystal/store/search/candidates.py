@@ -12,7 +12,7 @@ import apsw
 from crystal.model.capture import Category
 from crystal.store.connection import Store, translated
 from crystal.store.search.scope import SearchScope, where
-from crystal.store.search.words import TOKENIZER
+from crystal.store.search.tokenizer import TOKENIZER
 
 
 @dataclass(frozen=True, slots=True)
