@@ -43,7 +43,7 @@ class InvalidRecordError(DeniedError):
 
 
 def control_message(kind: str, fields: Mapping[str, Any]) -> bytes:
-    """Return a control message, see ``CONTROL_KINDS`` in ``crystal.sync.taking``."""
+    """Return a control message, see ``ControlMessage`` in ``crystal.sync.taking``."""
     return json.dumps({"v": 1, "kind": kind, **fields}, separators=(",", ":")).encode()
 
 

@@ -268,14 +268,15 @@ def opening_of(store: Store, session: int, *, start: int | None, stop: int | Non
     None for ``start`` and ``stop`` means turns without a time. Empty if there is no message.
     """
     when, values = ("t.ts IS NULL", ()) if start is None else ("t.ts BETWEEN ? AND ?", (start, stop))
-    text = store.value(
+    found = store.find(
+        str,
         f"SELECT c.text FROM turns t JOIN chunks c ON c.turn = t.id AND c.start = 0 WHERE t.session = ? AND {when}"
         " AND t.role IN ('user', 'assistant', 'subagent', 'summary', 'tool_call')"
         " ORDER BY CASE WHEN t.subagent IS NOT NULL THEN 3 WHEN t.role = 'user' THEN 0 WHEN t.role = 'assistant' THEN 1"
         " ELSE 2 END, t.ts, t.id LIMIT 1",
         (session, *values),
     )
-    return "" if text is None else str(text)
+    return found or ""
 
 
 def mark_logged(store: Store, sessions: Sequence[Unlogged]) -> None:
