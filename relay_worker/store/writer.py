@@ -75,8 +75,10 @@ class Writer:
         done.set_running_or_notify_cancel()
         self._waiting.append((job, done))
         try:
-            self._thread.submit(self._work)
+            if len(self._waiting) == 1:  # else the work that takes the others takes it too
+                self._thread.submit(self._work)
         except RuntimeError as error:  # the pool is closed
+            self._waiting.clear()
             raise RequestRefusedError("unavailable", "the relay is stopping", retry_after=5) from error
         return await asyncio.wrap_future(done)
 
@@ -88,9 +90,9 @@ class Writer:
         self._db.close()
 
     def _work(self) -> None:
-        """Run all waiting jobs; each calls this once, so that some calls find none."""
-        if jobs := [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]:
-            self._transact(jobs)
+        """Run jobs until none waits."""
+        while self._waiting:
+            self._transact([self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))])
 
     def _transact(self, jobs: list[_Job]) -> None:
         try:
