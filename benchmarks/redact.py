@@ -24,7 +24,7 @@ from pathlib import Path
 
 import orjson
 
-from crystal.redact import Redactor, engine, prefilter
+from crystal.redact import Redactor, prefilter, regex_engines
 from crystal.redact.spans import Cut
 
 FIXTURES = Path(__file__).parent.parent / "tests" / "data" / "transcripts"
@@ -71,7 +71,7 @@ def compare_engines(lines: Sequence[bytes]) -> None:
     hints = prefilter.secret_hints()
     looks: dict[str, Callable[[bytes], object]] = {
         "re, one pattern": re.compile(b"|".join(b"(?:" + hint + b")" for hint in hints)).search,
-        "re2, one pattern": engine.scanner(tuple(hints)),
+        "re2, one pattern": regex_engines.scanner(tuple(hints)),
     }
     for name, look in looks.items():
         few = lines if "re2" in name else lines[:: max(1, sum(map(len, lines)) // 3_000_000)]

@@ -87,7 +87,7 @@ def filled(folder: Path, count: int, sessions: int) -> tuple[World, Device]:
     with device.store.transaction():
         for segment in segments("laptop", count, sessions):
             projects = {"/home/dev/quartz": Project("/home/dev/quartz", None, None, "quartz")}
-            payload = encode_segment(segment, projects)
+            payload = encode_segment(segment, projects, "live")
             put_message(device.store, link, payload, kind=PayloadKind.RECORDS, lane="live", now=device.machine.now)
     device.deliver()
     return world, device

@@ -19,7 +19,7 @@ import numpy as np
 from embedding import realistic_chunks
 
 from crystal.embedding.embedded import StaticEmbedder
-from crystal.search.index.meanings import Meanings, best, build_arrays, likely, measured
+from crystal.search.index.part_vectors import Meanings, best, build_arrays, likely, measured
 from crystal.store.vector_bytes import round_rows, turned
 
 TARGET = 0.99

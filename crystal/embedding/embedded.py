@@ -126,28 +126,25 @@ def _npy_header(data: memoryview, kind: str) -> tuple[int, tuple[int, ...]]:
 
 
 @functools.cache
-def small_static_model(folder: Path = DATA) -> SmallStaticModel:
-    """Return the table of a folder, once for a process."""
-    return SmallStaticModel(folder)
+def small_static_model() -> SmallStaticModel:
+    """Return the table of the package, once for a process."""
+    return SmallStaticModel()
 
 
 class StaticEmbedder:
     """The default embedder, see ``Embedder``."""
-
-    def __init__(self, folder: Path = DATA) -> None:
-        self._folder = folder
 
     @property
     def model(self) -> StaticModel:
         """Return the table, mapped when it is first needed."""
         from crystal.embedding.static import static_model
 
-        return static_model(self._folder)
+        return static_model()
 
     def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
         """Embed documents, see ``Embedder``."""
         if "numpy" not in sys.modules and sys.byteorder == "little" and sum(map(len, texts)) <= FEW_CHARACTERS:
-            return [small_static_model(self._folder).vector(text) for text in texts]
+            return [small_static_model().vector(text) for text in texts]
         return [self.model.vector(text).astype("<f4").tobytes() for text in texts]
 
     def embed_query(self, text: str) -> bytes:

@@ -55,6 +55,6 @@ class StaticModel:
 
 
 @functools.cache
-def static_model(folder: Path = DATA) -> StaticModel:
-    """Return the table of a folder, loaded once for a process: its vocabulary takes some time to read."""
-    return StaticModel(folder)
+def static_model() -> StaticModel:
+    """Return the table of the package, loaded once for a process: its vocabulary takes some time to read."""
+    return StaticModel()

@@ -28,25 +28,24 @@ ALL = -1
 """No limit."""
 
 
-def reconcile_tombstones(store: Store, ldm_home: Path, now: int) -> int:
-    """Make file and store have the same tombstones. Return how many were new to the store. Cheap if they are equal.
+def reconcile_tombstones(store: Store, ldm_home: Path, now: int) -> None:
+    """Make file and store have the same tombstones. Cheap if they are equal.
 
     Raises:
         UnavailableError: The file cannot be written; the store has all tombstones of the file.
     """
     path = ldm_home / NAMES_FILE
     if names_agree(store, path):
-        return 0
+        return
     told = {tombstone.uid: tombstone for tombstone in _read(path)}
     with store.transaction():
-        new = add_tombstones(store, told.values(), now)
+        add_tombstones(store, told.values(), now)
     known = {tombstone.uid: tombstone for _, tombstone in tombstones_after(store, 0, ALL)}
     if told.keys() != known.keys():
         make_private_dir(ldm_home)
         rows = [tombstone._asdict() for tombstone in known.values()]
         write_private(path, json.dumps({"schema": 1, "tombstones": rows}, indent=0).encode() + b"\n")
     note_names(store, path)
-    return new
 
 
 def _read(path: Path) -> Iterator[Tombstone]:

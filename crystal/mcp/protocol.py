@@ -12,12 +12,11 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from crystal.mcp.wire import MAX_BYTES, Wire
+from crystal.mcp.stdio import MAX_BYTES, Wire
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -66,13 +65,17 @@ class McpError(Exception):
         return {"jsonrpc": "2.0", "id": ident, "error": error}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Message:
-    """A request, or a notification, which has no id and wants no answer."""
+    """A request, or a notification, which has no id and wants no answer.
+
+    ``is_cancelled``: nobody waits for the answer any more.
+    """
 
     id: Id | None
     method: str
     params: Mapping[str, Any]
+    is_cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +86,6 @@ class Offer:
     version: str
     instructions: str
     methods: Mapping[str, Callable[[Mapping[str, Any]], Result]]
-
-
-@dataclass(slots=True, eq=False)
-class PendingCall:
-    """A request under way. ``cancelled`` is set when nobody waits for the answer any more."""
-
-    id: Id
-    cancelled: threading.Event = field(default_factory=threading.Event)
 
 
 def parse_line(line: bytes) -> Message | None:
@@ -140,7 +135,7 @@ class Server:
     def __init__(self, wire: Wire, offer: Offer) -> None:
         self._wire, self._offer = wire, offer
         self._version = GREETED[-1]
-        self._open: dict[Future[None], PendingCall] = {}
+        self._open: dict[Future[None], Message] = {}
 
     @functools.cached_property
     def _threads(self) -> ThreadPoolExecutor:
@@ -174,37 +169,37 @@ class Server:
         if message.method in ("initialize", "server/discover", "ping"):
             self._wire.write(_response(message.id, self._greeting(message, version)))
         elif message.method in self._offer.methods:
-            self._start(message, PendingCall(message.id), version or self._version)
+            self._start(message, version or self._version)
         else:
             raise McpError(METHOD_NOT_FOUND, f"method {message.method[:100]!r} is not supported")
 
     def _cancel(self, ident: object) -> None:
-        for call in list(self._open.values()):
-            if call.id == ident and type(call.id) is type(ident):
-                call.cancelled.set()
+        for message in list(self._open.values()):
+            if message.id == ident and type(message.id) is type(ident):
+                message.is_cancelled = True
 
-    def _start(self, message: Message, call: PendingCall, version: str) -> None:
+    def _start(self, message: Message, version: str) -> None:
         if len(self._open) >= MAX_WAITING:
             raise McpError(BUSY, f"{MAX_WAITING} requests are waiting; try again in a moment")
-        future = self._threads.submit(self._work, message, call, version)
-        self._open[future] = call
+        future = self._threads.submit(self._work, message, version)
+        self._open[future] = message
         future.add_done_callback(self._open.pop)
 
-    def _work(self, message: Message, call: PendingCall, version: str) -> None:
+    def _work(self, message: Message, version: str) -> None:
         """Answer a request in a thread, whatever happens."""
-        if call.cancelled.is_set():
+        if message.is_cancelled:
             return
         try:
             _check(message, version)
             result = self._stamped(message.method, version, self._offer.methods[message.method](message.params))
-            answer = _response(call.id, result)
+            answer = _response(message.id, result)
         except McpError as error:
-            answer = error.response(call.id)
+            answer = error.response(message.id)
         except Exception as error:  # noqa: BLE001 - a bug in one answer must not end the others
             sys.excepthook(type(error), error, error.__traceback__)
             words = f"{type(error).__name__} in crystal; see standard error"
-            answer = McpError(INTERNAL_ERROR, words).response(call.id)
-        if not call.cancelled.is_set():
+            answer = McpError(INTERNAL_ERROR, words).response(message.id)
+        if not message.is_cancelled:
             self._wire.write(answer)
 
     def _greeting(self, request: Message, version: str | None) -> Result:
@@ -232,7 +227,7 @@ class Server:
         return {"name": self._offer.name, "title": self._offer.name, "version": self._offer.version}
 
 
-def _response(ident: Id, result: Result) -> Result:
+def _response(ident: Id | None, result: Result) -> Result:
     return {"jsonrpc": "2.0", "id": ident, "result": result}
 
 

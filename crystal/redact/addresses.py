@@ -7,8 +7,8 @@ import binascii
 import re
 from collections.abc import Iterator
 
-from crystal.redact.engine import Lazy, compiled, stretches
 from crystal.redact.judge import is_stand_in, looks_random
+from crystal.redact.regex_engines import Lazy, compiled, stretches
 from crystal.redact.spans import ADDRESS, HEADER, Span
 from crystal.redact.work import CALL, FINDING, RedactionWork
 

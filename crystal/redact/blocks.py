@@ -7,7 +7,7 @@ import binascii
 import re
 from collections.abc import Iterator
 
-from crystal.redact.engine import Lazy
+from crystal.redact.regex_engines import Lazy
 from crystal.redact.spans import BLOCK, Span
 from crystal.redact.work import FINDING, RedactionWork
 

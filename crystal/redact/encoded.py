@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from crystal.redact.engine import compiled, scanner
 from crystal.redact.formats import FORMATS
+from crystal.redact.regex_engines import compiled, scanner
 from crystal.redact.spans import ENCODED, Span
 from crystal.redact.work import CALL, FINDING, RedactionWork
 

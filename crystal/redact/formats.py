@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from crystal.redact.engine import compiled, stretches
 from crystal.redact.judge import looks_random
+from crystal.redact.regex_engines import compiled, stretches
 from crystal.redact.spans import FORMAT, NEARBY, Span
 from crystal.redact.work import CALL, FINDING, RedactionWork
 

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from functools import lru_cache
 
-from crystal.redact.engine import Lazy
+from crystal.redact.regex_engines import Lazy
 
 _RANDOM_ALPHABET = Lazy(rb"[A-Za-z0-9+/=_.~!@#$%^&*:|?\-\x80-\xff]+")
 _WORDY_PART = Lazy(rb"[A-Za-z]?[a-z]*|[A-Z]+|\d{1,4}|[A-Za-z]\d{1,3}|(?:[A-Z]?[a-z]){2,}\d{0,2}")

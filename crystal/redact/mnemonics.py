@@ -13,7 +13,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from crystal.redact.engine import Lazy, compiled, stretches
+from crystal.redact.regex_engines import Lazy, compiled, stretches
 from crystal.redact.spans import FORMAT, Span
 from crystal.redact.work import FINDING, RedactionWork
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from crystal.redact.addresses import is_user_and_password
-from crystal.redact.engine import Lazy, scanner
 from crystal.redact.judge import is_bare_password, is_code, is_quoted_password, is_stand_in, looks_random
 from crystal.redact.named_hints import ASSIGNED, OTHERWISE
 from crystal.redact.names import Strength, strength
+from crystal.redact.regex_engines import Lazy, scanner
 from crystal.redact.spans import NAMED, Span
 from crystal.redact.work import CALL, FINDING, RedactionWork
 

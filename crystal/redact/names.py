@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Literal
 
-from crystal.redact.engine import Lazy
+from crystal.redact.regex_engines import Lazy
 
 Strength = Literal["password", "secret", "key"]
 """What may stand beside the name: any password; a value that looks random; a long one that does and is no hash."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 
-from crystal.redact import engine
+from crystal.redact import regex_engines
 from crystal.redact.addresses import (
     COMMAND_HINTS,
     HEADER_HINTS,
@@ -52,7 +52,7 @@ _FAMILIES: tuple[tuple[Callable[[], tuple[bytes, ...]], Rules], ...] = (
 automaton in the first look, too: joined with the others it would need a state for every pair of theirs."""
 
 _WRITTEN_OUT = rb"\\u00[2-7]"
-_COLOUR = engine.Lazy(rb"(?:\x1b|\\+u001[bB])\[[0-9;?]*[A-Za-z]")
+_COLOUR = regex_engines.Lazy(rb"(?:\x1b|\\+u001[bB])\[[0-9;?]*[A-Za-z]")
 _COLOUR_HINT = rb"\x1b\[|u001[bB]\["
 _COLOUR_STARTS = b"\x1bu"
 _PRIVATE_HINTS = (PRIVATE_HINT, FENCE_NAME, _WRITTEN_OUT)
@@ -83,7 +83,7 @@ def private_prefilter() -> Prefilter:
 
 def _prefilter(hints: tuple[bytes, ...], holds_more: Prefilter) -> Prefilter:
     """Return the prefilter that lets through what matches a hint, with colours left out, and what ``holds_more``."""
-    search = engine.scanner(hints)
+    search = regex_engines.scanner(hints)
 
     def seen(text: bytes) -> bool:
         found = search(text)
@@ -96,12 +96,12 @@ def _prefilter(hints: tuple[bytes, ...], holds_more: Prefilter) -> Prefilter:
 
 
 def _holds_phrase(text: bytes) -> bool:
-    return len(text) >= MIN_PHRASE_BYTES and holds_words(text, engine.scanner(MNEMONIC_HINTS))
+    return len(text) >= MIN_PHRASE_BYTES and holds_words(text, regex_engines.scanner(MNEMONIC_HINTS))
 
 
 @cache
 def _family_matcher() -> Callable[[bytes], list[int] | None]:
-    return engine.matcher(hints() for hints, _ in _FAMILIES[:-1])
+    return regex_engines.matcher(hints() for hints, _ in _FAMILIES[:-1])
 
 
 def families_in(text: bytes) -> list[Rules]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from crystal.redact.engine import Lazy
+from crystal.redact.regex_engines import Lazy
 from crystal.redact.work import CALL, RedactionWork
 
 PRIVATE_HINT = rb"(?i:(?:<|u003c)[\s\\nrt/]{0,16}private)"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from crystal.redact.engine import Lazy
+from crystal.redact.regex_engines import Lazy
 from crystal.redact.work import CALL, RedactionWork
 from crystal.text.fence import HEADER, NAME
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from crystal.redact.engine import Lazy
+from crystal.redact.regex_engines import Lazy
 
 MARKER = Lazy(rb"\[redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}\]|\[private\]|\[recalled\]")
 """What stands where something was taken out. Rules never look inside it: cleaning twice is cleaning once."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import orjson
 
-from crystal.redact.engine import Lazy
+from crystal.redact.regex_engines import Lazy
 
 MAX_LEVELS = 8
 """How many levels of escaping are undone. The n-th needs 2**n backslashes before a quote, so more is not seen."""

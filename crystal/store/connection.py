@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
@@ -35,6 +35,7 @@ IMPORT_CHECKPOINT_PAGES = 4000
 FULL_BELOW_BYTES = 128 << 10
 
 Row = tuple[Any, ...]
+T = TypeVar("T")
 
 # The class follows from what the user can do. What is missing here only a bug in crystal can cause: it keeps its
 # traceback.
@@ -263,6 +264,11 @@ class Store:
         """Return the first row of a query, or None."""
         with translated(self.path):
             return self.db.execute(sql, values).fetchone()
+
+    def find(self, kind: Callable[..., T], sql: str, values: Sequence[Any] = ()) -> T | None:
+        """Return ``kind`` of the columns of the first row; None if there is none, or it begins with NULL."""
+        row = self.row(sql, values)
+        return None if row is None or row[0] is None else kind(*row)
 
     def value(self, sql: str, values: Sequence[Any] = ()) -> Any:
         """Return the first column of the first row, or None."""

@@ -35,7 +35,7 @@ def add_cost(store: Store, cost: Cost) -> int:
         store.value(
             "INSERT INTO costs (at, purpose, provider, model, input_tokens, output_tokens, usd)"
             " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
-            (cost.at, cost.purpose, cost.provider, cost.model, cost.input_tokens, cost.output_tokens, cost.usd),
+            cost,
         )
     )
 

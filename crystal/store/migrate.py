@@ -41,9 +41,7 @@ def newest() -> int:
 
 def version_of(db: apsw.Connection) -> int:
     """Return the schema version of an open file, 0 for an empty one."""
-    for (version,) in db.execute("PRAGMA user_version"):
-        return int(version)
-    return 0
+    return int(db.execute("PRAGMA user_version").get)
 
 
 def refuse_foreign(path: Path) -> None:

@@ -14,8 +14,7 @@ ALIAS = "memory_alias "
 
 def read_note(store: Store, key: str) -> str | None:
     """Return a note, or None."""
-    value = store.value("SELECT value FROM meta WHERE key = ?", (key,))
-    return None if value is None else str(value)
+    return store.find(str, "SELECT value FROM meta WHERE key = ?", (key,))
 
 
 def write_note(store: Store, key: str, value: str) -> None:

@@ -54,8 +54,7 @@ def clear_problem(store: Store, part: str) -> None:
 
 def find_problem(store: Store, part: str) -> LastingProblem | None:
     """Return the failure of ``part`` that lasts, or None."""
-    row = store.row(f"SELECT {COLUMNS} FROM problems WHERE room = ?", (part,))
-    return None if row is None else LastingProblem(*row)
+    return store.find(LastingProblem, f"SELECT {COLUMNS} FROM problems WHERE room = ?", (part,))
 
 
 def list_problems(store: Store) -> list[LastingProblem]:

@@ -131,14 +131,11 @@ def summarize_again(
     return job.report
 
 
-def summarize_anew(
-    store: Store, session_ids: Sequence[str], *, agent_folder: Callable[[str], Path], now: int
-) -> SummaryReport:
+def summarize_anew(store: Store, session_ids: Sequence[str], *, agent_folder: Callable[[str], Path], now: int) -> None:
     """Write simple summaries of some sessions again, from what is left in them; no model is called."""
     job = _Job(store, agent_folder, None, 0.0, now)
     named = [sessions.session_named(store, session) for session in session_ids]
     _write_all(job, [session for session in named if session is not None and session.last_turn], lambda: False)
-    return job.report
 
 
 def is_due(store: Store, *, now: int, idle_ms: int) -> bool:
@@ -148,11 +145,6 @@ def is_due(store: Store, *, now: int, idle_ms: int) -> bool:
     problem = find_problem(store, PART)
     rests = problem is not None and (problem.retry_at or 0) > now
     return not rests and bool(sessions.sessions_summarized_as(store, ["deferred"], limit=1))
-
-
-def summary_path_of(session: sessions.Session) -> str | None:
-    """Return the path of a session's summary, relative to its agent's folder, or None."""
-    return session.summary_path if session.summary_path and _OWN_PATH.fullmatch(session.summary_path) else None
 
 
 def _write_all(job: _Job, many: Sequence[sessions.Session], should_stop: Callable[[], bool]) -> None:

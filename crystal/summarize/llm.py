@@ -124,9 +124,9 @@ class SummaryModel(Protocol):
         """
 
 
-def build_prompt(session: Session, said: Sequence[SaidTurn], *, tokens: int = PROMPT_TOKENS) -> Prompt:
-    """Build the prompt from a condensed transcript of at most about ``tokens`` tokens."""
-    transcript = condense(said, tokens=tokens)
+def build_prompt(session: Session, said: Sequence[SaidTurn]) -> Prompt:
+    """Build the prompt from a condensed transcript of at most about ``PROMPT_TOKENS`` tokens."""
+    transcript = condense(said, tokens=PROMPT_TOKENS)
     mark = hashlib.sha256(transcript.encode("utf-8", "replace")).hexdigest()[:20]
     about = one_line(session.project or "unknown")[:80]
     return Prompt(

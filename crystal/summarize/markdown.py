@@ -8,16 +8,15 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 
 from crystal.store.sessions.sessions import Counts, Session
 from crystal.summarize.wording import code_span, escaped
+from crystal.timewords.parse import iso
 
 SCHEMA = 1
 MAX_LISTED = 50
 FOLDER = "sessions"
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _SAFE_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 _UNSAFE = re.compile(r"[^a-z0-9_]+")
 _UNPRINTABLE = re.compile(
@@ -72,19 +71,8 @@ def file_stem(session_id: str) -> str:
 
 def new_summary_path(session: Session) -> str:
     """Return the path of a new summary below the agent's folder: the UTC day of the session's start, and its id."""
-    day = (iso_time(session.started_at) or "undated")[:10] if session.started_at is not None else "undated"
+    day = (iso(session.started_at) or "undated")[:10]
     return f"{FOLDER}/{day}--{file_stem(session.session_id)}.md"
-
-
-def iso_time(at: int | None) -> str | None:
-    """Format milliseconds since the epoch as ``2026-11-20T23:51:53.936Z``; None for times outside the calendar."""
-    if at is None:
-        return None
-    try:
-        moment = _EPOCH + timedelta(milliseconds=at)
-    except OverflowError:
-        return None
-    return moment.strftime(f"{moment.year:04}-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03}Z"
 
 
 def render(
@@ -103,7 +91,7 @@ def render(
     names = ("agent", "device", "project", "cwd", "git_root", "branch")
     front: list[tuple[str, Scalar]] = [("schema", SCHEMA), ("session", session.session_id), ("title", text.title)]
     front += [(name, getattr(session, name)) for name in names]
-    front += [("start", iso_time(session.started_at)), ("end", iso_time(session.last_at))]
+    front += [("start", iso(session.started_at)), ("end", iso(session.last_at))]
     counted = [(name, getattr(counts, name)) for name in ("user", "assistant", "tool_calls", "subagents")]
     made: list[tuple[str, Scalar]] = [("mode", "llm" if model else "simple"), ("model", model), ("instead", instead)]
     lines = ["---", *_fields(front), "counts:", *(f"  {name}: {number}" for name, number in counted)]

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from crystal.store.sessions.sessions import SaidTurn
-from crystal.summarize import terms
 from crystal.summarize.markdown import Paragraph, SummaryText
+from crystal.summarize.topics import folded, topics, words
 from crystal.summarize.wording import cut, has_words, one_line, sentences
 
 TITLE_CHARACTERS = 80
@@ -61,7 +61,7 @@ def summarize_simply(said: Sequence[SaidTurn], *, title: str | None, session_id:
     return SummaryText(
         cut(one_line(made), TITLE_CHARACTERS) or f"Session {one_line(session_id)[:8]}",
         tuple(paragraph for paragraph in paragraphs if paragraph.text),
-        tuple(term.text for term in terms.topics(weighed, TOPICS)),
+        tuple(term.text for term in topics(weighed, TOPICS)),
     )
 
 
@@ -82,7 +82,7 @@ def _up_to(turns: Sequence[SaidTurn], characters: int) -> Iterator[str]:
 def _headline(turn: SaidTurn) -> str:
     """Return the first meaningful sentence ("Hi!" is not), without its final punctuation."""
     found = [sentence for sentence in sentences(turn.text) if has_words(sentence)]
-    telling = (sentence for sentence in found if terms.words(sentence))
+    telling = (sentence for sentence in found if words(sentence))
     line = next(telling, found[0] if found else one_line(turn.text[:1000]))
     return line.replace("`", "").rstrip(" .:;,。：；") if has_words(line) else ""
 
@@ -110,7 +110,7 @@ def _between(human: Sequence[SaidTurn], answers: Sequence[SaidTurn], asked: str,
     candidates = _candidates(sorted((*human, *answers), key=lambda turn: (turn.ts is None, turn.ts or 0, turn.id)))
     frequency: Counter[str] = Counter(term for candidate in candidates for term in candidate.terms)
     scored = sorted(candidates, key=lambda candidate: (-_score(candidate, frequency), candidate.place))
-    told = [frozenset(map(terms.folded, terms.words(text))) for text in (asked, ended)]
+    told = [frozenset(map(folded, words(text))) for text in (asked, ended)]
     chosen: list[_Candidate] = []
     for candidate in scored:
         if len(chosen) == HIGHLIGHTS:
@@ -130,7 +130,7 @@ def _candidates(turns: Sequence[SaidTurn]) -> list[_Candidate]:
         said = sentences(turn.text)
         for index, sentence in enumerate(said):
             line = cut(sentence, SENTENCE_CHARACTERS)
-            carried = frozenset(map(terms.folded, terms.words(line)))
+            carried = frozenset(map(folded, words(line)))
             if len(carried) < 3:
                 continue
             edge = 1.3 if index == 0 or index == len(said) - 1 else 1.0

@@ -186,10 +186,10 @@ def parse_blobs(body: bytes, after: int, limit: int) -> BlobPage:
     return page
 
 
-def parse_objects(body: bytes, after: bytes | None) -> tuple[ObjectInfo, ...]:
+def parse_objects(body: bytes, after: bytes) -> tuple[ObjectInfo, ...]:
     """Parse a page of objects, their ids rising from above ``after``."""
     found = parse(body, _ObjectPage).objects
-    _check_order([after or b"", *(one.object_id for one in found)])
+    _check_order([after, *(one.object_id for one in found)])
     return found
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import orjson
@@ -95,9 +95,7 @@ class RelayClient:
     def __enter__(self) -> RelayClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -193,16 +191,14 @@ class RelayClient:
         """List the account's objects by rising id, page by page, up to ``answers.MAX_LISTED``."""
         found: list[ObjectInfo] = []
         while len(found) < answers.MAX_LISTED:
-            page = self._objects_after(found[-1].object_id if found else None)
+            after = found[-1].object_id if found else b""
+            params: Params = {"limit": answers.PAGE, **({"after": after.hex()} if found else {})}
+            answer = self._ask("GET", "/v1/objects", params=params, largest=answers.MAX_LISTING)
+            page = self._read(answer, partial(answers.parse_objects, after=after))
             found += page
             if len(page) < answers.PAGE:
                 break
         return tuple(found)
-
-    def _objects_after(self, after: bytes | None) -> tuple[ObjectInfo, ...]:
-        params: Params = {"limit": answers.PAGE, **({} if after is None else {"after": after.hex()})}
-        answer = self._ask("GET", "/v1/objects", params=params, largest=answers.MAX_LISTING)
-        return self._read(answer, lambda body: answers.parse_objects(body, after))
 
     # ------------------------------------------------------------------------------------------------------- tokens
 

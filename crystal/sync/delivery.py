@@ -59,10 +59,6 @@ class DeliveryReport:
             self.noticed.append(words)
 
 
-def _same_link(link: Link, _: Document) -> Link:
-    return link
-
-
 @dataclass(slots=True)
 class Delivery:
     """Exchange between one device and the relay.
@@ -87,7 +83,7 @@ class Delivery:
     down_keys: Callable[[bytes], LinkKeys | None]
     clock: Callable[[], int]
     send_all: Callable[[], None]
-    on_state: Callable[[Link, Document], Link] = _same_link
+    on_state: Callable[[Link, Document], Link]
     on_mirror: Callable[[Mapping[str, Any], int], None] | None = None
     about: Callable[[], Mapping[str, Any]] = dict
     keep_ms: int = 14 * 86_400_000

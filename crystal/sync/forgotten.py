@@ -67,13 +67,13 @@ def put_again(store: Store, link: Link, now: int) -> None:
         relay_forgotten.write_stand(store, replace(stand, sealed=0, sealed_at=now))
 
 
-def take_from_device(store: Store, tombstones: Sequence[Tombstone], now: int) -> int:
-    """Store a device's tombstones. Return how many were new. Runs inside a transaction.
+def take_from_device(store: Store, tombstones: Sequence[Tombstone], now: int) -> None:
+    """Store a device's tombstones. Runs inside a transaction.
 
     A scope never covers future lines: a device can remove existing text, not block later text.
     """
     known = [one._replace(until_at=None if one.until_at is None else min(one.until_at, now)) for one in tombstones]
-    return add_tombstones(store, known, now)
+    add_tombstones(store, known, now)
 
 
 # ---------------------------------------------------------------------------------------------------------- downwards
@@ -134,8 +134,8 @@ def read_told(found: object) -> TombstoneBatch | None:
     raise InvalidRecordError("what home says of what was forgotten cannot be understood")
 
 
-def take_from_home(store: Store, peer: Peer, told: TombstoneBatch, *, now: int, as_of: int) -> int:
-    """Store home's tombstones and the number to confirm. Return how many were new. Runs inside a transaction.
+def take_from_home(store: Store, peer: Peer, told: TombstoneBatch, *, now: int, as_of: int) -> None:
+    """Store home's tombstones and the number to confirm. Runs inside a transaction.
 
     A home that has lost what this device confirmed was restored from a backup: then this device sends it all its
     tombstones. A batch with a gap is ignored; home is told again how far this device is. ``as_of`` is the time of the
@@ -145,11 +145,10 @@ def take_from_home(store: Store, peer: Peer, told: TombstoneBatch, *, now: int, 
     is_lost = told.is_lost and (told.upto, told.mark) != (stand.number, stand.mark)
     if told.start != stand.number and not is_lost:
         relay_peers.tell_again(store, peer.id)
-        return 0
+        return
     if is_lost:
         relay_forgotten.forget_heard(store)
         stand = replace(stand, sealed=0, sealed_at=0)
-    added = add_tombstones(store, told.tombstones, now)
+    add_tombstones(store, told.tombstones, now)
     relay_forgotten.note_heard(store, [one.uid for one in told.tombstones], as_of)
     relay_forgotten.write_stand(store, replace(stand, number=told.upto, mark=told.mark))
-    return added

@@ -16,7 +16,6 @@ from crystal.store.sync import inbox, outbox, relay_peers
 from crystal.store.sync.inbox import InStream
 from crystal.store.sync.refusal_counts import set_listed
 from crystal.store.sync.relay_peers import Peer
-from crystal.sync.ahead import fetched
 from crystal.sync.answers import BlobInfo, StreamInfo, StreamList
 from crystal.sync.cleaning import BECAUSE as FORGOTTEN
 from crystal.sync.client import RelayClient
@@ -37,6 +36,7 @@ from crystal.sync.opening import (
     refusal_of_sender,
     run_after,
 )
+from crystal.sync.prefetch import fetched
 from crystal.sync.stopping import StoppedStreams
 from crystal.sync.taking import MessageHandler, OpenedBlob, PartialMessage
 from crystal.sync.triage import Effort, count_listed, starting_after, triage

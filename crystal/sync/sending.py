@@ -148,10 +148,8 @@ def _as_it_is(_: KeptMessage) -> None:
     """Leave every message as it is."""
 
 
-def seal_again(store: Store, link: Link, old: OutStream, start: int, now: int, because: str) -> int:
+def seal_again(store: Store, link: Link, old: OutStream, start: int, now: int, because: str) -> None:
     """Seal the kept blobs of a stream again from ``start`` on, in the lane's open stream or a new one.
-
-    Return their number.
 
     The old stream is not written any more. A message of several parts is moved as a whole, so it may begin before
     ``start``.
@@ -160,7 +158,7 @@ def seal_again(store: Store, link: Link, old: OutStream, start: int, now: int, b
         NotConfiguredError: A key is missing. Nothing was changed.
     """
     with store.transaction():
-        return seal_changed(store, link, old, start, now, because)
+        seal_changed(store, link, old, start, now, because)
 
 
 def seal_changed(
@@ -173,7 +171,7 @@ def seal_changed(
     *,
     change: Change = _as_it_is,
     ahead: Sequence[bytes] = (),
-) -> int:
+) -> None:
     """Seal again like ``seal_again``, with some messages replaced. Runs inside a transaction.
 
     Args:
@@ -196,10 +194,7 @@ def seal_changed(
         target = _writable(store, link, Channel(old.channel), old.lane, now)
     start = _message_start(store, old, start)
     words = {"stream": old.stream.hex(), "from": start, "because": because}
-    for payload in (
-        control_message("continues", words),
-        *ahead,
-    ):  # first: home need not wait for the old stream any more
+    for payload in (control_message("continues", words), *ahead):  # home need not wait for the old stream any more
         target = _append(store, target, seal_message(link, target, PayloadKind.CONTROL, payload, now), now)
     seqs: list[int] = []
     for message in kept_messages(store, link, old, start):
@@ -208,7 +203,6 @@ def seal_changed(
         blobs = seal_message(link, target, kind, payload, message.created_at)
         target = _append(store, target, blobs, message.created_at)
     outbox.drop_blobs(store, old.id, seqs)
-    return len(seqs)
 
 
 def kept_messages(store: Store, link: Link, stream: OutStream, start: int = 1) -> Iterator[KeptMessage]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -33,9 +33,8 @@ from crystal.sync.envelope.blob import Opened
 from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.forgotten import take_from_device
 from crystal.sync.tombstones import read_tombstones
-from crystal.sync.wire import MAX_KEY, InvalidRecordError, Sent, decode_segment
+from crystal.sync.wire import TEXT, InvalidRecordError, Key, Sent, decode_segment
 
-TEXT = r"\A[^\0\ud800-\udfff]+\Z"
 MAX_MESSAGE = 768 << 20
 """Maximum bytes of a message that is assembled from parts: a transcript line with its metadata."""
 
@@ -56,16 +55,24 @@ class Captured:
 
 
 class ControlMessage(Struct, frozen=True, tag_field="kind"):
-    """Control message, validated. Each kind is a subclass, and a row of ``CONTROL_KINDS``."""
+    """Control message, validated. Each kind is a subclass that says what is done with it."""
 
     v: Literal[1]
+
+    def act(self, home: MessageHandler, peer: Peer, now: int) -> None:
+        """Do what a peer's message says. Runs inside the transaction that moves the stream's cursor."""
 
 
 class SessionEnded(ControlMessage, tag="ended", frozen=True):
     """A session has ended."""
 
-    session: Annotated[str, Meta(max_length=MAX_KEY, pattern=TEXT)]
+    session: Key
     at: Annotated[int, Meta(ge=0, lt=1 << 53)]
+
+    def act(self, home: MessageHandler, peer: Peer, now: int) -> None:
+        """Note that a session has ended, if it is the device's own."""
+        if peer.vouches or inbox.is_session_of(home.store, self.session, peer.name):
+            turns.end_session(home.store, self.session, min(self.at, now))
 
 
 class StreamContinues(ControlMessage, tag="continues", frozen=True):
@@ -74,11 +81,32 @@ class StreamContinues(ControlMessage, tag="continues", frozen=True):
     stream: Id
     because: Annotated[str, Meta(max_length=40, pattern=TEXT)]
 
+    def act(self, home: MessageHandler, peer: Peer, now: int) -> None:
+        """Stop waiting for the stream, unless it belongs to a live copy of the device."""
+        if self.stream[:8] != peer.up_prefix:
+            return
+        old = inbox.meet_stream(home.store, self.stream, now)
+        if old.peer not in (None, peer.id):
+            return
+        if old.peer is None:
+            inbox.bind(home.store, old.id, peer.id, old.channel or 1, None)
+        if self.because == "fork":
+            relay_peers.note_fork(home.store, peer.id, now)
+            inbox.note_forked(home.store, old)
+            if old.state != "fork":
+                return
+        inbox.leave(home.store, old, self.because, "its device went on in another stream", now)
+
 
 class PrivateLines(ControlMessage, tag="private", frozen=True):
     """Lines that were left out."""
 
     uuids: tuple[str, ...]
+
+    def act(self, home: MessageHandler, peer: Peer, now: int) -> None:  # noqa: ARG002 - the others use them
+        """Note lines that are kept out."""
+        uuids = [uuid for uuid in self.uuids if uuid and is_unicode(uuid) and "\0" not in uuid]
+        privacy.add_private_lines(home.store, uuids)
 
 
 class Forget(ControlMessage, tag="forget", frozen=True):
@@ -89,6 +117,10 @@ class Forget(ControlMessage, tag="forget", frozen=True):
     def __post_init__(self) -> None:
         read_tombstones(self.tombstones, "")
 
+    def act(self, home: MessageHandler, peer: Peer, now: int) -> None:
+        """Store a device's tombstones."""
+        take_from_device(home.store, read_tombstones(self.tombstones, peer.name), now)
+
 
 class Remember(ControlMessage, tag="memory", frozen=True):
     """A memory."""
@@ -97,6 +129,14 @@ class Remember(ControlMessage, tag="memory", frozen=True):
 
     def __post_init__(self) -> None:
         memory_from_dict(self.memory)
+
+    def act(self, home: MessageHandler, peer: Peer, now: int) -> None:  # noqa: ARG002 - the others use it
+        """Store a memory if it is newer than the stored one. Its author is the device that sealed it."""
+        said = memory_from_dict(self.memory)
+        one = said.memory
+        trusted = replace(one, device=home.device_of(peer, one.device), agent=home.agent_of(peer, one.agent))
+        here = None if one.cwd is None else inbox.project_here(home.store, one.cwd)
+        memories.put_version(home.store, Version(trusted, here or said.project))
 
 
 class Nothing(ControlMessage, tag="note", frozen=True):
@@ -176,69 +216,26 @@ class MessageHandler:
             return Counter()
         inbox.drop_fragments(self.store, known.id)
         if isinstance(message, ControlMessage):
-            CONTROL_KINDS[type(message)](self, peer, message, now)
+            message.act(self, peer, now)
             return Counter()
         sent = message.sent
         if known.lane != sent.lane:
             inbox.bind(self.store, known.id, peer.id, known.channel, sent.lane)
         said = sent.segment.origin
-        origin = said._replace(device=self._device(peer, said.device), agent=self._agent(peer, said.agent))
+        origin = said._replace(device=self.device_of(peer, said.device), agent=self.agent_of(peer, said.agent))
         trusted = replace(sent, segment=sent.segment._replace(origin=origin))
         new = arrive(self.arrivals, trusted, message.prepared, known.stream, now=now, written=written)
         if new["turns"] and sent.lane == "live":
             turns.reopen_session(self.store, origin.session_id)
         return new
 
-    def _device(self, peer: Peer, said: str) -> str:
+    def device_of(self, peer: Peer, said: str) -> str:
         """Return the origin device: the owner of the key, unless that machine was home and hands over others' data."""
         return said if peer.vouches and said != peer.name else peer.name
 
-    def _agent(self, peer: Peer, said: str) -> str:
+    def agent_of(self, peer: Peer, said: str) -> str:
         """Return the agent id to store: the one claimed, or the device's own if that belongs to another."""
         return said if peer.vouches else relay_peers.take_agent(self.store, peer, said, self.own_agent)
-
-    def end_session(self, peer: Peer, told: SessionEnded, now: int) -> None:
-        """Note that a session has ended, if it is the device's own."""
-        if peer.vouches or inbox.is_session_of(self.store, told.session, peer.name):
-            turns.end_session(self.store, told.session, min(told.at, now))
-
-    def keep_private(self, _: Peer, told: PrivateLines, __: int) -> None:
-        """Note lines that are kept out."""
-        privacy.add_private_lines(
-            self.store, [uuid for uuid in told.uuids if uuid and is_unicode(uuid) and "\0" not in uuid]
-        )
-
-    def forget(self, peer: Peer, told: Forget, now: int) -> None:
-        """Store a device's tombstones."""
-        take_from_device(self.store, read_tombstones(told.tombstones, peer.name), now)
-
-    def do_nothing(self, _: Peer, __: Nothing, ___: int) -> None:
-        """Do nothing."""
-
-    def remember(self, peer: Peer, told: Remember, _: int) -> None:
-        """Store a memory if it is newer than the stored one. Its author is the device that sealed it."""
-        said = memory_from_dict(told.memory)
-        one = said.memory
-        trusted = replace(one, device=self._device(peer, one.device), agent=self._agent(peer, one.agent))
-        here = None if one.cwd is None else inbox.project_here(self.store, one.cwd)
-        memories.put_version(self.store, Version(trusted, here or said.project))
-
-    def leave_stream(self, peer: Peer, told: StreamContinues, now: int) -> None:
-        """Handle a stream that continues in another one: stop waiting for it, unless it belongs to a live copy."""
-        stream, because = told.stream, told.because
-        if stream[:8] != peer.up_prefix:
-            return
-        old = inbox.meet_stream(self.store, stream, now)
-        if old.peer not in (None, peer.id):
-            return
-        if old.peer is None:
-            inbox.bind(self.store, old.id, peer.id, old.channel or 1, None)
-        if because == "fork":
-            relay_peers.note_fork(self.store, peer.id, now)
-            inbox.note_forked(self.store, old)
-            if old.state != "fork":
-                return
-        inbox.leave(self.store, old, because, "its device went on in another stream", now)
 
 
 def read_words(payload: bytes) -> ControlMessage:
@@ -257,12 +254,3 @@ def read_words(payload: bytes) -> ControlMessage:
 
 
 AnyControl = SessionEnded | StreamContinues | PrivateLines | Forget | Remember | Nothing
-CONTROL_KINDS: dict[type[ControlMessage], Callable[[MessageHandler, Peer, Any, int], None]] = {
-    SessionEnded: MessageHandler.end_session,
-    StreamContinues: MessageHandler.leave_stream,
-    PrivateLines: MessageHandler.keep_private,
-    Forget: MessageHandler.forget,
-    Remember: MessageHandler.remember,
-    Nothing: MessageHandler.do_nothing,
-}
-"""What is done with each kind of control message."""

@@ -7,25 +7,33 @@ docs/spec/relay-messages.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import accumulate, pairwise
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import astuple
 
 from crystal.config.harnesses import HARNESSES
 from crystal.config.paths import checked_agent_id
 from crystal.errors import DeniedError, UsageError
-from crystal.model.capture import Finding, Origin, Project, Segment, SegmentPiece, Watermark, is_unicode
+from crystal.model.capture import Finding, LedgerState, Origin, Project, Segment, SegmentPiece, Watermark
 
 Lane = Literal["live", "past"]
-VERSION = 1
 MAX_NAME = 400
 MAX_KEY = 4096
 """Maximum characters of a transcript's key or a session id: they come from file names, in any encoding."""
 MAX_STORED = (1 << 63) - 1
 MAX_PATH = 8192
 MAX_UUID = 1 << 26
-MAX_OFFSET = 1 << 53
-_STATES = ("captured", "private", "skipped")
+TEXT = r"\A[^\0\ud800-\udfff]+\Z"
+
+Name = Annotated[str, Meta(max_length=MAX_NAME, pattern=TEXT)]
+Key = Annotated[str, Meta(max_length=MAX_KEY, pattern=TEXT)]
+Folder = Annotated[str, Meta(max_length=MAX_PATH, pattern=TEXT)]
+Offset = Annotated[int, Meta(ge=0, le=1 << 53)]
 
 
 class InvalidRecordError(DeniedError):
@@ -35,11 +43,11 @@ class InvalidRecordError(DeniedError):
 
 
 def control_message(kind: str, fields: Mapping[str, Any]) -> bytes:
-    """Return a control message, see ``CONTROL_KINDS`` in ``crystal.sync.taking``."""
+    """Return a control message, see ``ControlMessage`` in ``crystal.sync.taking``."""
     return json.dumps({"v": 1, "kind": kind, **fields}, separators=(",", ":")).encode()
 
 
-def encode_segment(segment: Segment, projects: Mapping[str, Project], lane: Lane = "live") -> bytes:
+def encode_segment(segment: Segment, projects: Mapping[str, Project], lane: Lane) -> bytes:
     """Encode a segment.
 
     Args:
@@ -48,7 +56,7 @@ def encode_segment(segment: Segment, projects: Mapping[str, Project], lane: Lane
         projects: The git projects, on the capturing machine, of the folders that the lines name.
     """
     head = {
-        "v": VERSION,
+        "v": 1,
         "kind": "segment",
         "lane": lane,
         "origin": list(segment.origin),
@@ -58,17 +66,17 @@ def encode_segment(segment: Segment, projects: Mapping[str, Project], lane: Lane
         "pieces": [_piece(piece) for piece in segment.pieces],
         "findings": [list(finding) for finding in segment.findings],
         "private": list(segment.private_uuids),
-        "projects": [row for one in projects.values() if _fits(row := [one.cwd, one.git_root, one.remote, one.name])],
+        "projects": [list(one) for one in projects.values() if _fits(one)],
     }
     clean = b"".join(piece.clean for piece in segment.pieces)
     return json.dumps(head, separators=(",", ":")).encode() + b"\n" + clean
 
 
-def _fits(row: list[str | None]) -> bool:
+def _fits(project: Project) -> bool:
     """Return True if the receiver accepts the name of a folder: it comes from a transcript, which may hold anything."""
     try:
-        project_from(row)
-    except InvalidRecordError:
+        msgspec.convert(list(project), _Project)
+    except ValueError:
         return False
     return True
 
@@ -97,6 +105,82 @@ def _shifts(piece: SegmentPiece) -> list[list[int]]:
     return shifts
 
 
+class _Row(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A list of fields in the head."""
+
+
+class _Origin(_Row, frozen=True):
+    agent: Name
+    device: Name
+    session_id: Key
+    subagent: Key | None
+    harness: str
+
+    def __post_init__(self) -> None:
+        checked_agent_id(self.agent)
+        if self.harness not in HARNESSES:
+            raise ValueError("an unknown harness")
+
+
+class _Watermark(_Row, frozen=True):
+    transcript: Key
+    offset: Offset
+    dev: Annotated[int, Meta(ge=0)]
+    inode: Annotated[int, Meta(ge=0)]
+    generation: Offset
+    tail_hash: Annotated[str, Meta(pattern=r"\A(?:[0-9a-f]{64})?\Z")]
+
+    def value(self) -> Watermark:
+        dev, inode = self.dev & MAX_STORED, self.inode & MAX_STORED
+        return Watermark(self.transcript, self.offset, dev, inode, self.generation, bytes.fromhex(self.tail_hash))
+
+
+class _Piece(_Row, frozen=True):
+    start: Offset
+    end: Offset
+    state: LedgerState
+    rule: Name | None
+    raw_hash: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")] | None
+    length: Offset
+    shifts: tuple[tuple[Offset, Offset], ...]
+
+    def __post_init__(self) -> None:
+        if self.end <= self.start or (self.length > 0) != (self.state == "captured"):
+            raise ValueError("a piece contradicts itself")
+
+    def value(self, clean: bytes) -> SegmentPiece:
+        """Return the piece, given its lines."""
+        if self.state != "captured":
+            return SegmentPiece(self.start, self.end, self.state, self.rule)
+        if len(clean) != self.length or not clean.endswith(b"\n"):
+            raise ValueError("a piece does not hold whole lines")
+        raw_hash = None if self.raw_hash is None else bytes.fromhex(self.raw_hash)
+        lines = _lines(clean, self.start, self.end, dict(self.shifts))
+        return SegmentPiece(self.start, self.end, self.state, self.rule, clean, raw_hash, lines)
+
+
+class _Project(_Row, frozen=True):
+    cwd: Folder
+    git_root: Folder | None
+    remote: Folder | None
+    name: Annotated[str, Meta(max_length=MAX_NAME, pattern=r"\A[^\0\ud800-\udfff]*\Z")]
+
+
+class _Head(Struct, frozen=True):
+    v: Literal[1]
+    kind: Literal["segment"]
+    lane: Lane
+    origin: _Origin
+    # A path may hold bytes that are not UTF-8, which Python writes as the lone surrogates U+DC80 to U+DCFF.
+    path: Annotated[str, Meta(max_length=MAX_PATH, pattern=r"\A[^\0\ud800-\udc7f\udd00-\udfff]+\Z")]
+    before: _Watermark
+    after: _Watermark
+    pieces: Annotated[tuple[_Piece, ...], Meta(min_length=1)]
+    findings: tuple[tuple[Name, Offset], ...]
+    private: tuple[Annotated[str, Meta(max_length=MAX_UUID, pattern=TEXT)], ...]
+    projects: tuple[_Project, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """Received segment, with the git projects of its folders on the capturing machine and its lane."""
@@ -110,155 +194,45 @@ def decode_segment(payload: bytes) -> Sent:
     """Decode a segment.
 
     Raises:
-        InvalidRecordError: It is malformed.
+        InvalidRecordError: It is malformed, or of another version.
     """
-    line, newline, clean = payload.partition(b"\n")
     try:
-        head = json.loads(line)
-        if not newline or not isinstance(head, dict) or head.get("kind") != "segment":
-            raise InvalidRecordError("the message holds no segment")
-        if head.get("v") != VERSION:
-            raise InvalidRecordError(
-                f"the segment has version {_word(head.get('v'))}", hint="update crystal on this machine"
-            )
-        return _segment(head, clean)
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError, UsageError) as error:
-        raise InvalidRecordError(f"the segment's head cannot be understood ({type(error).__name__})") from error
+        line, clean = payload.split(b"\n", 1)
+        return _sent(msgspec.convert(json.loads(line), _Head), clean)
+    except (ValueError, RecursionError, UsageError) as error:
+        raise InvalidRecordError("the segment cannot be understood", hint="update crystal on this machine") from error
 
 
-def _harness(value: Any) -> str:
-    name = _text(value)
-    if name not in HARNESSES:
-        raise InvalidRecordError(
-            f"transcripts of {_word(name)} cannot be read here", hint="update crystal on this machine"
-        )
-    return name
-
-
-def _segment(head: Mapping[str, Any], clean: bytes) -> Sent:
-    agent, device, session, subagent, *named = _list(head["origin"])
-    (harness,) = named or ("claude-code",)  # a crystal that reads only Claude Code's transcripts does not name it
-    origin = Origin(
-        checked_agent_id(_text(agent)),
-        _text(device),
-        _text(session, MAX_KEY),
-        _optional(subagent, MAX_KEY),
-        _harness(harness),
+def _sent(head: _Head, clean: bytes) -> Sent:
+    ends = list(accumulate(one.length for one in head.pieces))
+    pieces = tuple(one.value(clean[end - one.length : end]) for one, end in zip(head.pieces, ends, strict=True))
+    if ends[-1] != len(clean) or head.before.transcript != head.after.transcript:
+        raise ValueError("the pieces do not hold the lines")
+    if any(former.end != piece.start for former, piece in pairwise(pieces)):
+        raise ValueError("the pieces do not lie edge to edge")
+    segment = Segment(
+        Origin(*astuple(head.origin)),
+        head.path,
+        head.before.value(),
+        head.after.value(),
+        pieces,
+        tuple(Finding(*one) for one in head.findings),
+        head.private,
     )
-    before, after = _watermark(head["before"]), _watermark(head["after"])
-    pieces: list[SegmentPiece] = []
-    at = 0
-    for one in _list(head["pieces"]):
-        piece = _read_piece(one, clean, at)
-        if pieces and piece.start != pieces[-1].end:
-            raise InvalidRecordError("the segment's pieces do not lie edge to edge")
-        at += len(piece.clean)
-        pieces.append(piece)
-    if not pieces or at != len(clean) or before.transcript != after.transcript:
-        raise InvalidRecordError("the segment's pieces do not hold its lines")
-    findings = tuple(Finding(_text(kind), _whole(count)) for kind, count in _list(head["findings"]))
-    private = tuple(_text(uuid, MAX_UUID) for uuid in _list(head["private"]))
-    projects = {_text(row[0], MAX_PATH): project_from(row) for row in _list(head["projects"])}
-    segment = Segment(origin, _path(head["path"]), before, after, tuple(pieces), findings, private)
-    return Sent(segment, projects, "past" if head["lane"] == "past" else "live")
+    return Sent(segment, {one.cwd: Project(*astuple(one)) for one in head.projects}, head.lane)
 
 
-def _watermark(row: Sequence[Any]) -> Watermark:
-    transcript, offset, dev, inode, generation, tail = _list(row)
-    tail_hash = bytes.fromhex(_text(tail, empty=True))
-    if len(tail_hash) not in (0, 32):
-        raise InvalidRecordError("a watermark's hash has the wrong length")
-    return Watermark(
-        _text(transcript, MAX_KEY),
-        _whole(offset),
-        _whole(dev, 1 << 64) & MAX_STORED,
-        _whole(inode, 1 << 64) & MAX_STORED,
-        _whole(generation),
-        tail_hash,
-    )
-
-
-def _read_piece(row: Sequence[Any], clean: bytes, at: int) -> SegmentPiece:
-    start, end, state, rule, raw_hash, length, shifts = _list(row)
-    start, end, length = _whole(start), _whole(end), _whole(length)
-    if end <= start or state not in _STATES or (length > 0) != (state == "captured"):
-        raise InvalidRecordError("a piece of the segment contradicts itself")
-    words = _optional(rule)
-    if state != "captured":
-        return SegmentPiece(start, end, state, words)
-    own = clean[at : at + length]
-    if len(own) != length or not own.endswith(b"\n"):
-        raise InvalidRecordError("a piece of the segment does not hold whole lines")
-    hashed = None if raw_hash is None else bytes.fromhex(_text(raw_hash))
-    if hashed is not None and len(hashed) != 32:
-        raise InvalidRecordError("a piece's hash has the wrong length")
-    return SegmentPiece(start, end, "captured", words, own, hashed, _lines(own, start, end, shifts))
-
-
-def _lines(clean: bytes, start: int, end: int, shifts: Any) -> tuple[tuple[int, bytes], ...]:
-    moved = {_whole(number): _whole(offset) for number, offset in _list(shifts)}
+def _lines(clean: bytes, start: int, end: int, shifts: Mapping[int, int]) -> tuple[tuple[int, bytes], ...]:
     lines: list[tuple[int, bytes]] = []
     at = start
     for number, line in enumerate(clean.split(b"\n")[:-1]):
-        if number in moved:
-            at = moved[number]
+        at = shifts.get(number, at)
         if line.strip():
             if not start <= at < end or (lines and at <= lines[-1][0]):
-                raise InvalidRecordError("the lines of a piece do not lie in it in order")
+                raise ValueError("the lines of a piece do not lie in it in order")
             lines.append((at, line))
         at += len(line) + 1
     return tuple(lines)
-
-
-def project_from(row: Any) -> Project:
-    """Parse the git project of a folder.
-
-    Raises:
-        InvalidRecordError: It is malformed.
-    """
-    if not isinstance(row, list) or len(row) != 4:
-        raise InvalidRecordError("the message has an invalid project")
-    cwd, root, remote, name = _list(row)
-    return Project(
-        _text(cwd, MAX_PATH),
-        _optional(root, MAX_PATH),
-        _optional(remote, MAX_PATH),
-        _text(name, empty=True),
-    )
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise InvalidRecordError("the segment's head has an invalid list")
-    return value
-
-
-def _text(value: Any, most: int = MAX_NAME, *, empty: bool = False) -> str:
-    if (
-        not isinstance(value, str)
-        or len(value) > most
-        or "\0" in value
-        or not (value or empty)
-        or not is_unicode(value)
-    ):
-        raise InvalidRecordError("the segment's head has an invalid name")
-    return value
-
-
-def _optional(value: Any, most: int = MAX_NAME) -> str | None:
-    return None if value is None else _text(value, most)
-
-
-def _path(value: Any) -> str:
-    """Decode a path. It may hold bytes that are not UTF-8, which Python writes as lone surrogates."""
-    if isinstance(value, str) and 0 < len(value) <= MAX_PATH and "\0" not in value:
-        try:
-            value.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError:
-            pass
-        else:
-            return value
-    raise InvalidRecordError("the segment's head has an invalid path")
 
 
 def line_starts(piece: SegmentPiece) -> list[int]:
@@ -274,13 +248,3 @@ def line_starts(piece: SegmentPiece) -> list[int]:
         at = next(told)[0] if lines[number].strip() else at - len(lines[number]) - 1
         starts[number] = at
     return starts
-
-
-def _whole(value: Any, most: int = MAX_OFFSET) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise InvalidRecordError("the segment's head has an invalid number")
-    return value
-
-
-def _word(value: Any) -> str:
-    return str(value) if isinstance(value, (int, float)) else "unknown"

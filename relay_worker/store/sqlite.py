@@ -38,10 +38,6 @@ INLINE_BYTES = 128 << 10
 """Bodies up to this size are kept in the database; larger ones in files."""
 
 
-def _unobserved(jobs: int, seconds: float) -> None:
-    """Ignore commits of a store without metrics."""
-
-
 class SqliteStore:
     """Data directory of the relay, opened for serving. The caller closes it.
 
@@ -58,7 +54,7 @@ class SqliteStore:
     """
 
     def __init__(
-        self, folder: Path, settings: Settings, *, now: int, observe: Callable[[int, float], None] = _unobserved
+        self, folder: Path, settings: Settings, *, now: int, observe: Callable[[int, float], None] = lambda *_: None
     ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._ttl_ms = int(settings.ttl_days * DAY_MS)

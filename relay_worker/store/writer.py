@@ -7,11 +7,11 @@ requests under load, and a single request does not wait.
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
+import contextlib
 import time
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -66,52 +66,33 @@ class Writer:
     ) -> None:
         self._db, self._settings, self._files = db, settings, files
         self._observe = observe
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._closing = threading.Lock()
-        self._closed = False
-        self._thread = threading.Thread(target=self._work, name="relay-writer", daemon=True)
-        self._thread.start()
+        self._waiting: deque[_Job] = deque()
+        self._thread = ThreadPoolExecutor(1, "relay-writer")
 
     async def run(self, job: Callable[[Batch], T]) -> T:
         """Run a job and return after its COMMIT. Cancelling the caller does not undo queued jobs."""
         done: Future[T] = Future()
         done.set_running_or_notify_cancel()
-        with self._closing:
-            if self._closed:
-                raise RequestRefusedError("unavailable", "the relay is stopping", retry_after=5)
-            self._jobs.put((job, done))
+        self._waiting.append((job, done))
+        try:
+            if len(self._waiting) == 1:  # else the work that takes the others takes it too
+                self._thread.submit(self._work)
+        except RuntimeError as error:  # the pool is closed
+            self._waiting.clear()
+            raise RequestRefusedError("unavailable", "the relay is stopping", retry_after=5) from error
         return await asyncio.wrap_future(done)
 
     def close(self) -> None:
         """Finish all jobs, checkpoint the WAL and close. Idempotent."""
-        with self._closing:
-            if not self._closed:
-                self._closed = True
-                self._jobs.put(None)
-        self._thread.join()
+        self._thread.shutdown()
+        with contextlib.suppress(apsw.Error):  # a reader is active: the next start checkpoints the WAL
+            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self._db.close()
 
     def _work(self) -> None:
-        try:
-            while jobs := self._next():
-                self._transact(jobs)
-            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.Error:
-            pass  # a reader is active: the WAL stays, and the next start checkpoints it
-        finally:
-            self._db.close()
-
-    def _next(self) -> list[_Job]:
-        """Wait for a job, then take all queued ones. Return none at the end."""
-        jobs: list[_Job] = []
-        entry = self._jobs.get()
-        while entry is not None:
-            jobs.append(entry)
-            if len(jobs) >= MAX_BATCH or self._jobs.empty():
-                return jobs
-            entry = self._jobs.get()
-        if jobs:
-            self._jobs.put(None)  # these first
-        return jobs
+        """Run jobs until none waits."""
+        while self._waiting:
+            self._transact([self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))])
 
     def _transact(self, jobs: list[_Job]) -> None:
         try:

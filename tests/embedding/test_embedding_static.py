@@ -151,7 +151,7 @@ def test_the_vectors_of_known_tokens_are_unit_vectors():
 def test_a_damaged_or_missing_table_is_damaged_and_says_what_to_do(tmp_path):
     def expect_damaged() -> None:
         with pytest.raises(DamagedError, match="damaged") as caught:
-            StaticEmbedder(tmp_path).embed_query("x")
+            StaticModel(tmp_path).vector("x")
         assert "install crystal again" in caught.value.hint
         with pytest.raises(DamagedError, match="damaged"):
             SmallStaticModel(tmp_path)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.forgetting.match.forgotten_text import _words_in, rare_words
-from crystal.store.search.words import tokenizer
+from crystal.store.search.tokenizer import tokenizer
 from tests.support.store_factory import add_turn, open_store
 
 STEMS = ("deploy", "happy", "die", "sky", "Zürich", "run", "relate", "able", "agree", "KeyStore", "v2beta", "数据库")

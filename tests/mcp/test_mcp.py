@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp_types import methods, version
 
-from crystal.mcp import wire
+from crystal.mcp import stdio
 from crystal.mcp.protocol import GREETED, MODERN
 from tests.support.mcp_client import ENVELOPE, INITIALIZE, Talk, crystal_offer, served
 
@@ -131,7 +131,7 @@ def test_a_line_that_is_no_request_costs_an_error_at_most(talk: Talk, line: byte
 
 
 def test_a_huge_line_is_left_out_and_a_large_one_read(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "MAX_BYTES", 300_000)
+    monkeypatch.setattr(stdio, "MAX_BYTES", 300_000)
     talk.send(b" " * 200_000 + b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
     assert talk.read()["result"] == {}
     talk.send(b'{"jsonrpc": "2.0", "id": 2, "method": "ping", "params": {"a": "' + b"a" * 400_000 + b'"}}\n')

@@ -77,7 +77,7 @@ def test_wrong_bytes_that_keep_their_time_are_found_when_files_are_merged(world)
         (path,) = world.folder.glob("words-*.part")
         found, whole = path.stat(), bytearray(path.read_bytes())
         (file,) = [one for one in index_log.parts(world.store) if one.kind == "words"]
-        place = files._directory(path, parts.written(file))[1]["arrays"][name]
+        place = files._directory(path, file)[1]["arrays"][name]
         whole[place["at"] : place["at"] + 64] = b"\xff" * 64
         path.write_bytes(whole)
         os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))

@@ -15,7 +15,7 @@ from crystal.search.index.plan import merges
 from crystal.search.index.terms import camel_parts, document_words, query_terms
 from crystal.search.index.words import Gathering, PartWords, merge_words
 from crystal.store import Store
-from crystal.store.search.words import tokenizer
+from crystal.store.search.tokenizer import tokenizer
 from tests.support.index_store import rebuild
 
 

@@ -13,7 +13,7 @@ from crystal.errors import ModelUnavailableError, NotConfiguredError
 from crystal.store.capture.turns import end_session
 from crystal.store.costs import DAY_MS, spent_since
 from crystal.store.problems import find_problem
-from crystal.summarize.due import PART, is_due, summarize_again, summary_path_of
+from crystal.summarize.due import PART, is_due, summarize_again
 from crystal.summarize.models import ChatModel, MissingModel
 from tests.support.chat_server import CARD, Reply, chat_server, ollama_reply, openai_reply
 from tests.support.costs import totals
@@ -60,7 +60,7 @@ def test_the_file_is_rewritten_in_place_even_when_title_and_start_change(tmp_pat
         run(store, tmp_path)
         say(store, [("user", "An earlier wish was found.")], at=START - 3 * DAY_MS, title="Given later")
         assert run(store, tmp_path).simple == 1
-        assert summary_path_of(session(store)) == f"sessions/{NAME}"
+        assert session(store).summary_path == f"sessions/{NAME}"
         assert session(store).title == "Given later"
     assert list(files(tmp_path)) == [NAME]
     assert 'title: "Given later"' in files(tmp_path)[NAME]

@@ -21,12 +21,11 @@ from crystal.summarize.markdown import (
     Paragraph,
     SummaryText,
     file_stem,
-    iso_time,
     new_summary_path,
     render,
 )
 from crystal.summarize.simple import summarize_simply
-from crystal.summarize.terms import topics, words
+from crystal.summarize.topics import topics, words
 from crystal.summarize.wording import code_span, cut, escaped, one_line, prose, sentences
 
 SESSION = Session(
@@ -306,12 +305,6 @@ def test_the_name_holds_the_utc_day_of_the_first_turn() -> None:
     assert new_summary_path(SESSION) == "sessions/2026-11-21--1f35fa49-0000-4000-8000-00000000cafe.md"
     timeless = SESSION._replace(started_at=None)
     assert new_summary_path(timeless) == "sessions/undated--1f35fa49-0000-4000-8000-00000000cafe.md"
-
-
-def test_times_are_iso_8601_with_milliseconds() -> None:
-    assert iso_time(1_795_222_800_123) == "2026-11-21T01:00:00.123Z"
-    assert iso_time(-62_135_596_800_000) == "0001-01-01T00:00:00.000Z"
-    assert iso_time(10**18) is None
 
 
 @given(anything | st.lists(ugly).map("".join))

@@ -8,14 +8,14 @@ from collections import Counter
 
 import numpy as np
 
+from crystal.search.index.bm25 import FLAT, FREE, FREE_PADDED, K1, SPAN, SPAN_PADDED
 from crystal.search.index.reader import Absent, open_index
 from crystal.search.index.refresh import drop, refresh
-from crystal.search.index.scoring import FLAT, FREE, FREE_PADDED, K1, SPAN, SPAN_PADDED
 from crystal.search.index.terms import document_words
 from crystal.search.index.words import TIMES
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks
-from crystal.store.search.words import tokenizer
+from crystal.store.search.tokenizer import tokenizer
 from crystal.store.texts import text_hash
 from tests.support.fresh_store import open_fresh
 

@@ -16,7 +16,7 @@ from crystal.mcp.arguments import checked
 from crystal.mcp.catalog import ALIASES, TOOLS
 from crystal.mcp.offer import ClientContext, CrystalOffer, McpSettings
 from crystal.mcp.protocol import Offer, Server
-from crystal.mcp.wire import Wire
+from crystal.mcp.stdio import Wire
 
 ROOT = Path(__file__).resolve().parents[2]
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from crystal.store.forget.forgetting import Tombstone, add_tombstones
 from crystal.store.search.space import delete_chunks
 from crystal.store.sync import relay_forgotten
 from crystal.sync.mirror.device import Mirror
-from crystal.sync.mirror.sifting import Sieve
+from crystal.sync.mirror.sifting import sift
 from tests.support.capture_machine import CaptureMachine
 from tests.support.forgetting_ground import Ground
 from tests.support.mirror_world import World
@@ -45,7 +46,7 @@ def forget(store: Store, number: int = 1, *, kind: str = "lines", until: int | N
 
 def fetch(world: World, mirror: Mirror, own: Store) -> None:
     mirror.take(world.manifest or {}, world.serial)
-    report = mirror.fetch(world.relay, sift=Sieve(own))
+    report = mirror.fetch(world.relay, sift=partial(sift, own))
     assert report.is_whole, report.problem
 
 

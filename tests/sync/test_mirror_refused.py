@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from crystal.store.sync.mirror_content import KINDS, Content, VectorSpace
+from crystal.store.sync.mirror_content import Content, VectorSpace
 from crystal.sync.envelope.blob import open_blob
 from crystal.sync.envelope.link import keys_of_link
 from crystal.sync.envelope.refusals import WrongKeyError
@@ -127,13 +127,6 @@ def test_content_is_the_same_after_packing():
     for cut in range(0, len(pack(content)), 7):
         with pytest.raises(MirrorContentError):
             unpack(pack(content)[:cut])
-
-
-def test_an_object_made_before_sessions_had_a_harness_is_read():
-    row = tuple(range(len(KINDS["session"].columns) - 1))
-    older = Content(1, b"m" * 8, {"session": [row, row]}, {})
-    assert unpack(pack(older)).rows["session"] == [(*row[:4], "claude-code", *row[4:])] * 2
-    assert KINDS["session"].columns[4] == "harness"
 
 
 @pytest.mark.parametrize("told", ["x", ["x"], 5, {"bad": 5}, {"bad": "zz"}, {"bad": [{}]}])

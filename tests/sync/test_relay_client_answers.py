@@ -71,7 +71,7 @@ def test_names_that_are_no_ids_are_refused(value):
 PARSERS = {
     "streams": lambda body: answers.parse(body, answers.StreamList),
     "blobs": lambda body: answers.parse_blobs(body, 0, 100),
-    "objects": lambda body: answers.parse_objects(body, None),
+    "objects": lambda body: answers.parse_objects(body, b""),
     "tokens": lambda body: answers.parse(body, answers.TokenList),
     "made": lambda body: answers.parse(body, answers.MadeToken),
     "nameplate": lambda body: answers.parse(body, answers.OpenedMailbox),

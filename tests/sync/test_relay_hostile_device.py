@@ -15,7 +15,6 @@ from crystal.store.sync.refusal_counts import refusals
 from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.header import Channel
 from crystal.sync.sending import open_another, put_message
-from crystal.sync.wire import decode_segment
 from tests.support.capture_machine import line
 from tests.support.relay_fate import archived, texts
 from tests.support.relay_world import Device, World, said
@@ -61,18 +60,19 @@ def outside(world: World) -> set[str]:
 
 DEEP = b"[" * 200_000 + b"]" * 200_000
 BAD: dict[str, bytes] = {
-    "agent climbs": head(origin=["../../..", "bad", "s", None]),
-    "agent absolute": head(origin=["/etc", "bad", "s", None]),
-    "agent runs": head(origin=[";touch x", "bad", "s", None]),
-    "agent null": head(origin=["a\0b", "bad", "s", None]),
-    "agent long": head(origin=["a" * 65, "bad", "s", None]),
-    "agent number": head(origin=[1, "bad", "s", None]),
+    "agent climbs": head(origin=["../../..", "bad", "s", None, "claude-code"]),
+    "agent absolute": head(origin=["/etc", "bad", "s", None, "claude-code"]),
+    "agent runs": head(origin=[";touch x", "bad", "s", None, "claude-code"]),
+    "agent null": head(origin=["a\0b", "bad", "s", None, "claude-code"]),
+    "agent long": head(origin=["a" * 65, "bad", "s", None, "claude-code"]),
+    "agent number": head(origin=[1, "bad", "s", None, "claude-code"]),
+    "harness": head(origin=["a", "bad", "s", None, "no-such-agent"]),
     "origin short": head(origin=["a"]),
     "origin long": head(origin=["a", "bad", "s", None, "claude-code", "x"]),
     "origin word": head(origin="abcd"),
-    "session null": head(origin=["a", "bad", "s\0", None]),
-    "session lone surrogate": head(origin=["a", "bad", "s\ud800", None]),
-    "session endless": head(origin=["a", "bad", "s" * 5000, None]),
+    "session null": head(origin=["a", "bad", "s\0", None, "claude-code"]),
+    "session lone surrogate": head(origin=["a", "bad", "s\ud800", None, "claude-code"]),
+    "session endless": head(origin=["a", "bad", "s" * 5000, None, "claude-code"]),
     "path surrogate": head(path="/x/\ud800"),
     "path null": head(path="/x/\0"),
     "path empty": head(path=""),
@@ -101,6 +101,9 @@ BAD: dict[str, bytes] = {
     "private number": head(private=[1]),
     "project": head(projects=[["/x", 1, 2, 3]]),
     "version": head(v=99),
+    "lane": head(lane="middle"),
+    "project remote empty": head(projects=[["/x", None, "", "x"]]),
+    "shift numbers": head(pieces=[[0, 16, "captured", None, None, 16, [[0, 4, 4]]]]),
     "kind": head(kind="delta"),
     "empty": b"",
     "not json": b"\xff\xfe\n",
@@ -109,11 +112,6 @@ BAD: dict[str, bytes] = {
     "deep": DEEP + b"\n",
     "deep inside": b'{"v":1,"kind":"segment","origin":' + DEEP + b"}\n",
 }
-
-
-def test_a_segment_of_a_device_that_is_not_upgraded_yet_is_read() -> None:
-    older = decode_segment(head(origin=["cc-bad", "bad", "s", None]))
-    assert older == decode_segment(head())
 
 
 def _a_few_at_once(names: Iterable[str]) -> list[object]:
@@ -202,7 +200,7 @@ def test_names_that_look_like_paths_become_plain_files(world: World) -> None:
             bad,
             head(
                 text,
-                origin=["cc-bad", "bad", key, None],
+                origin=["cc-bad", "bad", key, None, "claude-code"],
                 before=[key, 0, 0, 0, 0, ""],
                 after=[key, size, 0, 0, 0, ""],
                 pieces=[[0, size, "captured", None, None, size, []]],
@@ -230,7 +228,7 @@ def test_a_device_speaks_under_its_own_name_whatever_it_says(world: World) -> No
             bad,
             head(
                 text,
-                origin=[agent, "good", "g", None],
+                origin=[agent, "good", "g", None, "claude-code"],
                 before=[f"k{agent}", 0, 0, 0, 0, ""],
                 after=[f"k{agent}", size, 0, 0, 0, ""],
                 pieces=[[0, size, "captured", None, None, size, []]],
@@ -365,7 +363,7 @@ def test_a_home_that_handed_over_speaks_for_all_and_others_do_not(world: World) 
         old,
         head(
             text,
-            origin=["cc-third", "third", "s", None],
+            origin=["cc-third", "third", "s", None, "claude-code"],
             after=["s", size, 0, 0, 1_000_000, ""],
             pieces=[[0, size, "captured", None, None, size, []]],
         ),
@@ -376,7 +374,7 @@ def test_a_home_that_handed_over_speaks_for_all_and_others_do_not(world: World) 
         old,
         head(
             text,
-            origin=["cc-third", "third", "s", None],
+            origin=["cc-third", "third", "s", None, "claude-code"],
             before=["s", 0, 0, 0, 0, ""],
             after=["s", size + 9, 0, 0, 1_000_000, ""],
             pieces=[[size, size + 9, "private", "x", None, 0, []]],

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from crystal.app import maintenance
@@ -38,7 +39,7 @@ from crystal.sync.documents import Document
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import write_key
 from crystal.sync.mirror.device import Mirror
-from crystal.sync.mirror.sifting import Sieve
+from crystal.sync.mirror.sifting import sift
 from crystal.sync.past import PastReport, send_some_past
 from crystal.sync.receipts import mend_streams
 from crystal.sync.sending import Link
@@ -162,7 +163,7 @@ def _fetch_mirror(machine: Machine, mirror: Mirror, client: RelayClient, should_
     """Bring the mirror up to date; what goes wrong is named, and tried again by the next run."""
     newest = newest_tombstone(machine.store)
     try:
-        fetched = mirror.fetch(client, should_stop=should_stop, sift=Sieve(machine.store))
+        fetched = mirror.fetch(client, should_stop=should_stop, sift=partial(sift, machine.store))
     except CrystalError as error:
         record_problem(machine.store, MIRROR_PART, error.message, now_ms())
     else:

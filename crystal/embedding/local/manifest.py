@@ -12,6 +12,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from crystal.config.paths import refused
 from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER
@@ -23,6 +26,7 @@ ALWAYS_HASHED_BYTES = 256 << 20
 """A larger file is read again only if its modification time has changed."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+Positive = Annotated[int, msgspec.Meta(gt=0)]
 NAME_RULE = "1 to 64 of a-z, 0-9, '.', '_' and '-', the first a letter or a digit, and not the name of a provider"
 
 
@@ -59,10 +63,10 @@ class ModelManifest:
     """
 
     name: str
-    dimension: int
+    dimension: Positive
     weights: str
     pooling: str
-    most_tokens: int
+    most_tokens: Positive
     query_prefix: str
     document_prefix: str
     output: str
@@ -154,13 +158,9 @@ def _parse_manifest(content: bytes, name: str) -> ModelManifest:
     values = json.loads(content)
     if values.pop("schema") != SCHEMA:
         raise ValueError(SCHEMA)
-    files = {str(file): HeldFile(**held) for file, held in values.pop("files").items()}
-    found = ModelManifest(files=files, **{**values, "name": name})
-    numbers = (found.dimension, found.most_tokens)
-    if not all(type(number) is int and number > 0 for number in numbers) or GRAPH not in files or not found.digest:
-        raise ValueError(numbers)
-    if any(Path(file).name != file for file in files):
-        raise ValueError(files)
+    found = msgspec.convert({**values, "name": name}, ModelManifest)
+    if GRAPH not in found.files or not found.digest or any(Path(file).name != file for file in found.files):
+        raise ValueError(found.files)
     return found
 
 

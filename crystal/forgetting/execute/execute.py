@@ -114,17 +114,11 @@ class Finisher:
             self._end()
         return self._pending
 
-    def _try(
-        self,
-        step: Callable[..., object],
-        *values: object,
-        done: Sequence[ForgetWork] = (),
-        among: Store | None = None,
-    ) -> None:
-        """Take a step that finishes some work, recorded in a store; note why if it cannot be taken now."""
+    def _try(self, step: Callable[..., object], *values: object, done: Sequence[ForgetWork] = ()) -> None:
+        """Take a step that finishes some work; note why if it cannot be taken now."""
         try:
             step(*values)
-            forgotten_work.end_works(self._store if among is None else among, done)
+            forgotten_work.end_works(self._store, done)
         except CrystalError as error:
             if error.message not in self._pending:
                 self._pending.append(error.message)

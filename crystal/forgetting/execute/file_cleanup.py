@@ -21,7 +21,7 @@ from crystal.memories.record import DAMAGED_SUFFIX
 from crystal.search.index import bring_up_to_date, folder_of
 from crystal.search.index.files import files_in, path_of, remove_file
 from crystal.store import Store
-from crystal.store.capture import snapshots
+from crystal.store.capture import ledger, snapshots
 from crystal.store.forget import forgotten_rows, forgotten_work
 from crystal.store.forget.forgotten_rows import KeptRow
 from crystal.store.health import checks
@@ -171,7 +171,7 @@ def rewrite_archive(store: Store, transcript_row: int, gone: Mapping[int, set[in
             name = archive.next_name(name)
         contents = (_raw_frame(row, ldm_home) if text is None else archive.compressed(text) for row, text in kept)
         frames = archive.write_anew(ldm_home / name, contents)
-    forgotten_rows.move_archive(store, transcript_row, name)
+    ledger.set_archive(store, transcript_row, name)
     for (row, text), frame in zip(kept, frames, strict=True):
         if text is None:
             checks.place_frame(store, row.id, frame.offset, frame.length)

@@ -10,7 +10,7 @@ from crystal.forgetting.request import ForgetContext, ForgetPlan
 from crystal.search.index.terms import Tokenize, beginning_of, document_words
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
-from crystal.store.search.words import tokenizer
+from crystal.store.search.tokenizer import tokenizer
 
 SCOPES = ("session", "project", "before")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting.match.terms import Terms, folded, repetitions
-from crystal.forgetting.plan.candidates import turns_repeating, turns_with_terms
+from crystal.forgetting.plan.indexed_turns import turns_repeating, turns_with_terms
 from crystal.forgetting.request import Because, ForgetRequest, Selection
 from crystal.model.capture import MIRROR_IDS, Memory, is_unicode, parse_hit_name
 from crystal.store import Store

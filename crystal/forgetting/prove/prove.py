@@ -38,7 +38,7 @@ from crystal.search.index.files import MAGIC
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
 from crystal.store.forget.forgetting import read_blocks
-from crystal.store.search.words import tokenizer
+from crystal.store.search.tokenizer import tokenizer
 
 MAX_TRACES = 10_000
 MAX_TRANSCRIPTS = 10_000

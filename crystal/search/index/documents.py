@@ -47,17 +47,9 @@ class Documents:
 
 def documents_of(rows: Sequence[DocumentRow], lengths: Sequence[int]) -> Documents:
     """Arrange documents as they come from the store."""
-    numbers: dict[str, Array] = {
-        "id": _numbers("id", [row.id for row in rows]),
-        "session": _numbers("session", [row.session or 0 for row in rows]),
-        "turn": _numbers("turn", [row.turn or 0 for row in rows]),
-        "project": _numbers("project", [row.project or 0 for row in rows]),
-        "ts": _numbers("ts", [NO_TIME if row.ts is None else row.ts for row in rows]),
-        "offset": _numbers("offset", [row.offset or 0 for row in rows]),
-        "part": _numbers("part", [row.part or 0 for row in rows]),
-        "start": _numbers("start", [row.start for row in rows]),
-        "length": np.minimum(np.array(lengths, np.int64), MAX_WORDS).astype(LENGTH),
-    }
+    numbers = {name: _numbers(name, [getattr(row, name) or 0 for row in rows]) for name in NUMBERS}
+    numbers["ts"] = _numbers("ts", [NO_TIME if row.ts is None else row.ts for row in rows])
+    numbers["length"] = np.minimum(np.array(lengths, np.int64), MAX_WORDS).astype(LENGTH)
     names: dict[str, list[str]] = {}
     for name in NAMES:
         numbers[name], names[name] = _codes([getattr(row, name) or "" for row in rows])

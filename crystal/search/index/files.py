@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from crystal.store.search.index_log import SUFFIX
+from crystal.store.search.index_log import SUFFIX, PartFile
 
 Array = npt.NDArray[Any]
 
@@ -142,7 +142,7 @@ def _align(file: BinaryIO) -> int:
     return file.tell()
 
 
-def open_file(path: Path, written: WrittenFile) -> IndexFileContents:
+def open_file(path: Path, written: WrittenFile | PartFile) -> IndexFileContents:
     """Map a file.
 
     Raises:
@@ -162,7 +162,7 @@ def open_file(path: Path, written: WrittenFile) -> IndexFileContents:
         raise IndexDamagedError(f"{path.name}: {error}") from error
 
 
-def is_same(path: Path, written: WrittenFile) -> None:
+def is_same(path: Path, written: WrittenFile | PartFile) -> None:
     """Look at a file from outside.
 
     Raises:
@@ -178,7 +178,7 @@ def is_same(path: Path, written: WrittenFile) -> None:
         raise IndexDamagedError(f"{path.name} was touched")
 
 
-def check_file(path: Path, written: WrittenFile) -> None:
+def check_file(path: Path, written: WrittenFile | PartFile) -> None:
     """Read a whole file, and compare it with its checksums; its time does not matter.
 
     Raises:
@@ -192,7 +192,7 @@ def check_file(path: Path, written: WrittenFile) -> None:
                 raise IndexDamagedError(f"{path.name}: {name} is damaged")
 
 
-def _directory(path: Path, written: WrittenFile) -> tuple[mmap.mmap, dict[str, Any]]:
+def _directory(path: Path, written: WrittenFile | PartFile) -> tuple[mmap.mmap, dict[str, Any]]:
     try:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -17,12 +16,11 @@ from crystal.search.index.files import (
     Array,
     IndexDamagedError,
     IndexFileContents,
-    WrittenFile,
     open_file,
     path_of,
     resident_bytes,
 )
-from crystal.search.index.meanings import Meanings
+from crystal.search.index.part_vectors import Meanings
 from crystal.search.index.terms import Tokenize, document_words
 from crystal.search.index.words import Gathering, PartWords, merge_words
 from crystal.store.search.index_log import PartFile
@@ -30,19 +28,6 @@ from crystal.store.search.index_source import DocumentRow
 
 MAX_DOCUMENTS = 49_152
 """Documents of one part: bounds the memory that building or merging takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A part as it is made: its contents, and for each source the new ordinal of each document, -1 for none."""
-
-    contents: IndexFileContents
-    orders: list[Array]
-
-    @property
-    def size(self) -> int:
-        """Return the number of documents."""
-        return len(self.contents.arrays["id"])
 
 
 class IndexPart:
@@ -70,7 +55,9 @@ class IndexPart:
         return np.where(known[found] == ids, found, -1)
 
 
-def build_part(rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize, *, most: int = MAX_DOCUMENTS) -> Built:
+def build_part(
+    rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize, *, most: int = MAX_DOCUMENTS
+) -> IndexFileContents:
     """Make a part of the next documents, ``most`` at most; their texts are not kept."""
     gathering = Gathering()
     documents: list[DocumentRow] = []
@@ -81,13 +68,13 @@ def build_part(rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize, *, m
         documents.append(row)
         lengths.append(len(words.text))
     arranged = documents_of(documents, lengths)
-    return Built(_contents(arranged, gathering.arrays(arranged.order)), [arranged.order])
+    return _contents(arranged, gathering.arrays(arranged.order))
 
 
-def merge_parts(parts: Sequence[IndexPart], kept: Sequence[Array]) -> Built:
+def merge_parts(parts: Sequence[IndexPart], kept: Sequence[Array]) -> IndexFileContents:
     """Make one part of several, with the documents that are kept."""
     arranged, orders = merge_documents([(part.names, part.arrays) for part in parts], kept)
-    return Built(_contents(arranged, merge_words([part.words for part in parts], orders)), orders)
+    return _contents(arranged, merge_words([part.words for part in parts], orders))
 
 
 def _contents(documents: Documents, words: dict[str, Array]) -> IndexFileContents:
@@ -126,11 +113,6 @@ def spare_memory() -> None:
             contents.let_go()
 
 
-def written(file: PartFile) -> WrittenFile:
-    """Return what identifies a listed file."""
-    return WrittenFile(file.bytes, file.mtime_ns, file.checksum)
-
-
 def forget_others(folder: Path, names: Iterable[str]) -> None:
     """Close all files of a folder except some."""
     kept = {path_of(folder, name) for name in names}
@@ -143,7 +125,7 @@ def _open(folder: Path, file: PartFile, make: Callable[[IndexFileContents], Any]
     found = _opened.get(path)
     if found is None:
         try:
-            contents = open_file(path, written(file))
+            contents = open_file(path, file)
             found = _opened[path] = contents, make(contents)
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise IndexDamagedError(f"{path.name}: {error}") from error

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from crystal.search.index import why_unusable
+from crystal.search.index.bm25 import Scorer
 from crystal.search.index.documents import NAMES, distinct
 from crystal.search.index.files import SYMPTOMS, IndexDamagedError
 from crystal.search.index.filtering import allowed
-from crystal.search.index.meanings import Meanings, best, likely, measured
+from crystal.search.index.part_vectors import Meanings, best, likely, measured
 from crystal.search.index.parts import IndexPart, forget_others, open_meanings, open_part, spare_memory
-from crystal.search.index.scoring import Scorer
 from crystal.search.index.tail import Tail, read_tail, tail_of
 from crystal.store import Store
 from crystal.store.search import index_log, index_source

@@ -22,7 +22,7 @@ from crystal.search.index.files import (
     prove_room,
     remove_file,
 )
-from crystal.search.index.parts import MAX_DOCUMENTS, written
+from crystal.search.index.parts import MAX_DOCUMENTS
 from crystal.search.index.step import IndexStep
 from crystal.store import Store
 from crystal.store.search import index_log
@@ -95,7 +95,7 @@ def check(store: Store, folder: Path) -> list[str]:
     problems = []
     for file in index_log.parts(store):
         try:
-            check_file(path_of(folder, file.name), written(file))
+            check_file(path_of(folder, file.name), file)
         except IndexDamagedError as error:
             if file.name in index_log.listed(store):  # not closed by another process while it was read
                 problems.append(str(error))
@@ -133,11 +133,11 @@ def _is_good(store: Store, folder: Path, file: PartFile, *, thoroughly: bool) ->
     """Return True if a file is unchanged; if only its time differs, the new time is recorded."""
     path = path_of(folder, file.name)
     with contextlib.suppress(IndexDamagedError):
-        is_same(path, written(file))
+        is_same(path, file)
         if not thoroughly:
             return True
     try:
-        check_file(path, written(file))
+        check_file(path, file)
         index_log.touched(store, file.name, path.stat().st_mtime_ns)
     except (IndexDamagedError, OSError):
         return False

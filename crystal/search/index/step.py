@@ -20,14 +20,14 @@ from crystal.search.index.files import (
     remove_file,
     write_file,
 )
-from crystal.search.index.meanings import build_arrays
-from crystal.search.index.parts import Built, IndexPart, build_part, merge_parts, open_meanings, open_part
+from crystal.search.index.part_vectors import build_arrays
+from crystal.search.index.parts import IndexPart, build_part, merge_parts, open_meanings, open_part
 from crystal.search.index.plan import merges
 from crystal.store import Store
 from crystal.store.search import index_log, index_source
 from crystal.store.search.index_log import Change, Log, PartFile, State
+from crystal.store.search.tokenizer import tokenizer
 from crystal.store.search.vectors import generations
-from crystal.store.search.words import tokenizer
 
 T = TypeVar("T")
 
@@ -123,15 +123,12 @@ class IndexStep:
     def _read_on(self, state: State, newest: int) -> int | None:
         """Make a part of the next chunks, from the newest to the oldest; return the next one to read."""
         rows = _for_a_while(index_source.documents_down_from(self._store, newest), self._is_over)
-        built = build_part(rows, tokenizer(self._store))
-        if not built.size:
+        contents = build_part(rows, tokenizer(self._store))
+        ids, known = contents.arrays["id"], index_log.generations(self._store)
+        if not len(ids):
             return None
-        name = self._write(built)
-        known = index_log.generations(self._store)
-        for generation, model in state.generations.items():
-            if known.get(generation) == model:
-                self._write_vectors(name, built.contents.arrays["id"], generation)
-        return int(built.contents.arrays["id"].min()) - 1
+        self._write(contents, [one for one, model in state.generations.items() if known.get(one) == model])
+        return int(ids.min()) - 1
 
     # ---------------------------------------------------------------------------------------------------- taking in
 
@@ -140,7 +137,7 @@ class IndexStep:
         sources = self._sources(np.array(sorted(log.stale - later), np.int64))
         fresh = [chunk for chunk in log.fresh if chunk not in later]
         if fresh:
-            part = IndexPart(build_part(index_source.documents(self._store, fresh), tokenizer(self._store)).contents)
+            part = IndexPart(build_part(index_source.documents(self._store, fresh), tokenizer(self._store)))
             sources.append(_Source(part, None, np.ones(part.size, np.bool_)))
         groups = merges([int(np.count_nonzero(source.kept)) for source in sources])
         grouped = {at for group in groups for at in group}
@@ -179,10 +176,8 @@ class IndexStep:
                 (self._retired if source.kept.all() else self._purged).extend(names)
         if not any(source.kept.any() for source in sources):
             return
-        built = merge_parts([source.part for source in sources], [source.kept for source in sources])
-        name = self._write(built)
-        for generation in tracked:
-            self._write_vectors(name, built.contents.arrays["id"], generation)
+        merged = merge_parts([source.part for source in sources], [source.kept for source in sources])
+        self._write(merged, tracked)
 
     def _embed(self, file: PartFile, own: dict[int, int], tracked: Sequence[int]) -> bool:
         """Put new vectors into those of a part, if they are enough to be worth it."""
@@ -220,9 +215,12 @@ class IndexStep:
 
     # ------------------------------------------------------------------------------------------------------ writing
 
-    def _write(self, built: Built) -> str:
-        """Write documents and their words."""
-        return self._add_file("words", None, None, built.size, built.contents)
+    def _write(self, contents: IndexFileContents, tracked: Sequence[int]) -> None:
+        """Write documents with their words, and their vectors of some generations."""
+        ids = contents.arrays["id"]
+        name = self._add_file("words", None, None, len(ids), contents)
+        for generation in tracked:
+            self._write_vectors(name, ids, generation)
 
     def _write_vectors(self, of: str, ids: Array, generation: int) -> None:
         """Write the vectors of a part's documents, if there are any."""

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from crystal.search.index.files import Array
-from crystal.search.index.meanings import Meanings, build_arrays
+from crystal.search.index.part_vectors import Meanings, build_arrays
 from crystal.search.index.parts import IndexPart, build_part
 from crystal.store import Store
 from crystal.store.search import index_log, index_source
 from crystal.store.search.index_log import Log, State
-from crystal.store.search.words import tokenizer
+from crystal.store.search.tokenizer import tokenizer
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ def tail_of(store: Store, log: Log) -> Tail:
     """Read the chunks that a log calls fresh."""
     if not log.fresh:
         return Tail(None, log)
-    return Tail(IndexPart(build_part(index_source.documents(store, log.fresh), tokenizer(store)).contents), log)
+    return Tail(IndexPart(build_part(index_source.documents(store, log.fresh), tokenizer(store))), log)
 
 
 def vectors_of(store: Store, generation: int, ids: tuple[int, ...]) -> tuple[Array, Meanings] | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from crystal.store import Store
-from crystal.store.search.words import tokenizer
+from crystal.store.search.tokenizer import tokenizer
 from crystal.text.query import MARKS, UNSPACED, character_pairs
 
 Tokenize = Callable[[str], list[str]]

@@ -25,7 +25,7 @@ from crystal.search.ranking.scoring import (
 from crystal.search.ranking.verbatim import exact_chunks, naming_chunks, with_phrases
 from crystal.search.results import RankedAnswer, SearchedStore, Unit, read_chunks
 from crystal.store import Store
-from crystal.store.search.words import tokenizer
+from crystal.store.search.tokenizer import tokenizer
 from crystal.text.query import Query, completions, in_short, without_phrases
 
 if TYPE_CHECKING:

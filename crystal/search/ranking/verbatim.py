@@ -18,7 +18,7 @@ from crystal.search.index.reader import Floats, Index, Mask, Ordinals
 from crystal.search.index.terms import Tokenize, beginning_of, normalised
 from crystal.store import Store
 from crystal.store.search.candidates import texts_of
-from crystal.store.search.words import tokenizer
+from crystal.store.search.tokenizer import tokenizer
 from crystal.text.query import UNSPACED, Query
 
 MAX_READ = 10_000

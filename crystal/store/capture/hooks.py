@@ -25,5 +25,4 @@ def latencies(store: Store) -> list[float]:
 
 def last_turn_run(store: Store) -> int | None:
     """Return when a hook last ran for another event than a session's start, ms."""
-    value = store.value("SELECT max(at) FROM hook_runs WHERE event NOT IN ('SessionStart', '-')")
-    return None if value is None else int(value)
+    return store.find(int, "SELECT max(at) FROM hook_runs WHERE event NOT IN ('SessionStart', '-')")

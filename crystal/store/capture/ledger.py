@@ -63,11 +63,11 @@ def all_states(store: Store, device: str | None = None) -> list[TranscriptState]
 
 def last_rule(store: Store, state: TranscriptState) -> str | None:
     """Return the rule that makes the bytes just before the watermark private, or None."""
-    value = store.value(
+    return store.find(
+        str,
         "SELECT rule FROM segments WHERE transcript = ? AND generation = ? AND stop = ? AND state = 'private'",
         (state.id, state.mark.generation, state.mark.offset),
     )
-    return None if value is None else str(value)
 
 
 def has_private(store: Store, session_id: str, *, except_for: str) -> bool:
@@ -306,8 +306,8 @@ def forget_relayed(store: Store, device: str) -> None:
     )
 
 
-def set_archive(store: Store, transcript: int, archive: str) -> None:
-    """Note the transcript's archive file, relative to the LDM home."""
+def set_archive(store: Store, transcript: int, archive: str | None) -> None:
+    """Note the transcript's archive file, relative to the LDM home; None for none."""
     store.execute("UPDATE capture_state SET archive = ? WHERE id = ?", (archive, transcript))
 
 

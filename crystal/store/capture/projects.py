@@ -62,8 +62,7 @@ def project_row(store: Store, project: Project) -> int:
 def identity_of_root(store: Store, git_root: str) -> str | None:
     """Return the identity that is stored for a repository's root, if any."""
     sql = "SELECT remote FROM projects WHERE git_root = ? AND remote IS NOT NULL LIMIT 1"
-    found = store.value(sql, (git_root,))
-    return None if found is None else str(found)
+    return store.find(str, sql, (git_root,))
 
 
 def root_with_identity(store: Store, identity: str) -> tuple[str, str] | None:

@@ -104,17 +104,6 @@ def put_stamp(store: Store, path: Path, conversation: str, stamp: str) -> None:
     )
 
 
-def forget_stamps(store: Store) -> None:
-    """Have every file read again at the next occasion. Inside a transaction."""
-    store.execute("DELETE FROM snapshot_stamps")
-
-
-def skipped_bytes(store: Store) -> dict[int, int]:
-    """Return the bytes of records that were there before crystal, by transcript."""
-    sql = "SELECT transcript, sum(size) FROM snapshot_records WHERE state = 'skipped' GROUP BY transcript"
-    return {int(transcript): int(size) for transcript, size in store.rows(sql)}
-
-
 def bytes_by_state(store: Store, transcript: int) -> dict[str, int]:
     """Return the bytes of a transcript's records that the ledger does not count, by state."""
     skipped, superseded = store.row(

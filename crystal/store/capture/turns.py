@@ -57,26 +57,10 @@ def add_turns(
         if turn.tool is None and turn.role == "tool_result" and turn.parent_uuid in tools:
             turn = turn._replace(tool=tools[turn.parent_uuid])  # noqa: PLW2901 - its call is in the same stretch
         turn_rows.append(_turn_row(store, origin, turn, ident, session, segment, folder))
+        place = (session, folder, origin.agent, origin.device, turn.branch, origin.subagent, turn.timestamp)
         for chunk in chunks:
-            sha = text_hash(chunk.text)
-            chunk_rows.append(
-                (
-                    next_chunk + len(chunk_rows),
-                    ident,
-                    chunk.start,
-                    chunk.text,
-                    sha,
-                    CONVERSATION,
-                    turn.role,
-                    session,
-                    folder,
-                    origin.agent,
-                    origin.device,
-                    turn.branch,
-                    origin.subagent,
-                    turn.timestamp,
-                )
-            )
+            number, sha = next_chunk + len(chunk_rows), text_hash(chunk.text)
+            chunk_rows.append((number, ident, chunk.start, chunk.text, sha, CONVERSATION, turn.role, *place))
     _insert(store, turn_rows, chunk_rows)
     _note_copies(store, copies, session)
     newest = next_turn + len(turn_rows) - 1 if turn_rows else 0

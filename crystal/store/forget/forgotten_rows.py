@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from crystal.store.connection import Store, translated
 from crystal.store.search.scope import is_within
 
-PAGE = 500
-
 LARGE_CHUNKS = 20_000
 LARGE_ARCHIVE_BYTES = 32 << 20
 
@@ -33,10 +31,8 @@ class ForgottenSource(NamedTuple):
 
 def each_text(store: Store, turns: Collection[int] | None = None) -> Iterator[ForgottenSource]:
     """Yield every text of the store: of turns (of some only, by row), of memories and of their former versions."""
-    if turns is None:
-        yield from _texts_of_turns(store, "")
-    for page in pages(turns or ()):
-        yield from _texts_of_turns(store, f"WHERE c.turn IN {_SOME}", page)
+    wanted = ("",) if turns is None else (f"WHERE c.turn IN {_SOME}", as_json(turns))
+    yield from _texts_of_turns(store, *wanted)
     yield from _texts_of_memories(store, "")
 
 
@@ -44,17 +40,9 @@ def texts_of(stores: Iterable[Store], lines: Collection[str], memories: Collecti
     """Return the texts of lines, turn by turn, and of memories with their former versions."""
     found: list[ForgottenSource] = []
     for store in stores:
-        for page in pages(lines):
-            found += _texts_of_turns(store, f"WHERE t.uuid IN {_SOME}", page)
-        for page in pages(memories):
-            found += _texts_of_memories(store, f"WHERE m.uid IN {_SOME}", page)
+        found += _texts_of_turns(store, f"WHERE t.uuid IN {_SOME}", as_json(lines))
+        found += _texts_of_memories(store, f"WHERE m.uid IN {_SOME}", as_json(memories))
     return [said.text for said in found]
-
-
-def pages(names: Collection[str] | Collection[int]) -> Iterator[str]:
-    """Yield some names at a time, sorted, as JSON arrays for ``json_each``."""
-    wanted = sorted(names)
-    return (json.dumps(wanted[at : at + PAGE]) for at in range(0, len(wanted), PAGE))
 
 
 def _texts_of_turns(store: Store, where: str, *values: str) -> Iterator[ForgottenSource]:
@@ -90,15 +78,14 @@ def is_large(store: Store) -> bool:
 
 def lines_named(store: Store, uuids: Collection[str]) -> Iterator[tuple[Any, ...]]:
     """Yield (uuid, role, beginning of the text, session, project, device, ms, harness) of the lines that are stored."""
-    for page in pages(uuids):
-        for row in store.rows(
-            "SELECT t.uuid, t.role, coalesce((SELECT substr(c.text, 1, 300) FROM chunks c"
-            " WHERE c.turn = t.id AND c.start = 0), ''), s.session_id, p.name, s.device, t.ts, s.harness, min(t.part)"
-            " FROM turns t JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
-            f" WHERE t.uuid IN {_SOME} GROUP BY t.uuid",
-            (page,),
-        ):
-            yield row[:-1]
+    for row in store.rows(
+        "SELECT t.uuid, t.role, coalesce((SELECT substr(c.text, 1, 300) FROM chunks c"
+        " WHERE c.turn = t.id AND c.start = 0), ''), s.session_id, p.name, s.device, t.ts, s.harness, min(t.part)"
+        " FROM turns t JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
+        f" WHERE t.uuid IN {_SOME} GROUP BY t.uuid",
+        (as_json(uuids),),
+    ):
+        yield row[:-1]
 
 
 _SOME = "(SELECT value FROM json_each(?))"
@@ -189,7 +176,7 @@ def sessions_of(store: Store, uuids: Collection[str]) -> set[str]:
         "SELECT DISTINCT s.session_id FROM turns t LEFT JOIN turn_copies c ON c.turn = t.id"
         f" JOIN sessions s ON s.id IN (t.session, c.session) WHERE t.uuid IN {_SOME}"
     )
-    return {name for page in pages(uuids) for name in _names(store, sql, page)}
+    return _names(store, sql, uuids)
 
 
 def summaries_after(store: Store, uuids: Collection[str]) -> set[str]:
@@ -261,13 +248,7 @@ def kept_rows_of_session(store: Store, session_id: str) -> list[KeptRow]:
 
 def transcript_of_row(store: Store, row: int) -> int | None:
     """Return the transcript that a ledger row belongs to."""
-    value = store.value("SELECT transcript FROM segments WHERE id = ?", (row,))
-    return None if value is None else int(value)
-
-
-def move_archive(store: Store, transcript: int, archive: str | None) -> None:
-    """Note that a transcript's lines are in another file now, or in none. Inside a transaction."""
-    store.execute("UPDATE capture_state SET archive = ? WHERE id = ?", (archive, transcript))
+    return store.find(int, "SELECT transcript FROM segments WHERE id = ?", (row,))
 
 
 def place_lines(store: Store, row: int, offset: int, length: int, sha: bytes, size: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from crystal.store.connection import Store
-from crystal.store.forget.forgotten_rows import as_json, pages
+from crystal.store.forget.forgotten_rows import as_json
 from crystal.store.search import space
 
 MANY = 1_000
@@ -26,7 +26,7 @@ BATCH = 4_000
 def chunks_of(store: Store, uuids: Collection[str]) -> list[int]:
     """Return the chunks of these lines."""
     sql = "SELECT id FROM chunks WHERE turn IN " + _TURNS
-    return [int(ident) for page in pages(uuids) for (ident,) in store.rows(sql, (page,))]
+    return [int(ident) for (ident,) in store.rows(sql, (as_json(uuids),))]
 
 
 _TURNS = "(SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?)))"
@@ -43,9 +43,8 @@ def delete_lines(store: Store, uuids: Collection[str], whole: Collection[str]) -
         (as_json(whole),),
     )
     space.delete_chunks(store, chunks_of(store, uuids))
-    for page in pages(uuids):
-        store.execute(f"DELETE FROM turn_copies WHERE turn IN {_TURNS}", (page,))
-        store.execute("DELETE FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (page,))
+    store.execute(f"DELETE FROM turn_copies WHERE turn IN {_TURNS}", (as_json(uuids),))
+    store.execute("DELETE FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (as_json(uuids),))
 
 
 def hand_over(store: Store, uuids: Collection[str], session_ids: Collection[str]) -> None:

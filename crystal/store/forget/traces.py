@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from crystal.store.connection import Store, translated
-from crystal.store.forget.forgotten_rows import as_json, each_text, pages
+from crystal.store.forget.forgotten_rows import as_json, each_text
 from crystal.store.search.vectors import generations, table_of
 from crystal.store.text_blocks import texts_alone
 
@@ -50,12 +50,11 @@ def bodies_of(store: Store, lines: Collection[str], memories: Collection[str]) -
     found = {
         body
         for name, wanted in (("t.uuid", lines), ("m.uid", memories))
-        for page in pages(wanted)
         for (body,) in store.rows(
             "SELECT coalesce(b.body, c.body) FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
             " LEFT JOIN memories m ON m.id = c.memory LEFT JOIN text_blocks b ON b.id = block_of(c.body)"
             f" WHERE {name} IN (SELECT value FROM json_each(?)) AND typeof(c.body) = 'blob'",
-            (page,),
+            (as_json(wanted),),
         )
     }
     return list(found)

@@ -182,8 +182,7 @@ def turns_with_ids(store: Store, uuids: Collection[str]) -> list[int]:
 
 def newest_row_of(store: Store, uuid: str) -> int | None:
     """Return the newest ledger row with turns of a line, or None."""
-    value = store.value("SELECT max(segment) FROM turns WHERE uuid = ?", (uuid,))
-    return None if value is None else int(value)
+    return store.find(int, "SELECT max(segment) FROM turns WHERE uuid = ?", (uuid,))
 
 
 def drop_turns(store: Store, turns: list[int]) -> None:

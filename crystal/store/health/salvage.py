@@ -251,7 +251,6 @@ def what_is_there(store: Store) -> list[str]:
 
 def device_of_agent(store: Store, agent: str) -> str | None:
     """Return the machine that sends under an agent's name; None if that is this one, or not known."""
-    name = store.value(
-        "SELECT p.name FROM relay_agents a JOIN relay_peers p ON p.id = a.peer WHERE a.agent = ?", (agent,)
+    return store.find(
+        str, "SELECT p.name FROM relay_agents a JOIN relay_peers p ON p.id = a.peer WHERE a.agent = ?", (agent,)
     )
-    return None if name is None else str(name)

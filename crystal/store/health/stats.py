@@ -63,8 +63,7 @@ def time_span(store: Store) -> tuple[int | None, int | None]:
 
 def last_capture(store: Store) -> int | None:
     """Return when something was last captured, ms."""
-    value = store.value("SELECT captured_at FROM segments WHERE state = 'captured' ORDER BY id DESC LIMIT 1")
-    return None if value is None else int(value)
+    return store.find(int, "SELECT captured_at FROM segments WHERE state = 'captured' ORDER BY id DESC LIMIT 1")
 
 
 def newest_turn(store: Store) -> int:

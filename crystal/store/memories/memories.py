@@ -128,8 +128,7 @@ def count_memories(store: Store) -> int:
 
 def row_of(store: Store, uid: str) -> int | None:
     """Return the row id of a memory."""
-    found = store.value("SELECT id FROM memories WHERE uid = ?", (uid,))
-    return None if found is None else int(found)
+    return store.find(int, "SELECT id FROM memories WHERE uid = ?", (uid,))
 
 
 _FORGOTTEN = "SELECT j.value FROM tombstones t, json_each(t.value, '$.memories') j WHERE t.kind = 'memory'"
@@ -148,8 +147,7 @@ def forgotten_memories(store: Store) -> set[str]:
 def first_chunk(store: Store, uid: str) -> int | None:
     """Return the first chunk of an active memory."""
     sql = "SELECT c.id FROM chunks c JOIN memories m ON m.id = c.memory WHERE m.uid = ? ORDER BY c.start LIMIT 1"
-    found = store.value(sql, (uid,))
-    return None if found is None else int(found)
+    return store.find(int, sql, (uid,))
 
 
 def memory_of_chunk(store: Store, chunk: int) -> Remembered | None:
@@ -367,8 +365,8 @@ def write_chunks_again(store: Store, uid: str) -> None:
         _insert_chunks(store, row, one, store.value("SELECT project FROM memories WHERE id = ?", (row,)))
 
 
-def delete_memories(store: Store, ids: Sequence[str]) -> int:
-    """Delete memories with their history and chunks, inside the caller's transaction; return how many there were."""
+def delete_memories(store: Store, ids: Sequence[str]) -> None:
+    """Delete memories with their history and chunks, inside the caller's transaction."""
     store.deleted_memories.update(ids)
     for uid in ids:
         drop_aliases(store, uid)
@@ -379,7 +377,6 @@ def delete_memories(store: Store, ids: Sequence[str]) -> int:
     for row in rows:
         store.execute("DELETE FROM memory_history WHERE memory = ?", (row,))
         store.execute("DELETE FROM memories WHERE id = ?", (row,))
-    return len(rows)
 
 
 # --------------------------------------------------------------------------------------------------------- checking

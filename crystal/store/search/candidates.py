@@ -12,7 +12,7 @@ import apsw
 from crystal.model.capture import Category
 from crystal.store.connection import Store, translated
 from crystal.store.search.scope import SearchScope, where
-from crystal.store.search.words import TOKENIZER
+from crystal.store.search.tokenizer import TOKENIZER
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +117,11 @@ def _own_chunk(
     store: Store, joined: str, which: str, values: tuple[object, ...], text_sha256: bytes, scope: SearchScope
 ) -> int | None:
     where = f" AND c.id IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
-    found = store.value(
+    return store.find(
+        int,
         f"SELECT c.id FROM chunks c JOIN {joined} WHERE {which} AND c.text_sha256 = ?{where} LIMIT 1",
         (*values, text_sha256, *scope.values),
     )
-    return None if found is None else int(found)
 
 
 _DETAILS = """
@@ -130,18 +130,13 @@ SELECT c.id, c.text, c.text_sha256, c.start, c.role, c.source, c.agent, c.device
        m.key, s.harness
 FROM chunks c LEFT JOIN turns t ON t.id = c.turn LEFT JOIN sessions s ON s.id = c.session
 LEFT JOIN projects p ON p.id = c.project LEFT JOIN memories m ON m.id = c.memory
-WHERE c.id IN ({marks})
+WHERE c.id IN (SELECT value FROM json_each(?))
 """
 
 
 def candidates(store: Store, ids: Sequence[int]) -> dict[int, Candidate]:
     """Return everything about some chunks, by id; ids that are gone are left out."""
-    found: dict[int, Candidate] = {}
-    for at in range(0, len(ids), 500):
-        some = ids[at : at + 500]
-        for row in store.rows(_DETAILS.format(marks=", ".join("?" * len(some))), some):
-            found[row[0]] = Candidate(*row)
-    return found
+    return {row[0]: Candidate(*row) for row in store.rows(_DETAILS, (json.dumps(list(ids)),))}
 
 
 # ----------------------------------------------------------------------------------------------------------- words

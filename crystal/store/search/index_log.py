@@ -226,10 +226,7 @@ def change(store: Store, since: State, what: Change, now: int) -> bool:
         store.execute_many(
             "INSERT INTO index_parts (name, kind, of, generation, documents, bytes, mtime_ns, checksum, made_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (p.name, p.kind, p.of, p.generation, p.documents, p.bytes, p.mtime_ns, p.checksum, p.made_at)
-                for p in what.added
-            ],
+            what.added,
         )
         is_other = bool(what.added or what.retired or what.purged)
         store.execute(

@@ -10,8 +10,6 @@ from typing import NamedTuple
 from crystal.store.connection import Row, Store, translated
 from crystal.store.search.vectors import table_of
 
-PAGE = 500
-
 MANY = 100
 """A block of sqlite-vec (1,024 vectors) is read as a whole if more than this many of its vectors are wanted."""
 
@@ -51,8 +49,10 @@ def documents_down_from(store: Store, newest: int) -> Iterator[tuple[DocumentRow
 
 def documents(store: Store, ids: Sequence[int]) -> Iterator[tuple[DocumentRow, str]]:
     """Yield some chunks with their texts, in any order; ids that are gone are left out."""
-    for some in _pages(ids):
-        for row in store.rows(f"{_DOCUMENTS}WHERE c.id IN ({', '.join('?' * len(some))})", some):
+    with translated(store.path):
+        for row in store.db.execute(
+            _DOCUMENTS + "WHERE c.id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
+        ):
             yield _document(row)
 
 
@@ -93,8 +93,3 @@ def copied_turns(store: Store, session: int) -> list[int]:
 
 def _document(row: Row) -> tuple[DocumentRow, str]:
     return DocumentRow(*row[:-1]), row[-1]
-
-
-def _pages(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    for at in range(0, len(ids), PAGE):
-        yield ids[at : at + PAGE]

@@ -167,13 +167,13 @@ def project_named(store: Store, wanted: str) -> Project | None:
     ids = project_ids(store, wanted) if not is_folder(wanted) else []
     if not ids:
         return None
-    row = store.row(
+    return store.find(
+        Project,
         "SELECT coalesce(p.git_root, p.cwd), p.git_root, p.remote, p.name FROM projects p"
         " LEFT JOIN sessions s ON s.project = p.id WHERE p.id IN (SELECT value FROM json_each(?))"
         " GROUP BY p.id ORDER BY max(s.last_at) IS NULL, max(s.last_at) DESC, p.id LIMIT 1",
         (json.dumps(ids),),
     )
-    return None if row is None else Project(*row)
 
 
 def home_of(store: Store, here: Project) -> tuple[str, str] | None:

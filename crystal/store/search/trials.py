@@ -43,9 +43,9 @@ def sample_turns(store: Store, limit: int, *, least: int) -> list[Sampled]:
 
 def _asked_before(store: Store, turn: int, session: int) -> str | None:
     """Return what the user said last before a turn, if only the assistant's own actions are between."""
-    text = store.value(
+    return store.find(
+        str,
         "SELECT c.text FROM turns AS t JOIN chunks AS c ON c.turn = t.id AND c.start = 0"
         " WHERE t.session = ? AND t.id < ? AND t.role = 'user' ORDER BY t.id DESC LIMIT 1",
         (session, turn),
     )
-    return None if text is None else str(text)

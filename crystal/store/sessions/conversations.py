@@ -101,14 +101,12 @@ def list_sessions(
 
 def session_row(store: Store, row: int) -> SessionRow | None:
     """Return one session."""
-    found = store.row(f"{_SESSION} WHERE s.id = ?", (row,))
-    return None if found is None else SessionRow(*found)
+    return store.find(SessionRow, f"{_SESSION} WHERE s.id = ?", (row,))
 
 
 def find_session_row(store: Store, session_id: str) -> int | None:
     """Return the row id of the session with exactly this id."""
-    found = store.value("SELECT id FROM sessions WHERE session_id = ?", (session_id,))
-    return None if found is None else int(found)
+    return store.find(int, "SELECT id FROM sessions WHERE session_id = ?", (session_id,))
 
 
 def count_turns(store: Store, session: int) -> int:
@@ -119,12 +117,12 @@ def count_turns(store: Store, session: int) -> int:
 
 def first_words(store: Store, session: int, characters: int) -> str | None:
     """Return the beginning of the first human message in a session."""
-    words = store.value(
+    return store.find(
+        str,
         f"SELECT substr(c.text, 1, ?2) FROM {ALL_TURNS} t JOIN chunks c ON c.turn = t.id AND c.start = 0"
         " WHERE t.role = 'user' AND t.subagent IS NULL ORDER BY t.ts IS NULL, t.ts, t.offset, t.part LIMIT 1",
         (session, characters),
     )
-    return None if words is None else str(words)
 
 
 def session_turns(store: Store, session: int) -> list[TurnRow]:
@@ -153,15 +151,13 @@ def turn_texts(store: Store, turns: Iterable[int], most: int | None = None) -> d
 
     At most ``most`` characters of each; None for all.
     """
-    ids, found = list(turns), dict[int, list[tuple[int, int, str]]]()
-    for at in range(0, len(ids), 500):
-        rows = store.rows(
-            "SELECT turn, id, start, text FROM chunks WHERE turn IN (SELECT value FROM json_each(?1))"
-            " AND (?2 IS NULL OR start < ?2) ORDER BY turn, start",
-            (json.dumps(ids[at : at + 500]), most),
-        )
-        for turn, chunk, start, text in rows:
-            found.setdefault(turn, []).append((chunk, start, text))
+    found: dict[int, list[tuple[int, int, str]]] = {}
+    for turn, chunk, start, text in store.rows(
+        "SELECT turn, id, start, text FROM chunks WHERE turn IN (SELECT value FROM json_each(?1))"
+        " AND (?2 IS NULL OR start < ?2) ORDER BY turn, start",
+        (json.dumps(list(turns)), most),
+    ):
+        found.setdefault(turn, []).append((chunk, start, text))
     return {turn: (parts[0][0], _laid_together(parts)[:most]) for turn, parts in found.items()}
 
 
@@ -169,17 +165,16 @@ def place_of_chunk(store: Store, chunk: int) -> ChunkPlace | None:
     """Return the place of a chunk, or None if there is no such chunk."""
     if not 0 < chunk < 2**63:
         return None
-    row = store.row("SELECT id, turn, session FROM chunks WHERE id = ?", (chunk,))
-    return None if row is None else ChunkPlace(*row)
+    return store.find(ChunkPlace, "SELECT id, turn, session FROM chunks WHERE id = ?", (chunk,))
 
 
 def chunk_of_uuid(store: Store, uuid: str) -> int | None:
     """Return the first chunk of the transcript line with this id."""
-    found = store.value(
+    return store.find(
+        int,
         "SELECT c.id FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.uuid = ? ORDER BY t.part, c.start LIMIT 1",
         (uuid,),
     )
-    return None if found is None else int(found)
 
 
 def _laid_together(parts: list[tuple[int, int, str]]) -> str:

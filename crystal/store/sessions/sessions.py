@@ -90,8 +90,7 @@ _GIVEN = "title IS NOT NULL AND title IS NOT summary_title"
 
 def session_named(store: Store, session_id: str) -> Session | None:
     """Return the session with Claude Code's id ``session_id``."""
-    row = store.row(f"{_SESSION} WHERE s.session_id = ?", (session_id,))
-    return None if row is None else Session(*row)
+    return store.find(Session, f"{_SESSION} WHERE s.session_id = ?", (session_id,))
 
 
 def due_sessions(store: Store, *, now: int, idle_ms: int, limit: int) -> list[Session]:
@@ -174,12 +173,12 @@ def summarizable(store: Store, session: Session, path: str) -> str | None:
     """
     if session.summary_path:
         return session.summary_path
-    row = store.value(
+    return store.find(
+        str,
         "UPDATE sessions SET summary_path = coalesce(summary_path, ?) WHERE id = ? AND session_id = ?"
         " RETURNING summary_path",
         (path, session.id, session.session_id),
     )
-    return None if row is None else str(row)
 
 
 def mark_summarized(store: Store, session: Session, mode: SummaryMode, title: str) -> bool:
@@ -269,14 +268,15 @@ def opening_of(store: Store, session: int, *, start: int | None, stop: int | Non
     None for ``start`` and ``stop`` means turns without a time. Empty if there is no message.
     """
     when, values = ("t.ts IS NULL", ()) if start is None else ("t.ts BETWEEN ? AND ?", (start, stop))
-    text = store.value(
+    found = store.find(
+        str,
         f"SELECT c.text FROM turns t JOIN chunks c ON c.turn = t.id AND c.start = 0 WHERE t.session = ? AND {when}"
         " AND t.role IN ('user', 'assistant', 'subagent', 'summary', 'tool_call')"
         " ORDER BY CASE WHEN t.subagent IS NOT NULL THEN 3 WHEN t.role = 'user' THEN 0 WHEN t.role = 'assistant' THEN 1"
         " ELSE 2 END, t.ts, t.id LIMIT 1",
         (session, *values),
     )
-    return "" if text is None else str(text)
+    return found or ""
 
 
 def mark_logged(store: Store, sessions: Sequence[Unlogged]) -> None:

@@ -60,8 +60,7 @@ def all_streams(store: Store) -> list[InStream]:
 
 def find_stream(store: Store, stream: bytes) -> InStream | None:
     """Return one stream, or None if it was never seen."""
-    row = store.row(f"SELECT {_COLUMNS} FROM relay_in WHERE stream = ?", (stream,))
-    return None if row is None else InStream(*row)
+    return store.find(InStream, f"SELECT {_COLUMNS} FROM relay_in WHERE stream = ?", (stream,))
 
 
 def meet_stream(store: Store, stream: bytes, now: int) -> InStream:
@@ -228,10 +227,7 @@ def note_forked(store: Store, known: InStream) -> None:
 
 def skips(store: Store) -> list[Skip]:
     """Return the recorded gaps, oldest first."""
-    return [
-        Skip(bytes(row[0]), *row[1:])
-        for row in store.rows("SELECT stream, seq, code, at FROM relay_skips ORDER BY at, seq")
-    ]
+    return [Skip(*row) for row in store.rows("SELECT stream, seq, code, at FROM relay_skips ORDER BY at, seq")]
 
 
 def skip_over(store: Store, known: InStream, seq: int, now: int) -> None:
@@ -257,10 +253,8 @@ def add_fragment(store: Store, stream: int, seq: int, body: bytes) -> None:
 
 def fragments(store: Store, stream: int) -> list[bytes]:
     """Return the parts that have come, in order."""
-    return [
-        bytes(body)
-        for (body,) in store.rows("SELECT body FROM relay_fragments WHERE stream = ? ORDER BY seq", (stream,))
-    ]
+    rows = store.rows("SELECT body FROM relay_fragments WHERE stream = ? ORDER BY seq", (stream,))
+    return [body for (body,) in rows]
 
 
 def fragments_bytes(store: Store, stream: int) -> int:
@@ -275,11 +269,9 @@ def drop_fragments(store: Store, stream: int) -> None:
 
 def file_generation(store: Store, device: str, transcript: str, stream: bytes, sent_as: int) -> int:
     """Return the ledger's generation for a file of a stream: as sent, unless a copy of the device continued it."""
-    value = store.value(
-        "SELECT generation FROM relay_files WHERE device = ? AND transcript = ? AND stream = ? AND sent_as = ?",
-        (device, transcript, stream, sent_as),
-    )
-    return sent_as if value is None else int(value)
+    sql = "SELECT generation FROM relay_files WHERE device = ? AND transcript = ? AND stream = ? AND sent_as = ?"
+    found = store.find(int, sql, (device, transcript, stream, sent_as))
+    return sent_as if found is None else found
 
 
 def fork_file(store: Store, device: str, transcript: str, stream: bytes, sent_as: int) -> int:
@@ -297,14 +289,8 @@ def fork_file(store: Store, device: str, transcript: str, stream: bytes, sent_as
 
 def forked_generations(store: Store, device: str, transcript: str, sent_as: int) -> list[int]:
     """Return the generations that copies' versions of a file have in the ledger, in the order of their appearance."""
-    return [
-        int(generation)
-        for (generation,) in store.rows(
-            "SELECT DISTINCT generation FROM relay_files WHERE device = ? AND transcript = ? AND sent_as = ?"
-            " ORDER BY generation",
-            (device, transcript, sent_as),
-        )
-    ]
+    sql = "SELECT DISTINCT generation FROM relay_files WHERE device = ? AND transcript = ? AND sent_as = ? ORDER BY 1"
+    return [int(generation) for (generation,) in store.rows(sql, (device, transcript, sent_as))]
 
 
 def use_generation(store: Store, device: str, transcript: str, stream: bytes, sent_as: int, generation: int) -> None:
@@ -318,8 +304,7 @@ def use_generation(store: Store, device: str, transcript: str, stream: bytes, se
 
 def project_here(store: Store, cwd: str) -> Project | None:
     """Return what is known of a folder of this name, on any machine."""
-    row = store.row("SELECT cwd, git_root, remote, name FROM projects WHERE cwd = ?", (cwd,))
-    return None if row is None else Project(*row)
+    return store.find(Project, "SELECT cwd, git_root, remote, name FROM projects WHERE cwd = ?", (cwd,))
 
 
 def is_project_of_others(store: Store, cwd: str, device: str) -> bool:

@@ -72,8 +72,7 @@ _LISTED = (
 
 def home(store: Store) -> Home | None:
     """Return the progress of publishing, or None if nothing was ever published."""
-    row = store.row("SELECT stream, position, number, generation, is_changed, published_at FROM mirror_home")
-    return None if row is None else Home(*row)
+    return store.find(Home, "SELECT stream, position, number, generation, is_changed, published_at FROM mirror_home")
 
 
 def begin(store: Store, random: Random, now: int) -> Home:
@@ -124,8 +123,9 @@ def note_published(store: Store, now: int, refresh_ms: int) -> bool:
 
 def space_of(store: Store, generation: int) -> VectorSpace | None:
     """Return the model of an embedding generation, or None if it is gone."""
-    row = store.row("SELECT id, provider, model, dimension FROM embedding_generations WHERE id = ?", (generation,))
-    return None if row is None else VectorSpace(*row)
+    return store.find(
+        VectorSpace, "SELECT id, provider, model, dimension FROM embedding_generations WHERE id = ?", (generation,)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ keys
@@ -204,22 +204,17 @@ def put_in_trash(store: Store, sha256: bytes, since: int) -> None:
     store.execute("INSERT OR REPLACE INTO mirror_trash (object, since) VALUES (?, ?)", (sha256[:16], since))
 
 
-def mark_lost(store: Store, objects: Iterable[bytes], made_before: int, now: int) -> int:
-    """Note that the relay has lost objects, by id, or keeps damaged ones. Return how many of them are listed.
+def mark_lost(store: Store, objects: Iterable[bytes], made_before: int, now: int) -> None:
+    """Note that the relay has lost objects, by id, or keeps damaged ones.
 
     What was made between ``made_before`` and ``now`` is left alone.
     """
     with store.transaction():
-        lost = 0
-        for ident in objects:
-            lost += bool(
-                store.value(
-                    "UPDATE mirror_objects SET stale = max(stale, ?) WHERE substr(sha256, 1, 16) = ?"
-                    " AND NOT made_at BETWEEN ? AND ? RETURNING 1",
-                    (LOST, ident, made_before, now),
-                )
-            )
-        return lost
+        store.execute_many(
+            "UPDATE mirror_objects SET stale = max(stale, ?) WHERE substr(sha256, 1, 16) = ?"
+            " AND NOT made_at BETWEEN ? AND ?",
+            [(LOST, ident, made_before, now) for ident in objects],
+        )
 
 
 # ------------------------------------------------------------------------------------------ comparison with the relay

@@ -45,11 +45,11 @@ _COLUMNS = ", ".join(one.name for one in fields(OutStream))
 
 def open_stream(store: Store, peer: int, channel: int, lane: str) -> OutStream | None:
     """Return the stream that is being written, or None before the first."""
-    row = store.row(
+    return store.find(
+        OutStream,
         f"SELECT {_COLUMNS} FROM relay_out WHERE peer = ? AND channel = ? AND lane = ? AND closed_at IS NULL",
         (peer, channel, lane),
     )
-    return None if row is None else OutStream(*row)
 
 
 def stream_by_id(store: Store, ident: int) -> OutStream:
@@ -113,14 +113,12 @@ def put_blob(store: Store, stream: int, seq: int, tag: bytes, sealed: bytes, now
 
 def sealed_blob(store: Store, stream: int, seq: int) -> bytes | None:
     """Return the bytes of a kept blob, or None if it is not kept."""
-    value = store.value("SELECT sealed FROM outbox WHERE stream = ? AND seq = ?", (stream, seq))
-    return None if value is None else bytes(value)
+    return store.find(bytes, "SELECT sealed FROM outbox WHERE stream = ? AND seq = ?", (stream, seq))
 
 
 def tag_at(store: Store, stream: int, seq: int) -> bytes | None:
     """Return the tag of a kept blob, or None if it is not kept."""
-    value = store.value("SELECT tag FROM outbox WHERE stream = ? AND seq = ?", (stream, seq))
-    return None if value is None else bytes(value)
+    return store.find(bytes, "SELECT tag FROM outbox WHERE stream = ? AND seq = ?", (stream, seq))
 
 
 def unsent(store: Store, stream: int, limit: int = 100) -> list[WaitingBlob]:

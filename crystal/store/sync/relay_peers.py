@@ -296,8 +296,7 @@ def owner_of_agent(store: Store, agent: str) -> int | None:
 
     An agent is a folder, and some systems ignore the case of folder names; so it is ignored here.
     """
-    owner = store.value("SELECT peer FROM relay_agents WHERE agent = ? COLLATE NOCASE", (agent,))
-    return None if owner is None else int(owner)
+    return store.find(int, "SELECT peer FROM relay_agents WHERE agent = ? COLLATE NOCASE", (agent,))
 
 
 def own_agent(store: Store, agent: str, peer: int) -> bool:

@@ -61,9 +61,6 @@ def _content(fields: Mapping[str, Any]) -> Content:
     if type(content.first) is not int or not content.marks or len(content.marks) % 8:
         raise ValueError("place")
     for kind, columns in fields["rows"].items():
-        if kind == "session" and len(columns) == _WIDTHS[kind] - 1:
-            # Made before a session had a harness: all transcripts were Claude Code's.
-            columns.insert(KINDS[kind].columns.index("harness"), ["claude-code"] * len(columns[0]))
         if len(columns) != _WIDTHS[kind]:
             raise ValueError(kind)
         content.rows[kind] = list(zip(*columns, strict=True))

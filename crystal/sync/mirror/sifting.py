@@ -9,7 +9,6 @@ Source: docs/spec/mirror.md, section 5.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from crystal.store import Store
 from crystal.store.forget.forgetting import Blocks, Tombstone, read_blocks
@@ -21,30 +20,22 @@ from crystal.store.sync.mirror_content import KINDS, Content, Row
 _AT = {kind: {column: at for at, column in enumerate(one.columns)} for kind, one in KINDS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Sieve:
-    """Filter by the tombstones of a device's own store."""
-
-    store: Store
-
-    def __call__(self, mirror: Store, content: Content, published_at: int) -> None:
-        """Remove forgotten rows."""
-        blocks = read_blocks(self.store)
-        if blocks is None:
-            return
-        sessions, folders = _sessions(mirror, content), _folders(mirror, content)
-        _keep(content, "turn", _turn_test(blocks, sessions, folders))
-        gone = forgotten_memories(self.store)
-        _keep(content, "memory", lambda row: row[_AT["memory"]["uid"]] not in gone)
-        for column in ("turn", "memory"):
-            _keep_with_parent(mirror, content, "text", column)
-        _keep_with_parent(mirror, content, "copy", "turn")
-        waits = relay_forgotten.not_published(self.store, published_at)
-        if waits:
-            told = _Waiting(waits, sessions, folders)
-            content.rows["session"] = [
-                _untitled(row) if told.tells(row) else row for row in content.rows.get("session", ())
-            ]
+def sift(store: Store, mirror: Store, content: Content, published_at: int) -> None:
+    """Remove from an object what the tombstones of a device's own store name."""
+    blocks = read_blocks(store)
+    if blocks is None:
+        return
+    sessions, folders = _sessions(mirror, content), _folders(mirror, content)
+    _keep(content, "turn", _turn_test(blocks, sessions, folders))
+    gone = forgotten_memories(store)
+    _keep(content, "memory", lambda row: row[_AT["memory"]["uid"]] not in gone)
+    for column in ("turn", "memory"):
+        _keep_with_parent(mirror, content, "text", column)
+    _keep_with_parent(mirror, content, "copy", "turn")
+    waits = relay_forgotten.not_published(store, published_at)
+    if waits:
+        rows = content.rows.get("session", ())
+        content.rows["session"] = [_untitled(row) if _may_tell(row, waits, folders) else row for row in rows]
 
 
 def _keep(content: Content, kind: str, is_kept: Callable[[Row], bool]) -> None:
@@ -92,28 +83,19 @@ def _keep_with_parent(mirror: Store, content: Content, kind: str, parent: str) -
 # --------------------------------------------------------------------------------------------------------- derived text
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """Tombstones that home did not have when it published, as a question about sessions."""
-
-    tombstones: Sequence[Tombstone]
-    sessions: Mapping[int, Row]
-    folders: Mapping[int, str]
-
-    def tells(self, row: Row) -> bool:
-        """Return True if text derived from a session may contain something forgotten."""
-        at = _AT["session"]
-        session, began = row[at["session_id"]], row[at["started_at"]]
-        folder = self.folders.get(row[at["project"]])
-        for one in self.tombstones:
-            if session in one.sessions:
-                return True
-            is_early = began is None or (one.until_at is not None and began < one.until_at)
-            if one.until_at is not None and is_early and one.kind == "before":
-                return True
-            if is_early and folder is not None and any(is_within(folder, name) for name in one.folders):
-                return True
-        return False
+def _may_tell(row: Row, waits: Sequence[Tombstone], folders: Mapping[int, str]) -> bool:
+    """Return True if text derived from a session may hold what these tombstones, new to home, name."""
+    at = _AT["session"]
+    session, began, folder = row[at["session_id"]], row[at["started_at"]], folders.get(row[at["project"]])
+    for one in waits:
+        if session in one.sessions:
+            return True
+        is_early = began is None or (one.until_at is not None and began < one.until_at)
+        if one.until_at is not None and is_early and one.kind == "before":
+            return True
+        if is_early and folder is not None and any(is_within(folder, name) for name in one.folders):
+            return True
+    return False
 
 
 def _untitled(row: Row) -> Row:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal.search.index import meanings
-from crystal.search.index.meanings import Arrays, Meanings, best, build_arrays, likely, measured
+from crystal.search.index import part_vectors
+from crystal.search.index.part_vectors import Arrays, Meanings, best, build_arrays, likely, measured
 from crystal.store.vector_bytes import round_rows, turned
 
 Floats = npt.NDArray[np.float32]
@@ -81,9 +81,9 @@ def recall(truth: npt.NDArray[np.float64], found: npt.NDArray[np.int64], k: int)
 @pytest.fixture
 def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let some thousand rows be searched as hundreds of thousands are."""
-    monkeypatch.setattr(meanings, "CANDIDATES", 200)
-    monkeypatch.setattr(meanings, "CANDIDATES_EACH", 20)
-    monkeypatch.setattr(meanings, "CANDIDATES_SHARE", 0.02)
+    monkeypatch.setattr(part_vectors, "CANDIDATES", 200)
+    monkeypatch.setattr(part_vectors, "CANDIDATES_EACH", 20)
+    monkeypatch.setattr(part_vectors, "CANDIDATES_SHARE", 0.02)
 
 
 # -------------------------------------------------------------------------------------------------- what is found
@@ -140,7 +140,7 @@ def test_a_mask_leaves_the_full_number_and_nothing_else(share: float) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_candidates")
 def test_parts_are_searched_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meanings, "STRIPE", 1000)
+    monkeypatch.setattr(part_vectors, "STRIPE", 1000)
     vectors = drawn(5, 9000, 192)
     pieces = [vectors[:4000], vectors[4000:4000], vectors[4000:4100], vectors[4100:]]
     parts = [Kept(piece) for piece in pieces]

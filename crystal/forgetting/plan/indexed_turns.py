@@ -20,7 +20,7 @@ from crystal.search.index.files import IndexDamagedError
 from crystal.search.index.reader import Absent, Index, open_index
 from crystal.search.index.terms import Tokenize, normalised
 from crystal.store import Store
-from crystal.store.search.words import tokenizer
+from crystal.store.search.tokenizer import tokenizer
 from crystal.text.query import ENDINGS
 
 Turns = npt.NDArray[np.int64]
