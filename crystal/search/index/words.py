@@ -1,8 +1,8 @@
 """The words of a part: which documents have them, and how often.
 
 Words are sorted by their UTF-8 bytes and found by binary search in the map. A posting is the ordinal of a document
-and how often it has the word, in four bits: of each byte the lower half is of the even posting, the upper half of the
-odd one. The ordinals of a frequent word are steps from one to the next: bytes whose sum they are, where a byte of 255
+and one bit: whether the document has the word more than once. How often is kept for these alone, in four bits: of each
+byte the lower half is of the even one, the upper half of the odd one. The ordinals of a frequent word are steps from one to the next: bytes whose sum they are, where a byte of 255
 is only a part of a step. While a part is made a posting is one number, word << 32 | document << 8 | count, so that
 sorting numbers is all there is to do.
 """
@@ -24,6 +24,8 @@ Keys = npt.NDArray[np.uint64]
 MAX_TIMES = 64
 TIMES = np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32, 48, 64], np.uint8)
 """How often a document can have a word: four bits each. More often is counted as the next number below."""
+RANKED = 4096
+"""For every so many postings it is written how many before them are of a word that the document has more than once."""
 PART_OF_STEP = 255
 FREQUENT = 200
 """One in so many documents has a frequent word, on average."""
@@ -115,11 +117,11 @@ def arrays_of(words: Sequence[bytes], keys: Keys) -> dict[str, Array]:
     frequencies = _lengths(np.searchsorted(keys, np.arange(len(words) + 1, dtype=np.uint64) << _WORD))
     newest = int((keys >> _DOCUMENT & _ORDINAL).max(initial=np.uint64(0)))
     document = np.empty(len(keys), "<u2" if newest < 1 << 16 else "<u4")
-    level = np.zeros(len(keys) + len(keys) % 2, "|u1")
+    level = np.zeros(len(keys), "|u1")
     for start in range(0, len(keys), BLOCK):
         block = slice(start, start + BLOCK)
         document[block] = keys[block] >> _DOCUMENT & _ORDINAL
-        level[: len(keys)][block] = np.searchsorted(TIMES, (keys[block] & _COUNT).astype(np.uint8), "right") - 1
+        level[block] = np.searchsorted(TIMES, (keys[block] & _COUNT).astype(np.uint8), "right") - 1
     used = [word for word, frequency in zip(words, frequencies.tolist(), strict=True) if frequency]
     ends = np.cumsum(np.fromiter(map(len, used), np.int64, len(used)))
     frequencies = frequencies[frequencies > 0]
@@ -134,7 +136,20 @@ def arrays_of(words: Sequence[bytes], keys: Keys) -> dict[str, Array]:
         "frequent": np.flatnonzero(is_frequent).astype("<u4"),
         "steps": steps,
         "step_at": step_at.astype("<u4"),
-        "times": level[::2] | level[1::2] << 4,
+        **_times(level),
+    }
+
+
+def _times(level: Array) -> dict[str, Array]:
+    """Lay out how often, as places in ``TIMES``."""
+    has_more = level > 0
+    counts = np.add.reduceat(has_more, np.arange(0, len(level), RANKED), dtype=np.uint32) if len(level) else level
+    exact = level[has_more]
+    exact = np.append(exact, np.zeros(len(exact) % 2, np.uint8))
+    return {
+        "more": np.packbits(has_more, bitorder="little"),
+        "more_before": np.concatenate([[0], np.cumsum(counts)]).astype("<u4"),
+        "times": exact[::2] | exact[1::2] << 4,
     }
 
 
@@ -163,11 +178,23 @@ class PartWords:
         self._step_at: Array = arrays["step_at"]
         lengths = self.start[self._frequent + 1].astype(np.int64) - self.start[self._frequent]
         self._before = np.concatenate([[0], np.cumsum(lengths)])
+        self._more: Array = arrays["more"]
+        self._more_before: Array = arrays["more_before"]
         self._times: Array = arrays["times"]
         self.size = len(self._at) - 1
 
     def times(self, start: int, end: int) -> Array:
         """Return how often the documents of some postings have their word."""
+        first = start // RANKED * RANKED
+        bits = np.unpackbits(self._more[first // 8 : (end + 7) // 8], bitorder="little")
+        before = int(self._more_before[start // RANKED]) + int(np.count_nonzero(bits[: start - first]))
+        has_more = bits[start - first : end - first].view(np.bool_)
+        found = np.ones(end - start, np.uint8)
+        found[has_more] = self._exact(before, before + int(np.count_nonzero(has_more)))
+        return found
+
+    def _exact(self, start: int, end: int) -> Array:
+        """Return how often, of some of those that are more than one."""
         packed = self._times[start // 2 : (end + 1) // 2]
         levels = np.empty(2 * len(packed), np.uint8)
         levels[::2], levels[1::2] = packed & 15, packed >> 4
