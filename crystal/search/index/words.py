@@ -2,8 +2,9 @@
 
 Words are sorted by their UTF-8 bytes and found by binary search in the map. A posting is the ordinal of a document
 and one bit: whether the document has the word more than once. How often is kept for these alone, in four bits: of each
-byte the lower half is of the even one, the upper half of the odd one. The ordinals of a frequent word are steps from one to the next: bytes whose sum they are, where a byte of 255
-is only a part of a step. While a part is made a posting is one number, word << 32 | document << 8 | count, so that
+byte the lower half is of the even one, the upper half of the odd one. The ordinals of a frequent word
+are steps from one to the next: bytes whose sum they are, where a byte of 255 is only a part of a step. Where it is
+shorter they are a bit for each document instead. While a part is made a posting is one number, word << 32 | document << 8 | count, so that
 sorting numbers is all there is to do.
 """
 
@@ -127,7 +128,7 @@ def arrays_of(words: Sequence[bytes], keys: Keys) -> dict[str, Array]:
     frequencies = frequencies[frequencies > 0]
     is_frequent = (frequencies >= MIN_STEPS) & (frequencies * FREQUENT > newest)
     has_steps = np.repeat(is_frequent, frequencies)
-    steps, step_at = _steps(document[has_steps], frequencies[is_frequent])
+    steps, step_at = _packed(document[has_steps], frequencies[is_frequent])
     return {
         "words": np.frombuffer(b"".join(used), np.uint8),
         "word_at": np.concatenate([[0], ends]).astype("<u4" if not len(ends) or ends[-1] < 2**32 else "<u8"),
@@ -153,16 +154,22 @@ def _times(level: Array) -> dict[str, Array]:
     }
 
 
-def _steps(documents: Array, frequencies: Array) -> tuple[Array, Array]:
-    """Return the ordinals of some words as steps, and where the steps of each word begin, and end."""
-    ends = np.cumsum(frequencies)
-    step: Array = np.diff(documents.astype(np.int32), prepend=np.int32(0))
-    first = ends - frequencies
-    step[first] = documents[first]
-    last = np.cumsum(step // PART_OF_STEP + 1)
-    found = np.full(int(last[-1]) if len(last) else 0, PART_OF_STEP, np.uint8)
-    found[last - 1] = step % PART_OF_STEP
-    return found, np.concatenate([[0], last[ends - 1]])
+def _packed(documents: Array, frequencies: Array) -> tuple[Array, Array]:
+    """Return the ordinals of some words as steps or bits, and where those of each word begin, and end."""
+    lists = [_shortest(listed) for listed in np.split(documents, np.cumsum(frequencies)[:-1]) if len(listed)]
+    return np.concatenate([np.empty(0, np.uint8), *lists]), np.cumsum([0, *map(len, lists)])
+
+
+def _shortest(documents: Array) -> Array:
+    """Return ordinals as bits, if that takes less than a byte for each of them, else as steps."""
+    newest = int(documents[-1])
+    if newest // 8 + 1 < len(documents):
+        return np.packbits(np.bincount(documents, minlength=newest + 1).astype(np.bool_), bitorder="little")
+    step = np.diff(documents.astype(np.int32), prepend=np.int32(0))
+    last = np.cumsum(step // PART_OF_STEP + 1) - 1
+    found = np.full(int(last[-1]) + 1, PART_OF_STEP, np.uint8)
+    found[last] = step % PART_OF_STEP
+    return found
 
 
 class PartWords:
@@ -209,8 +216,14 @@ class PartWords:
         if at == len(self._frequent) or self._frequent[at] != word:
             before = int(self._before[at])
             return np.asarray(self._document[start - before : end - before])
-        steps = self._steps[self._step_at[at] : self._step_at[at + 1]]
-        return np.asarray(np.cumsum(steps, dtype=np.uint32)[steps != PART_OF_STEP])
+        return self._unpacked(at)
+
+    def _unpacked(self, at: int) -> Array:
+        """Return the documents of a frequent word."""
+        packed = self._steps[self._step_at[at] : self._step_at[at + 1]]
+        if len(packed) < self._before[at + 1] - self._before[at]:
+            return np.flatnonzero(np.unpackbits(packed, bitorder="little")).astype(np.uint32)
+        return np.asarray(np.cumsum(packed, dtype=np.uint32)[packed != PART_OF_STEP])
 
     def all_documents(self) -> Array:
         """Return the documents of all postings."""
@@ -218,11 +231,10 @@ class PartWords:
         is_frequent = np.zeros(self.size, np.bool_)
         is_frequent[self._frequent] = True
         has_steps = np.repeat(is_frequent, lengths)
-        sums = np.concatenate([[0], np.cumsum(self._steps, dtype=np.int64)])
         found = np.empty(len(has_steps), np.int64)
         found[~has_steps] = self._document
-        before = np.repeat(sums[self._step_at[:-1]], lengths[self._frequent])
-        found[has_steps] = sums[1:][self._steps != PART_OF_STEP] - before
+        if len(self._frequent):
+            found[has_steps] = np.concatenate([self._unpacked(at) for at in range(len(self._frequent))])
         return found
 
     def word(self, number: int) -> bytes:
