@@ -136,6 +136,13 @@ def test_an_object_made_before_sessions_had_a_harness_is_read():
     assert KINDS["session"].columns[4] == "harness"
 
 
+def test_an_object_made_when_turns_had_parents_is_read():
+    row = tuple(range(len(KINDS["turn"].columns) + 1))
+    older = Content(1, b"m" * 8, {"turn": [row, row]}, {})
+    assert unpack(pack(older)).rows["turn"] == [(*row[:7], *row[8:])] * 2
+    assert KINDS["turn"].columns[6:8] == ("tool", "subagent")
+
+
 @pytest.mark.parametrize("told", ["x", ["x"], 5, {"bad": 5}, {"bad": "zz"}, {"bad": [{}]}])
 def test_what_no_device_tells_of_its_mirror_is_passed_over(world, told):
     on_told(world.store, told, now=1)

@@ -18,6 +18,8 @@ from crystal.errors import DamagedError
 from crystal.store.sync.mirror_content import KINDS, Content, VectorSpace
 
 FORMAT = 3
+OLD_PARENT = 7
+"""Place of a column that older homes send with a turn: the parent of its line."""
 MAX_DIMENSIONS = 65_536
 _WIDTHS = {kind: len(one.columns) for kind, one in KINDS.items()} | {"vector": 2}
 
@@ -64,6 +66,8 @@ def _content(fields: Mapping[str, Any]) -> Content:
         if kind == "session" and len(columns) == _WIDTHS[kind] - 1:
             # Made before a session had a harness: all transcripts were Claude Code's.
             columns.insert(KINDS[kind].columns.index("harness"), ["claude-code"] * len(columns[0]))
+        if kind == "turn" and len(columns) == _WIDTHS[kind] + 1:
+            del columns[OLD_PARENT]
         if len(columns) != _WIDTHS[kind]:
             raise ValueError(kind)
         content.rows[kind] = list(zip(*columns, strict=True))
