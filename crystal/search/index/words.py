@@ -2,10 +2,10 @@
 
 Words are sorted by their UTF-8 bytes and found by binary search in the map. A posting is the ordinal of a document
 and one bit: whether the document has the word more than once. How often is kept for these alone, in four bits: of each
-byte the lower half is of the even one, the upper half of the odd one. The ordinals of a frequent word
-are steps from one to the next: bytes whose sum they are, where a byte of 255 is only a part of a step. Where it is
-shorter they are a bit for each document instead. While a part is made a posting is one number, word << 32 | document << 8 | count, so that
-sorting numbers is all there is to do.
+byte the lower half is of the even one, the upper half of the odd one. The ordinals of a frequent word are steps from
+one to the next: bytes whose sum they are, where a byte of 255 is only a part of a step. Where it is shorter they are a
+bit for each document instead. While a part is made a posting is one number, word << 32 | document << 8 | count, so
+that sorting numbers is all there is to do.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _shortest(documents: Array) -> Array:
     newest = int(documents[-1])
     if newest // 8 + 1 < len(documents):
         return np.packbits(np.bincount(documents, minlength=newest + 1).astype(np.bool_), bitorder="little")
-    step = np.diff(documents.astype(np.int32), prepend=np.int32(0))
+    step: Array = np.diff(documents.astype(np.int32), prepend=np.int32(0))
     last = np.cumsum(step // PART_OF_STEP + 1) - 1
     found = np.full(int(last[-1]) + 1, PART_OF_STEP, np.uint8)
     found[last] = step % PART_OF_STEP
