@@ -1,6 +1,6 @@
 """Whether conversations are being kept: gathers the facts from this machine for ``crystal.capture.state``."""
 
-# ruff: noqa: PTH112  os.path.isdir never raises, Path.is_dir does below a folder that may not be entered
+# ruff: noqa: PTH112, PTH113  os.path.isdir never raises, Path.is_dir does below a folder that may not be entered
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from crystal.app.context import now_ms
 from crystal.app.open_store import refuse_lost
 from crystal.capture import files, spool
-from crystal.capture.lock import CAPTURE_LOCK, lock_holder
+from crystal.capture.lock import CAPTURE_LOCK, lock_holder, lock_problem
 from crystal.capture.state import SILENT_SECONDS, CaptureFacts, CaptureState, HookFacts, assess_capture
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.config.paths import Places
@@ -73,7 +73,8 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
         off_since=None if store is None else _off_since(store),
         last_capture=None if store is None else stats.last_capture(store),
         free_bytes=_free_bytes(places.data_dir),
-        writable=not os.path.isdir(places.data_dir) or os.access(places.data_dir, os.W_OK | os.X_OK),
+        not_writable=_not_writable(places),
+        unusable_lock=_unusable_lock(places.data_dir / CAPTURE_LOCK),
         read_only_disk=_is_read_only(places.data_dir),
         stalled=_stalled(places.stalled),
         oldest_note=min(waiting, default=None),
@@ -120,7 +121,7 @@ def _waiting_notes(folder: Path) -> list[int]:
     try:
         return [note.at for note in spool.read_notes(folder)]
     except OSError:
-        return []  # a folder that may not be read is a problem of its own, see ``writable``
+        return []  # a folder that may not be read is a problem of its own, see ``not_writable``
 
 
 def _off_since(store: Store) -> int | None:
@@ -134,6 +135,19 @@ def _free_bytes(folder: Path) -> int | None:
         return None if existing is None else shutil.disk_usage(existing).free
     except OSError:
         return None
+
+
+def _not_writable(places: Places) -> Path | None:
+    """Return the data folder or the database if it is there and cannot be written."""
+    if os.path.isdir(places.data_dir) and not os.access(places.data_dir, os.W_OK | os.X_OK):
+        return places.data_dir
+    return places.db if os.path.isfile(places.db) and not os.access(places.db, os.W_OK) else None
+
+
+def _unusable_lock(path: Path) -> tuple[str, str] | None:
+    """Return why the lock at a path cannot be used, and what to do; None if it can, or is not there."""
+    problem = lock_problem(path) if os.path.lexists(path) else None
+    return None if problem is None else (problem.message, problem.hint or "crystal doctor")
 
 
 def _is_read_only(folder: Path) -> bool:

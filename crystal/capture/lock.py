@@ -73,6 +73,15 @@ def _unusable(path: Path, error: OSError) -> CrystalError:
     return refused(error, path)
 
 
+def lock_problem(path: Path) -> CrystalError | None:
+    """Return why an existing lock file cannot be used, or None. Nobody is kept from the lock."""
+    try:
+        os.close(_open(path))
+    except CrystalError as error:
+        return error
+    return None
+
+
 class HeldLock(NamedTuple):
     """A lock that this process holds, as the open file that it is on."""
 

@@ -74,7 +74,8 @@ class CaptureFacts:
         off_since: Since when capture is switched off.
         last_capture: When something was captured last.
         free_bytes: Free bytes on the disk of ``data_dir``.
-        writable: Whether files can be made in ``data_dir``.
+        not_writable: What should be writable and is not: ``data_dir``, or the database in it.
+        unusable_lock: Why the capture lock cannot be used, and the next step, if it cannot.
         read_only_disk: Whether that disk is mounted for reading only.
         stalled: What the last worker said about a store that it could not use.
         oldest_note: The time of the oldest note of the hook that still waits.
@@ -91,7 +92,8 @@ class CaptureFacts:
     off_since: int | None = None
     last_capture: int | None = None
     free_bytes: int | None = None
-    writable: bool = True
+    not_writable: Path | None = None
+    unusable_lock: tuple[str, str] | None = None
     read_only_disk: bool = False
     stalled: str | None = None
     oldest_note: int | None = None
@@ -155,12 +157,13 @@ def _store_reasons(facts: CaptureFacts) -> Iterator[Reason]:
         yield Reason("disk full", f"the disk of {facts.data_dir} is full", "free some disk space")
     if facts.read_only_disk:
         yield Reason("not writable", f"the disk of {facts.data_dir} is read-only", "mount it so that it can be written")
-    elif not facts.writable:
-        fix = f"chmod u+rwx {shlex.quote(str(facts.data_dir))}"
-        yield Reason("not writable", f"{facts.data_dir} cannot be written", fix)
-    if facts.store_problem is not None:
-        message, fix = facts.store_problem
-        yield Reason("database", message, fix)
+    elif facts.not_writable is not None:
+        mode = "u+rwx" if facts.not_writable == facts.data_dir else "u+rw"
+        fix = f"chmod {mode} {shlex.quote(str(facts.not_writable))}"
+        yield Reason("not writable", f"{facts.not_writable} cannot be written", fix)
+    for code, problem in (("database", facts.store_problem), ("lock", facts.unusable_lock)):
+        if problem is not None:
+            yield Reason(code, *problem)
 
 
 def _hook_reasons(facts: CaptureFacts) -> Iterator[Reason]:

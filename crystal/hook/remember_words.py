@@ -89,7 +89,7 @@ PASSING = _phrases(
     |previously|already|as i said|like i said|i said|i told|i mentioned|i asked|you said|you told|you mentioned
     |you wrote|you did|you made|you were|you had|we talked|we discussed|we were|we did|we had|the other day|back then
     |that time|from before|the above|see above|so far|in mind|just want|just need|you to|while you|before you|after you
-    |until you|when you|if you|once you|as you|your answer|thank you|thanks|nothing happens"""
+    |until you|when you|if you|once you|as you|your answer|thank you|thanks|nothing happens|does nothing|do nothing"""
 )
 THIS_WORK = _phrases(
     """this task|this pr|this branch|this bug|this issue|this ticket|this change|this session|this conversation

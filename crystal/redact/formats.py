@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from crystal.redact.judge import looks_random
-from crystal.redact.regex_engines import compiled, stretches
+from crystal.redact.regex_engines import compiled, matcher, stretches
 from crystal.redact.spans import FORMAT, NEARBY, Span
 from crystal.redact.work import CALL, FINDING, RedactionWork
 
@@ -97,14 +97,19 @@ def format_hints() -> tuple[bytes, ...]:
     return tuple(_OWN_HINTS.get(row.literals[0]) or _hint(row.pattern) for row in FORMATS)
 
 
+@cache
+def _rows_in() -> Callable[[bytes], list[int] | None]:
+    """Return a function that lists the formats of which a text holds a literal."""
+    return matcher(map(re.escape, row.literals) for row in FORMATS)
+
+
 def format_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the tokens of known formats, and the secrets that stand near an account id."""
     for start, end in stretches(text, format_hints()):
         part = text if end - start == len(text) else text[start:end]
         work.spend(len(FORMATS) * 60 + (end - start) * 4 + 2 * CALL)
-        for kind, literals, pattern in FORMATS:
-            if not any(literal in part for literal in literals):
-                continue
+        for row in sorted(_rows_in()(part) or ()):
+            kind, literals, pattern = FORMATS[row]
             work.spend(2 * (end - start) + CALL + part.count(literals[0]) * _RESCANNED.get(literals[0], 0))
             for found in work.each(compiled(pattern).finditer(text, start, end)):
                 span = found.span(1 if found.re.groups else 0)

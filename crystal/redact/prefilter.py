@@ -50,6 +50,9 @@ _FAMILIES: tuple[tuple[Callable[[], tuple[bytes, ...]], Rules], ...] = (
 )
 """Each family of rules: what must be in the text for it to find anything, and the rules. Only the last has its own
 automaton in the first look, too: joined with the others it would need a state for every pair of theirs."""
+_COUNTING = (format_spans, encoded_spans)
+"""Families whose hints count letters. Each has its own automaton: one for all would, in a text of random letters, need
+a new state for nearly every byte."""
 
 _WRITTEN_OUT = rb"\\u00[2-7]"
 _COLOUR = regex_engines.Lazy(rb"(?:\x1b|\\+u001[bB])\[[0-9;?]*[A-Za-z]")
@@ -100,13 +103,17 @@ def _holds_phrase(text: bytes) -> bool:
 
 
 @cache
-def _family_matcher() -> Callable[[bytes], list[int] | None]:
-    return regex_engines.matcher(hints() for hints, _ in _FAMILIES[:-1])
+def _family_matchers() -> tuple[tuple[tuple[Rules, ...], Callable[[bytes], list[int] | None]], ...]:
+    """Return the automata, each with the families that it tells of."""
+    hints_of = {rules: hints for hints, rules in _FAMILIES[:-1]}
+    groups = [tuple(rules for rules in hints_of if rules not in _COUNTING), *((rules,) for rules in _COUNTING)]
+    return tuple((group, regex_engines.matcher(hints_of[rules]() for rules in group)) for group in groups)
 
 
 def families_in(text: bytes) -> list[Rules]:
     """Return the families of rules that may find something in a plain text."""
-    found = [_FAMILIES[number][1] for number in sorted(_family_matcher()(text) or ())]
+    found = [group[number] for group, match in _family_matchers() for number in match(text) or ()]
+    found.sort(key=[rules for _, rules in _FAMILIES].index)
     return [*found, mnemonic_spans] if _holds_phrase(text) else found
 
 

@@ -101,6 +101,16 @@ def _is_full(folder: Path) -> bool:
         return False
 
 
+def _is_empty(path: Path) -> bool:
+    """Return True if there is no file, or one without content."""
+    try:
+        return path.stat().st_size == 0
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError as error:
+        raise refused(error, path) from error
+
+
 class Store:
     """An open crystal.db. The caller that opened it closes it; use it from one thread.
 
@@ -163,8 +173,9 @@ class Store:
         Raises:
             NotConfiguredError: There is no store at ``path`` yet.
             ForeignStoreError: As for ``open``.
+            CrystalError: The operating system refuses to read it.
         """
-        if not path.exists() or path.stat().st_size == 0:
+        if _is_empty(path):
             raise NotConfiguredError(f"there is no memory at {path} yet", hint="run: crystal init")
         migrate.refuse_foreign(path)
         with translated(path):

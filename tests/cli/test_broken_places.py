@@ -62,6 +62,15 @@ def assert_doctor_fails(named: str, **how: object) -> str:
     return done.stdout
 
 
+def assert_status_tells(problem: str, fix: str, *, code: int = 1, powerless: bool = False) -> None:
+    done = run("status", powerless=powerless)
+    assert done.returncode == code, done
+    first = done.stdout.partition("\n")[0]
+    assert first.startswith("NOT capturing: ")
+    assert problem in first
+    assert fix in first
+
+
 def assert_reading_works(powerless: bool = False) -> None:
     for words in (["search", "basalt"], ["show", "s"], ["sessions"], ["status"], ["search", "basalt", "--json"]):
         done = run(*words, powerless=powerless)
@@ -116,6 +125,7 @@ def test_a_lock_that_is_a_link_is_not_followed(kept: Path, tmp_path: Path) -> No
         assert "is a link" in done.stderr
         assert f"rm {lock}" in done.stderr
         assert_doctor_fails("capture.lock is a link")
+        assert_status_tells("capture.lock is a link", f"rm {lock}")
         assert_reading_works()
     assert theirs.read_text() == "theirs"
     assert not (tmp_path / "missing").exists()
@@ -136,6 +146,7 @@ def test_a_lock_of_another_user_is_named_or_does_no_harm(kept: Path, mode: int) 
         assert "belongs to another user" in done.stderr
         assert f"rm {lock}" in done.stderr
         assert_doctor_fails("belongs to another user", powerless=True)
+        assert_status_tells("belongs to another user", f"rm {lock}", powerless=True)
     assert_reading_works(powerless=True)
 
 
@@ -197,8 +208,17 @@ def test_a_folder_that_may_not_be_written_is_read(kept: Path, log: bool) -> None
     done = run("remember", "x", powerless=True)
     assert done.returncode in (0, 4), done
     data.chmod(0o000)
-    assert run("status", powerless=True).returncode == 4
+    assert_status_tells("cannot be written", f"chmod u+rwx {data}", code=4, powerless=True)
     assert_doctor_fails("ermission", powerless=True)
+
+
+@is_root
+def test_a_database_that_may_not_be_written_is_read_and_told(kept: Path) -> None:
+    database = kept / ".ldm" / "memory" / "crystal.db"
+    database.chmod(0o400)
+    assert_reading_works(powerless=True)
+    assert_doctor_fails("crystal.db cannot be written", powerless=True)
+    assert_status_tells("crystal.db cannot be written", f"chmod u+rw {database}", powerless=True)
 
 
 def leave_a_log(data: Path) -> None:

@@ -32,7 +32,9 @@ MAX_WORDS = 6
 """Maximum number of words of a text that are looked up: the longest, which are the rarest."""
 
 MAX_TEXTS = 500
-"""For more texts than this, reading everything once is faster."""
+DOCUMENTS_PER_TEXT = 100
+"""To look a text up takes as long as to read about so many. Reading everything once is faster for more texts than that
+makes, and than ``MAX_TEXTS``."""
 
 MIN_PART = 3
 """Minimum characters of a part of a word that is looked up."""
@@ -64,7 +66,7 @@ class Candidates:
     def repeating(self, texts: Sequence[str]) -> set[int] | None:
         """Return the turns that may equal, or contain, one of some texts."""
         sought = {text for text in map(folded, texts) if text}
-        if len(sought) > MAX_TEXTS:
+        if len(sought) > max(MAX_TEXTS, self._index.size // DOCUMENTS_PER_TEXT):
             return None
         found = [_turns(self._anywhere(text) if len(text) >= QUOTE else self._whole(text)) for text in sought]
         known = [turns for turns in found if turns is not None]

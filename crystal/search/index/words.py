@@ -1,10 +1,11 @@
 """The words of a part: which documents have them, and how often.
 
 Words are sorted by their UTF-8 bytes and found by binary search in the map. A posting is the ordinal of a document
-and how often it has the word, in four bits: of each byte the lower half is of the even posting, the upper half of the
-odd one. The ordinals of a frequent word are steps from one to the next: bytes whose sum they are, where a byte of 255
-is only a part of a step. While a part is made a posting is one number, word << 32 | document << 8 | count, so that
-sorting numbers is all there is to do.
+and one bit: whether the document has the word more than once. How often is kept for these alone, in four bits: of each
+byte the lower half is of the even one, the upper half of the odd one. The ordinals of a frequent word are steps from
+one to the next: bytes whose sum they are, where a byte of 255 is only a part of a step. Where it is shorter they are a
+bit for each document instead. While a part is made a posting is one number, word << 32 | document << 8 | count, so
+that sorting numbers is all there is to do.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ Keys = npt.NDArray[np.uint64]
 MAX_TIMES = 64
 TIMES = np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32, 48, 64], np.uint8)
 """How often a document can have a word: four bits each. More often is counted as the next number below."""
+RANKED = 4096
+"""For every so many postings it is written how many before them are of a word that the document has more than once."""
 PART_OF_STEP = 255
 FREQUENT = 200
 """One in so many documents has a frequent word, on average."""
@@ -115,17 +118,17 @@ def arrays_of(words: Sequence[bytes], keys: Keys) -> dict[str, Array]:
     frequencies = _lengths(np.searchsorted(keys, np.arange(len(words) + 1, dtype=np.uint64) << _WORD))
     newest = int((keys >> _DOCUMENT & _ORDINAL).max(initial=np.uint64(0)))
     document = np.empty(len(keys), "<u2" if newest < 1 << 16 else "<u4")
-    level = np.zeros(len(keys) + len(keys) % 2, "|u1")
+    level = np.zeros(len(keys), "|u1")
     for start in range(0, len(keys), BLOCK):
         block = slice(start, start + BLOCK)
         document[block] = keys[block] >> _DOCUMENT & _ORDINAL
-        level[: len(keys)][block] = np.searchsorted(TIMES, (keys[block] & _COUNT).astype(np.uint8), "right") - 1
+        level[block] = np.searchsorted(TIMES, (keys[block] & _COUNT).astype(np.uint8), "right") - 1
     used = [word for word, frequency in zip(words, frequencies.tolist(), strict=True) if frequency]
     ends = np.cumsum(np.fromiter(map(len, used), np.int64, len(used)))
     frequencies = frequencies[frequencies > 0]
     is_frequent = (frequencies >= MIN_STEPS) & (frequencies * FREQUENT > newest)
     has_steps = np.repeat(is_frequent, frequencies)
-    steps, step_at = _steps(document[has_steps], frequencies[is_frequent])
+    steps, step_at = _packed(document[has_steps], frequencies[is_frequent])
     return {
         "words": np.frombuffer(b"".join(used), np.uint8),
         "word_at": np.concatenate([[0], ends]).astype("<u4" if not len(ends) or ends[-1] < 2**32 else "<u8"),
@@ -134,20 +137,39 @@ def arrays_of(words: Sequence[bytes], keys: Keys) -> dict[str, Array]:
         "frequent": np.flatnonzero(is_frequent).astype("<u4"),
         "steps": steps,
         "step_at": step_at.astype("<u4"),
-        "times": level[::2] | level[1::2] << 4,
+        **_times(level),
     }
 
 
-def _steps(documents: Array, frequencies: Array) -> tuple[Array, Array]:
-    """Return the ordinals of some words as steps, and where the steps of each word begin, and end."""
-    ends = np.cumsum(frequencies)
+def _times(level: Array) -> dict[str, Array]:
+    """Lay out how often, as places in ``TIMES``."""
+    has_more = level > 0
+    counts = np.add.reduceat(has_more, np.arange(0, len(level), RANKED), dtype=np.uint32) if len(level) else level
+    exact = level[has_more]
+    exact = np.append(exact, np.zeros(len(exact) % 2, np.uint8))
+    return {
+        "more": np.packbits(has_more, bitorder="little"),
+        "more_before": np.concatenate([[0], np.cumsum(counts)]).astype("<u4"),
+        "times": exact[::2] | exact[1::2] << 4,
+    }
+
+
+def _packed(documents: Array, frequencies: Array) -> tuple[Array, Array]:
+    """Return the ordinals of some words as steps or bits, and where those of each word begin, and end."""
+    lists = [_shortest(listed) for listed in np.split(documents, np.cumsum(frequencies)[:-1]) if len(listed)]
+    return np.concatenate([np.empty(0, np.uint8), *lists]), np.cumsum([0, *map(len, lists)])
+
+
+def _shortest(documents: Array) -> Array:
+    """Return ordinals as bits, if that takes less than a byte for each of them, else as steps."""
+    newest = int(documents[-1])
+    if newest // 8 + 1 < len(documents):
+        return np.packbits(np.bincount(documents, minlength=newest + 1).astype(np.bool_), bitorder="little")
     step: Array = np.diff(documents.astype(np.int32), prepend=np.int32(0))
-    first = ends - frequencies
-    step[first] = documents[first]
-    last = np.cumsum(step // PART_OF_STEP + 1)
-    found = np.full(int(last[-1]) if len(last) else 0, PART_OF_STEP, np.uint8)
-    found[last - 1] = step % PART_OF_STEP
-    return found, np.concatenate([[0], last[ends - 1]])
+    last = np.cumsum(step // PART_OF_STEP + 1) - 1
+    found = np.full(int(last[-1]) + 1, PART_OF_STEP, np.uint8)
+    found[last] = step % PART_OF_STEP
+    return found
 
 
 class PartWords:
@@ -163,11 +185,23 @@ class PartWords:
         self._step_at: Array = arrays["step_at"]
         lengths = self.start[self._frequent + 1].astype(np.int64) - self.start[self._frequent]
         self._before = np.concatenate([[0], np.cumsum(lengths)])
+        self._more: Array = arrays["more"]
+        self._more_before: Array = arrays["more_before"]
         self._times: Array = arrays["times"]
         self.size = len(self._at) - 1
 
     def times(self, start: int, end: int) -> Array:
         """Return how often the documents of some postings have their word."""
+        first = start // RANKED * RANKED
+        bits = np.unpackbits(self._more[first // 8 : (end + 7) // 8], bitorder="little")
+        before = int(self._more_before[start // RANKED]) + int(np.count_nonzero(bits[: start - first]))
+        has_more = bits[start - first : end - first].view(np.bool_)
+        found = np.ones(end - start, np.uint8)
+        found[has_more] = self._exact(before, before + int(np.count_nonzero(has_more)))
+        return found
+
+    def _exact(self, start: int, end: int) -> Array:
+        """Return how often, of some of those that are more than one."""
         packed = self._times[start // 2 : (end + 1) // 2]
         levels = np.empty(2 * len(packed), np.uint8)
         levels[::2], levels[1::2] = packed & 15, packed >> 4
@@ -182,8 +216,14 @@ class PartWords:
         if at == len(self._frequent) or self._frequent[at] != word:
             before = int(self._before[at])
             return np.asarray(self._document[start - before : end - before])
-        steps = self._steps[self._step_at[at] : self._step_at[at + 1]]
-        return np.asarray(np.cumsum(steps, dtype=np.uint32)[steps != PART_OF_STEP])
+        return self._unpacked(at)
+
+    def _unpacked(self, at: int) -> Array:
+        """Return the documents of a frequent word."""
+        packed = self._steps[self._step_at[at] : self._step_at[at + 1]]
+        if len(packed) < self._before[at + 1] - self._before[at]:
+            return np.flatnonzero(np.unpackbits(packed, bitorder="little")).astype(np.uint32)
+        return np.asarray(np.cumsum(packed, dtype=np.uint32)[packed != PART_OF_STEP])
 
     def all_documents(self) -> Array:
         """Return the documents of all postings."""
@@ -191,11 +231,10 @@ class PartWords:
         is_frequent = np.zeros(self.size, np.bool_)
         is_frequent[self._frequent] = True
         has_steps = np.repeat(is_frequent, lengths)
-        sums = np.concatenate([[0], np.cumsum(self._steps, dtype=np.int64)])
         found = np.empty(len(has_steps), np.int64)
         found[~has_steps] = self._document
-        before = np.repeat(sums[self._step_at[:-1]], lengths[self._frequent])
-        found[has_steps] = sums[1:][self._steps != PART_OF_STEP] - before
+        if len(self._frequent):
+            found[has_steps] = np.concatenate([self._unpacked(at) for at in range(len(self._frequent))])
         return found
 
     def word(self, number: int) -> bytes:

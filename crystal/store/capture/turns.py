@@ -111,7 +111,6 @@ def _turn_row(
         turn.offset,
         turn.role,
         tool,
-        turn.parent_uuid,
         origin.subagent,
         turn.timestamp,
         project,
@@ -124,8 +123,8 @@ def _turn_row(
 
 def _insert(store: Store, turn_rows: Sequence[tuple[object, ...]], chunk_rows: Sequence[tuple[Any, ...]]) -> None:
     store.execute_many(
-        "INSERT INTO turns (id, uuid, part, session, segment, offset, role, tool, parent_uuid, subagent, ts, project,"
-        " branch, message_id, model, full_length) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO turns (id, uuid, part, session, segment, offset, role, tool, subagent, ts, project,"
+        " branch, message_id, model, full_length) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         turn_rows,
     )
     store.execute_many(

@@ -16,7 +16,7 @@ from crystal.store.memories import memories
 PAGE = 500
 
 _TURNS = (
-    "SELECT t.id, t.uuid, t.part, t.role, '', t.offset, t.ts, t.parent_uuid, p.cwd, t.branch, t.tool, t.message_id,"
+    "SELECT t.id, t.uuid, t.part, t.role, '', t.offset, t.ts, NULL, p.cwd, t.branch, t.tool, t.message_id,"
     " t.model, t.full_length, p.cwd, p.git_root, p.remote, p.name, s.title, c.agent, c.device, s.session_id,"
     " t.subagent, s.harness"
     " FROM turns t JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"

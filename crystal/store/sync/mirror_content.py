@@ -35,7 +35,7 @@ _SESSION = (
     "id session_id agent device harness project branch title started_at last_at ended_at last_turn summarized_turn"
     " summary_path summary_mode summary_title logged_turn"
 )
-_TURN = "id uuid part session offset role tool parent_uuid subagent ts project branch message_id model full_length"
+_TURN = "id uuid part session offset role tool subagent ts project branch message_id model full_length"
 _CHUNK = "id source role session project agent device branch subagent ts memory"
 _MEMORY = "id uid text category key project status source agent device session created_at updated_at"
 _COPY_KEY = "t.session = CAST(r.key AS INTEGER) AND t.turn = CAST(substr(r.key, instr(r.key, ':') + 1) AS INTEGER)"
