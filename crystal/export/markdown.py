@@ -23,7 +23,7 @@ from crystal.timewords.parse import iso, local
 INDEX = "index.md"
 FOLDED = ("tool_call", "tool_result", "thinking")
 _SLUG_CHARACTERS = 50
-_PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
+_MARKUP = re.compile(r"([\\`*_\[\]<>&#|~!$^=])")
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})([^`]*)")
 _ACTIVE = re.compile(r"<|(?<=!)\[")
 
@@ -141,7 +141,7 @@ def _one_line(text: str, wording: Wording) -> str:
 
 def _plain(text: str, wording: Wording) -> str:
     """Return a text as one line that means nothing in Markdown."""
-    return _PUNCTUATION.sub(r"\\\1", _one_line(text, wording))
+    return _MARKUP.sub(r"\\\1", _one_line(text, wording))
 
 
 def fenced(text: str, language: str = "") -> list[str]:
