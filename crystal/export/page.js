@@ -7,7 +7,7 @@
   const seal = JSON.parse($("seal").textContent);
   const label = new TextEncoder().encode("crystal-page-1");
   const cache = new Map();
-  let key = null, index = null, current = null, search = 0;
+  let key = null, index = null, current = null, wanted = null, search = 0;
 
   function make(name, text, className) {
     const element = document.createElement(name);
@@ -95,6 +95,7 @@
       const name = make("h2", speaker);
       name.append(make("small", tail));
       one.append(name, ...textOf(text));
+      if (number === wanted) point(one);
       return one;
     }
     const fold = make("details"), name = make("summary", speaker);
@@ -102,6 +103,7 @@
     fold.append(name);
     fold.addEventListener("toggle", () => { if (fold.open && fold.childElementCount === 1) fold.append(...textOf(text)); });
     one.append(fold);
+    if (number === wanted) point(one);
     return one;
   }
 
@@ -116,11 +118,11 @@
     }
   }, { root: $("talk"), rootMargin: "1200px 0px" });
 
-  async function fill(group, found) {
-    if (group.childElementCount && found === undefined) return;
+  async function fill(group) {
+    if (group.childElementCount) return;
     const rows = await turnsBetween(group.first, group.end);
-    if (!group.isConnected || !(group.near || found !== undefined)) return;
-    if (!group.childElementCount) group.replaceChildren(...rows.map((row, at) => article(row, group.first + at)));
+    if (!group.isConnected || !group.near || group.childElementCount) return;
+    group.replaceChildren(...rows.map((row, at) => article(row, group.first + at)));
     group.style.minHeight = "";
   }
 
@@ -148,20 +150,27 @@
       $("talk").scrollTop = 0;
       groups.forEach((group) => watcher.observe(group));
     }
+    wanted = null;
     if (turn !== undefined) jump(session, turn);
   }
 
   async function jump(session, turn) {
     const group = $("turns").children[Math.floor((turn - session.first) / GROUP)];
-    await fill(group, turn);
-    const one = $("t" + turn);
-    if (!one) return;
     document.querySelector("article.found")?.classList.remove("found");
+    wanted = turn;
+    group.scrollIntoView();
+    group.near = true;
+    await fill(group);
+    const one = $("t" + turn);
+    if (one) point(one);
+    // What stands above it is laid out only now, and moves it.
+    for (const delay of [0, 150, 500]) setTimeout(() => { if (wanted === turn) $("t" + turn)?.scrollIntoView({ block: "center" }); }, delay);
+  }
+
+  function point(one) {
     one.classList.add("found");
     const fold = one.querySelector("details");
     if (fold) fold.open = true;
-    // What stands above it is laid out only now, and moves it.
-    for (const delay of [0, 100, 400]) setTimeout(() => { if (one.isConnected) one.scrollIntoView({ block: "center" }); }, delay);
   }
 
   // -------------------------------------------------------------------------------------------------------- lists
@@ -212,11 +221,13 @@
     $("sessions").hidden = Boolean(words.length);
     $("hits").replaceChildren();
     if (!words.length) return tell();
-    let hits = 0;
+    // Decoded beside the cache: a search through everything must not keep everything.
+    const rowsOf = (number) => cache.get(number) || decode(number);
+    let hits = 0, coming = rowsOf(index.blocks.length);
     for (let number = index.blocks.length; number > 0 && hits < MAX_HITS; number--) {
-      // Decoded beside the cache: a search through everything must not keep everything.
-      const rows = await (cache.get(number) || decode(number)), items = [];
+      const rows = await coming, items = [];
       if (mine !== search) return;
+      if (number > 1) coming = rowsOf(number - 1);
       for (let at = rows.length - 1; at >= 0 && hits < MAX_HITS; at--) {
         const lower = rows[at][3].toLowerCase();
         if (!words.every((word) => lower.includes(word))) continue;
