@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -73,8 +73,16 @@ def import_export(machine: Machine, path: Path, progress: Callable[[int], None])
         raise UsageError("this machine's memory is kept by its home", hint="run the same command on the home machine")
     tally = Tally(files=1)
     take = _Import(machine, make_capture(machine, "past"), cache(project_finder(machine.store)), tally)
+    batch, size = list[_Stretch](), 0
     with machine.store.importing():
-        for batch in _batches(_stretches(machine, path, tally, progress)):
+        try:
+            for stretch in _stretches(machine, path, tally, progress):
+                batch.append(stretch)
+                size += sum(len(line) for _, line in stretch.lines)
+                if size >= BATCH_BYTES or len(batch) >= BATCH_STRETCHES:
+                    take.take(batch)
+                    batch, size = [], 0
+        finally:  # the stretches before a malformed record, too
             take.take(batch)
     return tally
 
@@ -94,19 +102,6 @@ def _stretches(machine: Machine, path: Path, tally: Tally, progress: Callable[[i
         elif isinstance(record, LineRecord) and stretch is not None:
             stretch.lines.append((record.offset, record.line))
         progress(size)
-
-
-def _batches(found: Iterable[_Stretch]) -> Iterator[list[_Stretch]]:
-    batch: list[_Stretch] = []
-    size = 0
-    for one in found:
-        batch.append(one)
-        size += sum(len(line) for _, line in one.lines)
-        if size >= BATCH_BYTES or len(batch) >= BATCH_STRETCHES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _transcript(machine: Machine, record: TranscriptRecord, tally: Tally) -> _Transcript | None:

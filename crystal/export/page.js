@@ -300,6 +300,7 @@
     await start();
   }
 
+  window.addEventListener("unhandledrejection", () => { $("status").textContent = "a part of this file is damaged"; });
   $("lock").addEventListener("submit", unlock);
   if (seal.salt) { $("lock").hidden = false; $("passphrase").focus(); } else start();
 })();
