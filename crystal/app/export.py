@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from crystal import __version__
 from crystal.app.context import Machine
 from crystal.errors import NotFoundError, UsageError
 from crystal.export.archived import states_by_session
@@ -53,7 +52,8 @@ def choose_sessions(
     """
     if session is not None:
         one = session_summary(machine.store, find_session(machine.store, session))
-        found, notes = [one] if one is not None else [], ()
+        found: list[SessionSummary] = [] if one is None else [one]
+        notes: tuple[str, ...] = ()
     else:
         found, notes = sessions(machine.store, project=project, since=since, limit=_ALL)
     if not found:
@@ -70,6 +70,7 @@ def export(
     wording: Wording,
     progress: Callable[[int], None],
     *,
+    version: str,
     passphrase: str | None = None,
 ) -> Exported:
     """Write sessions to a new folder; after an error there is none.
@@ -81,6 +82,7 @@ def export(
         form: The form.
         wording: How speakers are called.
         progress: Told the number of turns after each session.
+        version: Of this program.
         passphrase: Seals a page.
 
     Raises:
@@ -94,9 +96,7 @@ def export(
     with whole_folder(folder) as into:
         if form == "jsonl":
             states = states_by_session(store)
-            write_jsonl(
-                store, chosen, states, into, ldm_home=ldm_home, crystal=__version__, now=now, progress=progress
-            )
+            write_jsonl(store, chosen, states, into, ldm_home=ldm_home, crystal=version, now=now, progress=progress)
         elif form == "markdown":
             write_markdown(store, chosen, into, wording, now=now, progress=progress)
         else:

@@ -30,7 +30,7 @@ from crystal.ingest.ingest import prepare, write
 from crystal.integrity.rebuild import records_in
 from crystal.model.capture import Finding, Origin, Project, Segment, SegmentPiece, Watermark
 from crystal.store import Store
-from crystal.store.capture import ledger, privacy, snapshots
+from crystal.store.capture import ledger, snapshots
 from crystal.store.forget.forgetting import read_blocks
 from crystal.store.sync.relay_peers import home_peer
 

@@ -39,6 +39,7 @@ def export(
 
     The passphrase of --sealed is asked for twice on a terminal; else it is the first line of standard input.
     """
+    from crystal import __version__
     from crystal.app.export import FORMS, choose_sessions
     from crystal.app.export import export as write
     from crystal.export.wording import Wording
@@ -56,7 +57,9 @@ def export(
         passphrase = _read_passphrase() if sealed else None
         wording = Wording(render.speaker, render.agent_title, render.harmless)
         with progress_bar("exporting", sum(one.turns for one in chosen)) as advance:
-            done = write(machine, chosen, folder, chosen_form, wording, advance, passphrase=passphrase)
+            done = write(
+                machine, chosen, folder, chosen_form, wording, advance, version=__version__, passphrase=passphrase
+            )
         if machine.mirror_store is not None:
             notes = (*notes, "this is the memory of this machine; to export all of home's, run the command there")
     if as_json:
@@ -87,5 +90,7 @@ def _read_passphrase() -> str:
     if not said.strip():
         raise UsageError("the passphrase is missing", hint="give it on standard input")
     if len(said) < SHORT_PASSPHRASE:
-        render.note(f"a passphrase of fewer than {SHORT_PASSPHRASE} characters can be guessed; several words are better")
+        render.note(
+            f"a passphrase of fewer than {SHORT_PASSPHRASE} characters can be guessed; several words are better"
+        )
     return said

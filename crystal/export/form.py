@@ -115,7 +115,9 @@ def read_export(path: Path) -> Iterator[tuple[Record, int]]:
             if record is not None:
                 yield record, len(text)
     if not is_whole:
-        raise DamagedError(f"{path} is cut off or changed", hint="export again; the complete stretches in it are imported")
+        raise DamagedError(
+            f"{path} is cut off or changed", hint="export again; the complete stretches in it are imported"
+        )
 
 
 def _parse(text: bytes, place: str) -> Record | None:

@@ -20,7 +20,13 @@ from tests.support.browser import Browser, find_browser
 from tests.support.command import crystal
 from tests.support.exports import SESSION, exported, remember
 
-HOSTILE = ["</script><script>alert(1)</script>", "<!--<script>", "]]>\u2028\u2029 \0 \ud800", "<img src=//e onerror=alert(1)>", "😀é"]
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "]]>\u2028\u2029 \0 \ud800",
+    "<img src=//e onerror=alert(1)>",
+    "😀é",
+]
 PASSPHRASE = "café au lait, deux croissants"
 BLOCK = re.compile(r'<script type="text/plain" id="block-(\d+)">([A-Za-z0-9+/=]*)</script>')
 
@@ -36,10 +42,12 @@ class Elements(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self.texts.append("")
 
     def handle_data(self, data: str) -> None:
-        if self.found and self.found[-1][0] in ("script", "style"):
-            self.texts.append(data)
+        if self.cdata_elem is not None:
+            self.texts[-1] += data
 
 
 def page_of(folder: Path) -> str:
@@ -85,7 +93,12 @@ def test_the_page_may_run_its_own_script_and_style_and_load_nothing(home, tmp_pa
     style, script = elements.texts[0], elements.texts[-1]
     for rule, text in (("style-src", style), ("script-src", script)):
         assert rules[rule] == f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-    assert not [one for _, attributes in elements.found for one in attributes if one in ("src", "srcset", "style") or one.startswith("on")]
+    assert not [
+        one
+        for _, attributes in elements.found
+        for one in attributes
+        if one in ("src", "srcset", "style") or one.startswith("on")
+    ]
     assert not re.search(r"innerHTML|insertAdjacent|document\.write|eval\(|https?:", script)
 
 
@@ -151,25 +164,40 @@ def test_a_browser_stays_quick_with_100_000_turns(home, tmp_path, browser):
     from crystal.export.wording import Wording
     from crystal.sessions.reading import SessionSummary, ShownTurn
 
-    def turns(*_: object) -> Any:
+    def turns(_: object, session: str) -> Any:
         for at in range(50_000):
-            yield ShownTurn(at, f"u{at}", 0, ("user", "assistant", "tool_result")[at % 3], f"{at} " + "word " * 150 + f"end{at}", at)
+            yield ShownTurn(
+                at,
+                f"u{at}",
+                0,
+                ("user", "assistant", "tool_result")[at % 3],
+                f"{at} " + "word " * 150 + f"end{at}{session}",
+                at,
+            )
 
-    sessions = [SessionSummary(f"s{at}", f"session {at}", None, None, None, "a", "pi", "d", 0, 1, 50_000) for at in range(2)]
+    sessions = [
+        SessionSummary(f"s{at}", f"session {at}", None, None, None, "a", "pi", "d", 0, 1, 50_000) for at in range(2)
+    ]
     (tmp_path / "out").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(html, "stream_turns", turns)
-        html.write_html(None, sessions, tmp_path / "out", Wording(speaker, agent_title, harmless), now=0, progress=lambda _: None)
+        html.write_html(
+            None, sessions, tmp_path / "out", Wording(speaker, agent_title, harmless), now=0, progress=lambda _: None
+        )
     browser.open(tmp_path / "out" / "crystal.html", "#s1")
-    browser.until("document.querySelector('article')")
+    browser.until("!!document.querySelector('article')")
     browser.run("{ const e = document.getElementById('talk'); e.scrollTop = e.scrollHeight / 2 }")
     browser.until("[...document.querySelectorAll('article')].some((one) => Number(one.id.slice(1)) > 60000)")
     assert browser.run("document.querySelectorAll('article').length") < 400
-    browser.run("{ const e = document.getElementById('query'); e.value = 'end12345'; e.dispatchEvent(new Event('input')) }")
+    browser.run(
+        "{ const e = document.getElementById('query'); e.value = 'end12345s0'; e.dispatchEvent(new Event('input')) }"
+    )
     browser.until("document.getElementById('status').textContent === '1 message found'", 120)
     browser.run("document.querySelector('#hits a').click()")
-    browser.until("document.querySelector('article.found')?.textContent.includes('end12345')")
-    browser.until("{ const one = document.querySelector('article.found').getBoundingClientRect(); one.top >= 0 && one.bottom <= innerHeight }")
+    browser.until("document.querySelector('article.found')?.textContent.includes('end12345s0')")
+    browser.until(
+        "{ const one = document.querySelector('article.found').getBoundingClientRect(); one.top >= 0 && one.bottom <= innerHeight }"
+    )
     assert (browser.requests, browser.problems) == ([], [])
 
 
@@ -178,10 +206,13 @@ def test_a_browser_opens_a_sealed_page_and_says_if_the_passphrase_is_wrong(home,
     remember(home, ["the word is xylophonium"])
     sealed_page(tmp_path, monkeypatch)
     browser.open(tmp_path / "sealed" / "crystal.html", "#s0")
+    browser.until("document.getElementById('lock')?.hidden === false")
 
     def attempt(passphrase: str) -> None:
         said = json.dumps(unicodedata.normalize("NFD", passphrase))
-        browser.run(f"document.getElementById('passphrase').value = {said}; document.querySelector('#lock button').click()")
+        browser.run(
+            f"document.getElementById('passphrase').value = {said}; document.querySelector('#lock button').click()"
+        )
 
     attempt("wrong")
     browser.until("document.getElementById('lock-note').textContent.startsWith('Wrong passphrase')")

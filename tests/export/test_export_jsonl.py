@@ -85,7 +85,18 @@ def test_a_long_tool_result_is_whole(home, tmp_path):
     path = home / ".claude" / "projects" / "w" / f"{SESSION}.jsonl"
     path.parent.mkdir(parents=True)
     content = [{"type": "tool_result", "tool_use_id": "c", "content": text}]
-    path.write_text(json.dumps({"type": "user", "uuid": "u", "sessionId": SESSION, "cwd": "/w", "message": {"role": "user", "content": content}}) + "\n")
+    path.write_text(
+        json.dumps(
+            {
+                "type": "user",
+                "uuid": "u",
+                "sessionId": SESSION,
+                "cwd": "/w",
+                "message": {"role": "user", "content": content},
+            }
+        )
+        + "\n"
+    )
     assert crystal("init", "--yes", "--no-import").code == 0
     assert crystal("backfill", "--no-embed").code == 0
     exported(tmp_path / "a", "jsonl")
@@ -172,7 +183,9 @@ def test_an_agent_that_this_version_does_not_know_is_named_and_the_rest_imported
     exported(tmp_path / "a", "jsonl")
     path = tmp_path / "a" / "export.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
-    strange = [line.replace(b'"claude-code"', b'"abacus"').replace(b'"key":"', b'"key":"abacus/') for line in lines[1:-1]]
+    strange = [
+        line.replace(b'"claude-code"', b'"abacus"').replace(b'"key":"', b'"key":"abacus/') for line in lines[1:-1]
+    ]
     end = json.dumps({"type": "end", "sessions": 2, "lines": 4}).encode() + b"\n"
     path.write_bytes(b"".join([lines[0], *strange, *lines[1:-1], end]))
     other_home(tmp_path, monkeypatch)
@@ -181,7 +194,7 @@ def test_an_agent_that_this_version_does_not_know_is_named_and_the_rest_imported
     assert "abacus cannot be read here" in str(tally.problems)
 
 
-ANY = st.text(st.characters() | st.sampled_from("\ud800\0\u2028\r\n`<>\\\"")) | st.sampled_from(
+ANY = st.text(st.characters() | st.sampled_from('\ud800\0\u2028\r\n`<>\\"')) | st.sampled_from(
     ["</script>", "<!--", "```\n", "\ud83d", "\0", "\u2028", "> ", "---\n"]
 )
 

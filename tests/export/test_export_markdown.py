@@ -69,11 +69,22 @@ def test_no_title_leaves_its_heading_or_the_front_matter(title: str) -> None:
     assert lines.count("---") == 2
     assert all(re.fullmatch(r'[a-z]+: ("([^"\\]|\\.)*"|\d+)', line) for line in lines[1 : lines.index("---", 1)])
     found = tokens([*lines[lines.index("---", 1) + 1 :], "end"])
-    assert [token.type for token in found if token.level == 0 and token.nesting >= 0] == ["heading_open", "paragraph_open"]
-    assert all(token.type in ("heading_open", "inline", "text", "heading_close", "text_special", "paragraph_open", "paragraph_close") for token in every(found))
+    assert [token.type for token in found if token.level == 0 and token.nesting >= 0] == [
+        "heading_open",
+        "paragraph_open",
+    ]
+    assert all(
+        token.type
+        in ("heading_open", "inline", "text", "heading_close", "text_special", "paragraph_open", "paragraph_close")
+        for token in every(found)
+    )
 
 
-@given(st.lists(st.text(max_size=80) | st.sampled_from(["con", "../../x", "a/b:c", ".", "nul.txt"]), min_size=2, max_size=8))
+@given(
+    st.lists(
+        st.text(max_size=80) | st.sampled_from(["con", "../../x", "a/b:c", ".", "nul.txt"]), min_size=2, max_size=8
+    )
+)
 def test_every_system_takes_the_names_and_none_is_taken_twice(titles: list[str]) -> None:
     taken: set[str] = set()
     names = [_free_name(session(title, id=title), taken) for title in titles]

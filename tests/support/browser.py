@@ -24,9 +24,16 @@ class Browser:
         here, its_output = os.pipe()
         its_input, self._write = os.pipe()
         self._read = os.fdopen(here, "rb", buffering=0)
-        words = [program, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", "--remote-debugging-pipe"]
+        words = [
+            program,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--user-data-dir={profile}",
+            "--remote-debugging-pipe",
+        ]
         # The pipe's ends must be the descriptors 3 and 4.
-        shell = ["sh", "-c", f'exec "$@" 3<&{its_input} 4>&{its_output} 2>/dev/null', "sh", *words]
+        shell = ["bash", "-c", f'exec "$@" 3<&{its_input} 4>&{its_output} 2>/dev/null', "bash", *words]
         self._process = subprocess.Popen(shell, pass_fds=(its_input, its_output), stdout=subprocess.DEVNULL)
         os.close(its_input)
         os.close(its_output)
