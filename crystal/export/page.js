@@ -164,8 +164,10 @@
     const one = $("t" + turn);
     if (one) point(one);
     // What stands above it is laid out only now, and moves it.
-    for (const delay of [0, 150, 500]) setTimeout(() => { if (wanted === turn) $("t" + turn)?.scrollIntoView({ block: "center" }); }, delay);
+    for (const delay of [0, 150, 500]) setTimeout(() => { if (wanted === turn) show($("t" + turn)); }, delay);
   }
+
+  const show = (one) => one?.scrollIntoView({ block: one.offsetHeight < $("talk").clientHeight ? "center" : "start" });
 
   function point(one) {
     one.classList.add("found");
