@@ -195,9 +195,8 @@ def test_a_browser_stays_quick_with_100_000_turns(home, tmp_path, browser):
     browser.until("document.getElementById('status').textContent === '1 message found'", 120)
     browser.run("document.querySelector('#hits a').click()")
     browser.until("document.querySelector('article.found')?.textContent.includes('end12345s0')")
-    browser.until(
-        "{ const one = document.querySelector('article.found').getBoundingClientRect(); one.top > -1 && one.top < innerHeight }"
-    )
+    top = "document.querySelector('article.found')?.getBoundingClientRect().top"
+    browser.until(f"{top} > -1 && {top} < innerHeight")
     assert (browser.requests, browser.problems) == ([], [])
 
 
