@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from crystal.errors import DamagedError, UsageError
 from crystal.model.capture import Origin
 from crystal.store.capture import ledger
 from tests.support.command import crystal
-from tests.support.exports import SESSION, exported, records, remember, remember_samples, take
+from tests.support.exports import SESSION, exported, records, remember, remember_samples, take, transcript_line
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "spec" / "export-format.schema.json"
 
@@ -78,6 +79,20 @@ def test_a_newer_export_adds_only_what_is_new(home, tmp_path, monkeypatch):
     assert take(tmp_path / "b" / "export.jsonl").turns == 1
     exported(tmp_path / "c", "jsonl")
     assert body(tmp_path / "b" / "export.jsonl") == body(tmp_path / "c" / "export.jsonl")
+
+
+def test_what_is_still_on_the_disk_is_not_imported_twice(home, tmp_path):
+    remember(home, ["one", "two"])
+    exported(tmp_path / "a", "jsonl")
+    shutil.rmtree(home / ".ldm")
+    assert crystal("init", "--yes", "--no-import").code == 0  # its transcript counts as there before crystal
+    assert take(tmp_path / "a" / "export.jsonl").turns == 2
+    with (home / ".claude" / "projects" / "w" / f"{SESSION}.jsonl").open("a", encoding="utf-8") as file:
+        file.write(transcript_line("three", 2))
+    assert crystal("sync").code == crystal("backfill", "--no-embed").code == 0
+    shown = json.loads(crystal("show", SESSION, "--json").out)["turns"]
+    assert [turn["text"] for turn in shown] == ["one", "two", "three"]
+    assert crystal("verify").code == 0
 
 
 def test_a_long_tool_result_is_whole(home, tmp_path):

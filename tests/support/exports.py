@@ -35,14 +35,19 @@ def remember(home: Path, texts: Iterable[str], *, session: str = SESSION, cwd: s
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         for number, text in enumerate(texts):
-            kind = "assistant" if number % 2 else "user"
-            line = {
-                "type": kind, "uuid": str(uuid.uuid5(uuid.UUID(session), str(number))), "sessionId": session, "cwd": cwd,
-                "gitBranch": "main", "timestamp": f"2026-11-20T10:{number // 60 % 60:02d}:{number % 60:02d}.000Z",
-                "message": {"role": kind, "content": text},
-            }  # fmt: skip
-            file.write(json.dumps(line) + "\n")
+            file.write(transcript_line(text, number, session=session, cwd=cwd))
     start_and_import()
+
+
+def transcript_line(text: str, number: int, *, session: str = SESSION, cwd: str = "/home/me/shop") -> str:
+    """Return a line of Claude Code: a prompt, or for an odd number an answer."""
+    kind = "assistant" if number % 2 else "user"
+    line = {
+        "type": kind, "uuid": str(uuid.uuid5(uuid.UUID(session), str(number))), "sessionId": session, "cwd": cwd,
+        "gitBranch": "main", "timestamp": f"2026-11-20T10:{number // 60 % 60:02d}:{number % 60:02d}.000Z",
+        "message": {"role": kind, "content": text},
+    }  # fmt: skip
+    return json.dumps(line) + "\n"
 
 
 def start_and_import() -> None:
