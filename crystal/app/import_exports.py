@@ -22,9 +22,13 @@ from crystal.capture.source import MAX_DOCUMENT_BYTES
 from crystal.config.harnesses import HARNESSES, Root, places_of_all
 from crystal.config.paths import make_private_dir
 from crystal.errors import UsageError
+from crystal.export.form import is_export
 
 UNPACK_FOLDER = "imports"
-KNOWN_FORMS = "a .zip or conversations.json of ChatGPT or Claude.ai, or SpecStory's Markdown"
+KNOWN_FORMS = (
+    "a .zip or conversations.json of ChatGPT or Claude.ai, SpecStory's Markdown,"
+    " or what crystal export --as jsonl wrote"
+)
 
 
 @contextlib.contextmanager
@@ -45,6 +49,7 @@ def unpacked(machine: Machine, paths: Sequence[Path]) -> Iterator[list[Path]]:
                 found += _unpack(path, Path(folder, str(number)))
             elif path.is_dir():
                 found += [one.path for one in files.under(path)]
+                found += [one for one in sorted(path.glob("*.jsonl")) if is_export(one)]
             else:
                 found.append(path)
         yield found

@@ -1,4 +1,4 @@
-"""``crystal import``: conversations that another program exported."""
+"""``crystal import``: conversations that crystal or another program exported."""
 
 from __future__ import annotations
 
@@ -9,19 +9,28 @@ import typer
 
 from crystal.app.context import open_machine
 from crystal.app.import_exports import plan_exports, unpacked
+from crystal.app.import_open_form import import_export
+from crystal.capture.drain import merge
 from crystal.cli.capture import finish_import, import_with_bar
 from crystal.cli.options import AsJson, existing
+from crystal.cli.progress import progress_bar
+from crystal.export.form import is_export
 
 
 def import_(
     paths: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Exports, archives or folders of them.")],
     as_json: AsJson = False,
 ) -> None:
-    """Import conversations that ChatGPT, Claude.ai or SpecStory exported; archives need not be unpacked.
+    """Import what ChatGPT, Claude.ai, SpecStory or crystal exported; archives need not be unpacked.
 
     Import a newer export whenever you like: only what is new is added.
     """
     given = [path.absolute() for path in existing(paths)]
     with open_machine() as machine, unpacked(machine, given) as files:
-        plan = plan_exports(machine, files, named=given)
-        finish_import(machine, import_with_bar(machine, plan), as_json=as_json)
+        own = [path for path in files if is_export(path)]
+        others = [path for path in files if path not in own]
+        tally = import_with_bar(machine, plan_exports(machine, others, named=given))
+        with progress_bar("importing", sum(path.stat().st_size for path in own)) as advance:
+            for path in own:
+                merge(tally, import_export(machine, path, advance))
+        finish_import(machine, tally, as_json=as_json)

@@ -150,7 +150,7 @@ class Rebuild:
             kept = ledger.CapturedRange(at, at + len(text), raw, frame.offset, frame.length, sha, len(text))
             ident = ledger.add_captured(self.store, state.id, state.mark.generation, kept, self.capture.clock())
             taken.turns += write_turns(self.store, state, ident, at, text, self.find_project)
-            snapshots.put_records(self.store, state.id, _records_in(text, state.origin.harness))
+            snapshots.put_records(self.store, state.id, records_in(text, state.origin.harness))
             at += len(text)
         mark = Watermark(state.mark.transcript, at, 0, 0, state.mark.generation, b"")
         ledger.move_mark(self.store, state.id, state.path, mark, self.capture.clock())
@@ -244,8 +244,8 @@ def _lines_in(path: Path) -> Iterator[bytes]:
     return (line for _, text in archive.placed_frames(path) for line in (text or b"").split(b"\n"))
 
 
-def _records_in(text: bytes, harness: str) -> list[SeenRecord]:
-    """Return the records of a harness that rewrites its files among archived lines."""
+def records_in(text: bytes, harness: str) -> list[SeenRecord]:
+    """Return the records of a harness that rewrites its files among archived lines, as recovered."""
     if not isinstance(transcript.reader_of(harness), transcript.SnapshotReader):
         return []
     contexts = [(line, transcript.parse_completed(line)[1].id or "") for line in text.split(b"\n")]

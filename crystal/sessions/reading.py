@@ -7,7 +7,7 @@ they are equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from crystal.errors import NotFoundError, UsageError
@@ -116,7 +116,7 @@ def sessions(
     theirs, their_notes = _sessions(mirror, project, since, before, limit)
     found = {one.id: one for one in own}
     for one in theirs:
-        known = found.get(one.id) or _session_in(store, one.id)
+        known = found.get(one.id) or session_summary(store, one.id)
         if known is None or known.turns < one.turns:
             found[one.id] = replace(one, memory="mirror")
         else:
@@ -136,8 +136,8 @@ def _sessions(
         return [_summary(store, row) for row in rows], ()
 
 
-def _session_in(store: Store, session_id: str) -> SessionSummary | None:
-    """Return a session that a list left out, because others are newer or because it is empty."""
+def session_summary(store: Store, session_id: str) -> SessionSummary | None:
+    """Return one session, also one that a list leaves out because it is empty."""
     found = conversations.find_session_row(store, session_id)
     row = None if found is None else conversations.session_row(store, found)
     return None if row is None else _summary(store, row)
@@ -226,6 +226,14 @@ def read(store: Store, target: ShowTarget, *, context: int = 2, mirror: Store | 
         session = None if found.session is None else replace(found.session, memory="mirror")
         return Conversation(session, turns)
     return _read(store, target, context)
+
+
+def stream_turns(store: Store, session_id: str, batch: int = 200) -> Iterator[ShownTurn]:
+    """Yield the turns of a session in conversation order, with the texts of one batch in memory at a time."""
+    row = conversations.find_session_row(store, session_id)
+    turns = [] if row is None else conversations.session_turns(store, row)
+    for at in range(0, len(turns), batch):
+        yield from _shown(store, turns[at : at + batch], None)
 
 
 def _read(store: Store, target: ShowTarget, context: int) -> Conversation:

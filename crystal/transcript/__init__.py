@@ -4,6 +4,7 @@ Framing never fails on content; reading is pure, tolerant, and can be run again 
 use the store, the clock, secrets or file owners. ``reader`` says what a reader does, ``claude_code`` is one.
 """
 
+from crystal.transcript.claude_code.content import whole_results
 from crystal.transcript.context import Context, complete, parse_completed, revised_ids, without_context
 from crystal.transcript.framing import last_newline, read_segment
 from crystal.transcript.reader import (
@@ -46,5 +47,6 @@ __all__ = [
     "reader_of",
     "revised_ids",
     "split_key",
+    "whole_results",
     "without_context",
 ]

@@ -99,3 +99,15 @@ def test_a_damaged_archive_is_named(home: Path) -> None:
     archive.write_bytes(data)
     done = crystal("import", str(archive))
     assert (done.code, "is damaged" in done.err) == (2, True), done.err
+
+
+def test_what_crystal_exported_is_imported_again(home: Path) -> None:
+    assert crystal("import", str(EXPORT)).code == 0
+    before = samples.captured()
+    assert crystal("export", "--all", "--to", str(home / "out"), "--as", "jsonl").code == 0
+    (home / ".ldm").rename(home / "old")
+    assert crystal("init", "--yes", "--no-import").code == 0
+    for _ in range(2):
+        done = crystal("import", str(home / "out"))
+        assert done.code == 0, done.err
+        assert samples.captured()[1] == before[1]

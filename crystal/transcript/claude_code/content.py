@@ -5,7 +5,9 @@ Source: docs/reference/transcript-format.md, section 6.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
+from contextvars import ContextVar
 
 from crystal.text.grapheme import boundary_before
 
@@ -14,6 +16,7 @@ RESULT_TAIL = 2000
 """Characters of a long tool result that are indexed. The archive keeps the whole."""
 
 _LINE_REACH = 400
+_WHOLE: ContextVar[bool] = ContextVar("whole results", default=False)
 _MAIN_ARGUMENTS = (
     "command",
     "file_path",
@@ -75,9 +78,19 @@ def block_text(block: object) -> str:
     return ""
 
 
+@contextlib.contextmanager
+def whole_results() -> Iterator[None]:
+    """Let every reader give long results whole. Read all turns within the block: readers are generators."""
+    token = _WHOLE.set(True)
+    try:
+        yield
+    finally:
+        _WHOLE.reset(token)
+
+
 def head_and_tail(text: str) -> str:
     """Shorten a long text to its first and last part, with a line between them about the omission."""
-    if len(text) <= RESULT_HEAD + RESULT_TAIL:
+    if len(text) <= RESULT_HEAD + RESULT_TAIL or _WHOLE.get():
         return text
     head_end = _line_end(text, RESULT_HEAD)
     tail_start = boundary_before(text, len(text) - RESULT_TAIL, head_end)

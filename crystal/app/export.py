@@ -1,0 +1,106 @@
+"""Export sessions: choose them, and write them to a folder in one of three forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from crystal.app.context import Machine
+from crystal.errors import NotFoundError, UsageError
+from crystal.export.archived import states_by_session
+from crystal.export.folder import whole_folder
+from crystal.export.html import write_html
+from crystal.export.jsonl import write_jsonl
+from crystal.export.markdown import write_markdown
+from crystal.export.wording import Wording
+from crystal.sessions.reading import SessionSummary, find_session, session_summary, sessions
+
+Form = Literal["markdown", "jsonl", "html"]
+FORMS: tuple[Form, ...] = get_args(Form)
+_ALL = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written: the folder, its files and their bytes, the sessions and their turns."""
+
+    folder: Path
+    form: Form
+    sealed: bool
+    sessions: int
+    turns: int
+    files: int
+    bytes: int
+
+
+def choose_sessions(
+    machine: Machine, *, session: str | None = None, project: str | None = None, since: int | None = None
+) -> tuple[list[SessionSummary], tuple[str, ...]]:
+    """Return the sessions to export, the oldest first, and notes about what is not among them.
+
+    Args:
+        machine: This machine.
+        session: Only this session: its id or its beginning.
+        project: Only this project: its name, or a folder and all below it.
+        since: Only sessions that went on at this time or later; each is whole.
+
+    Raises:
+        UsageError: ``session`` is the beginning of several.
+        NotFoundError: There is no such session.
+    """
+    if session is not None:
+        one = session_summary(machine.store, find_session(machine.store, session))
+        found: list[SessionSummary] = [] if one is None else [one]
+        notes: tuple[str, ...] = ()
+    else:
+        found, notes = sessions(machine.store, project=project, since=since, limit=_ALL)
+    if not found:
+        raise NotFoundError("no session is chosen", hint="; ".join(notes) or "run: crystal sessions")
+    found.sort(key=lambda one: (one.started_at is None, one.started_at or 0, one.id))
+    return found, notes
+
+
+def export(
+    machine: Machine,
+    chosen: Sequence[SessionSummary],
+    folder: Path,
+    form: Form,
+    wording: Wording,
+    progress: Callable[[int], None],
+    *,
+    version: str,
+    passphrase: str | None = None,
+) -> Exported:
+    """Write sessions to a new folder; after an error there is none.
+
+    Args:
+        machine: This machine.
+        chosen: The sessions, in the order in which they are written.
+        folder: A folder that does not exist, or is empty.
+        form: The form.
+        wording: How speakers are called.
+        progress: Told the number of turns after each session.
+        version: Of this program.
+        passphrase: Seals a page.
+
+    Raises:
+        UsageError: The folder exists.
+        UnavailableError: The system refuses, or the disk is full.
+        DamagedError: The archive cannot be read.
+    """
+    if passphrase is not None and form != "html":
+        raise UsageError(f"{form} cannot be sealed", hint="seal a page: crystal export --as html --sealed")
+    store, ldm_home, now = machine.store, machine.places.ldm_home, machine.now()
+    with whole_folder(folder) as into:
+        if form == "jsonl":
+            states = states_by_session(store)
+            write_jsonl(store, chosen, states, into, ldm_home=ldm_home, crystal=version, now=now, progress=progress)
+        elif form == "markdown":
+            write_markdown(store, chosen, into, wording, now=now, progress=progress)
+        else:
+            write_html(store, chosen, into, wording, now=now, progress=progress, passphrase=passphrase)
+        sizes = [path.stat().st_size for path in into.iterdir()]
+    turns = sum(one.turns for one in chosen)
+    return Exported(folder, form, passphrase is not None, len(chosen), turns, len(sizes), sum(sizes))

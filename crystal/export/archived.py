@@ -1,0 +1,102 @@
+"""The archived lines of a session with everything that was said in them, stretch by stretch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from crystal import transcript
+from crystal.errors import DamagedError, UnavailableError
+from crystal.ingest import archive
+from crystal.model.capture import Turn
+from crystal.store import Store
+from crystal.store.capture import ledger
+from crystal.store.capture.ledger import TranscriptState
+from crystal.store.health import checks
+
+MAX_CALLS = 1_000
+"""Tool calls that are remembered for results that come in a later stretch."""
+
+
+class ArchivedLine(NamedTuple):
+    """A line, where it begins, and its turns, with long results whole."""
+
+    offset: int
+    raw: bytes
+    turns: list[Turn]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Lines that were captured together: the bytes [start, stop) of one generation of the transcript's file."""
+
+    generation: int
+    start: int
+    stop: int
+    lines: list[ArchivedLine]
+
+
+def states_by_session(store: Store) -> dict[str, list[TranscriptState]]:
+    """Return the archived transcripts of each session: its own first, then its subagents'."""
+    found: dict[str, list[TranscriptState]] = {}
+    for state in ledger.all_states(store):
+        if state.archive is not None:
+            found.setdefault(state.origin.session_id, []).append(state)
+    for states in found.values():
+        states.sort(key=lambda state: (state.origin.subagent or "", state.mark.transcript, state.origin.device))
+    return found
+
+
+def stretches(store: Store, state: TranscriptState, ldm_home: Path) -> Iterator[Stretch]:
+    """Yield the stretches of a transcript by generation and place. What was forgotten leaves a gap.
+
+    Raises:
+        DamagedError: A frame cannot be read.
+        UnavailableError: The archive was rewritten meanwhile.
+    """
+    reader = transcript.reader_of(state.origin.harness)
+    calls: dict[str, str] = {}
+    for row in checks.ledger_rows(store, state.id):
+        if row.state != "captured" or not row.length:
+            continue
+        clean = _read(store, state, archive.Frame(row.offset, row.length), ldm_home)
+        lines = list(_lines(clean, row.start))
+        with transcript.whole_results():
+            said = list(reader.turns(lines, state.mark.transcript, subagent=state.origin.subagent is not None))
+        known = {turn.uuid: turn.tool for turn in said if turn.role == "tool_call" and turn.tool}
+        calls = dict(list({**calls, **known}.items())[-MAX_CALLS:])
+        turns: dict[int, list[Turn]] = {}
+        for turn in said:
+            turns.setdefault(turn.offset, []).append(_with_tool(turn, calls))
+        yield Stretch(
+            row.generation, row.start, row.stop, [ArchivedLine(at, line, turns.get(at, [])) for at, line in lines]
+        )
+
+
+def _read(store: Store, state: TranscriptState, frame: archive.Frame, ldm_home: Path) -> bytes:
+    try:
+        return archive.read_frame(ldm_home / str(state.archive), frame)
+    except DamagedError as error:
+        now = ledger.state_of(store, state.origin.device, state.mark.transcript)
+        if now is None or now.archive != state.archive:
+            hint = "run the command again"
+            raise UnavailableError("something was forgotten while it was exported", hint=hint) from error
+        raise
+
+
+def _lines(clean: bytes, start: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that say something, each with its offset."""
+    at = start
+    for line in clean.split(b"\n")[:-1]:
+        if line.strip() and not transcript.is_forgotten(line):
+            yield at, line
+        at += len(line) + 1
+
+
+def _with_tool(turn: Turn, calls: dict[str, str]) -> Turn:
+    """Return a result with its tool's name, if the call stands in an earlier stretch: a result's parent is its call."""
+    if turn.tool is None and turn.role == "tool_result" and turn.parent_uuid is not None:
+        return turn._replace(tool=calls.get(turn.parent_uuid))
+    return turn

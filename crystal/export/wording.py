@@ -1,0 +1,20 @@
+"""How an export names speakers and agents, and what it may contain: given by who knows the language of people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Wording(NamedTuple):
+    """Functions of the command line.
+
+    Attributes:
+        speaker: Returns the speaker of a turn by role, tool and harness.
+        agent: Returns the name of an agent program by its harness.
+        harmless: Replaces control characters in a text.
+    """
+
+    speaker: Callable[[str, str | None, str | None], str]
+    agent: Callable[[str | None], str]
+    harmless: Callable[[str], str]
