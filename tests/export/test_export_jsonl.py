@@ -58,6 +58,7 @@ def test_every_agents_memory_survives_export_and_import_byte_for_byte(home, tmp_
     exported(tmp_path / "b", "jsonl")
     assert body(tmp_path / "a" / "export.jsonl") == body(tmp_path / "b" / "export.jsonl")
     assert sessions_by_id() == shown
+    assert crystal("sync").code == 0, "it meets the folder of a project that it did not know"
     proved = json.loads(crystal("verify", "--json").out)
     assert (proved["faults"], proved["percent"]) == ([], 100)
 
