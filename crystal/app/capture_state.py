@@ -76,6 +76,11 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
         not_writable=_not_writable(places),
         unusable_lock=_unusable_lock(places.data_dir / CAPTURE_LOCK),
         read_only_disk=_is_read_only(places.data_dir),
+        other_agents=any(
+            root.folder.is_dir()
+            for root in places.transcript_roots
+            if root.harness != CLAUDE_CODE and not root.place.in_projects
+        ),
         stalled=_stalled(places.stalled),
         oldest_note=min(waiting, default=None),
         notes=len(waiting),

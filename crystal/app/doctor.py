@@ -215,7 +215,7 @@ def _live(config: Config) -> Iterator[Check]:
     if telling:
         yield Check("live", "ok", f"{', '.join(telling)}: captured as each turn ends")
     if swept:
-        yield Check("live", "note", f"{', '.join(swept)}: read by the sweep alone", "crystal init --all")
+        yield Check("live", "note", f"{', '.join(swept)}: captured by crystal sync alone", "crystal init --all")
 
 
 def _cleanup(machine: Machine) -> Iterator[Check]:

@@ -83,6 +83,7 @@ class CaptureFacts:
         lock_holder: Who holds the capture lock: a process id, 0 for an unknown one, None for nobody.
         last_turn_hook: When a hook at the end of a turn ran last, or since when one could have run.
         newest_transcript: When a transcript grew last.
+        other_agents: Whether agents other than Claude Code keep conversations here.
     """
 
     now: int
@@ -101,6 +102,7 @@ class CaptureFacts:
     lock_holder: int | None = None
     last_turn_hook: int | None = None
     newest_transcript: int | None = None
+    other_agents: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ def describe(state: CaptureState, now: int) -> str:
         others = f"; and {more} more: crystal doctor" if more else ""
         return f"NOT capturing: {first.message} (fix: {first.fix}){others}"
     if any(one.code == NO_CLIENT for one in state.remarks):
-        return "nothing to capture: Claude Code is not on this machine"
+        return "nothing to capture: no coding agent has been used on this machine"
     last = "nothing captured yet" if state.last_capture is None else f"last capture {ago(state.last_capture, now)}"
     remarks = "".join(f"; {one.message} (fix: {one.fix})" for one in state.remarks)
     return f"capturing; {last}{remarks}"
@@ -209,5 +211,5 @@ def _remarks(facts: CaptureFacts) -> Iterator[Reason]:
         if hooks.has_hook and hooks.plugins:
             message = f"the hook runs twice: by {hooks.settings} and by the plugin {hooks.plugins[0]}"
             yield Reason("twice", message, f"claude plugin uninstall {hooks.plugins[0]}")
-    if not facts.hooks:
-        yield Reason(NO_CLIENT, "Claude Code is not on this machine", "install Claude Code, then: crystal init")
+    if not facts.hooks and not facts.other_agents:
+        yield Reason(NO_CLIENT, "no coding agent has been used on this machine", "use one, then: crystal init --all")

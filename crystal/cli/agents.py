@@ -32,9 +32,16 @@ def agents(*, as_json: AsJson = False) -> None:
         _say_agent(one, width, now, look)
     if not here:
         say("no agent has written a conversation on this machine yet")
-    others = [one.title for one in found if one not in here]
-    if others:
-        say_item("not found here: ", ", ".join(others), look, style=look.dim)
+    readable = [one for one in found if not HARNESSES[one.name].is_export]
+    for label, titles in (
+        ("captured at each turn: ", [one.title for one in here if one.live]),
+        ("captured at each sync: ", [one.title for one in here if one in readable and not one.live]),
+        ("not found here: ", [one.title for one in readable if one not in here]),
+    ):
+        if titles:
+            say_item(label, ", ".join(titles), look, style=look.dim)
+    if any(one.live is False for one in here):
+        note("capture more of them as each turn ends: crystal init --all")
     if any(one.before for one in here):
         note("import what is from before crystal: crystal backfill")
 
@@ -54,14 +61,5 @@ def _say_agent(one: AgentState, width: int, now: int, look: Look) -> None:
     ):
         if size:
             say_item(indent, f"{size_words(size)} {words}", look)
-    if one.live is not None or not HARNESSES[one.name].is_export:
-        say_item(indent, _live_words(one), look)
     if one.cleanup:
         say_item(indent, f"deletes {one.cleanup}", look)
-
-
-def _live_words(one: AgentState) -> str:
-    if one.live:
-        return "is captured live: its own hook tells of each turn"
-    how = "" if one.live is None else f"; to capture it live: crystal init --agent {one.name}"
-    return f"is read by the sweep{how}"
