@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -216,22 +216,29 @@ def leave_out_rest(capture: Capture) -> int:
 
 
 def write_turns(
-    store: Store, state: ledger.TranscriptState, row: int, start: int, clean: bytes, find_project: FindProject
+    store: Store,
+    state: ledger.TranscriptState,
+    row: int,
+    start: int,
+    clean: bytes,
+    find_project: FindProject,
+    superseded: Collection[str] = (),
 ) -> int:
     """Write the turns of a ledger row's archived lines that are missing in the store, or differ. Return their number.
 
-    Runs inside a transaction.
+    Runs inside a transaction. ``superseded`` are ids of records that later rows replace: their turns stay away.
     """
-    missing = missing_turns(store, row, start, clean, state)
-    revised = revised_in(clean) & {turn.uuid for turn, _ in missing}
+    found = missing_turns(store, row, start, clean, state)
+    missing = [(turn, ident) for turn, ident in found if turn.uuid not in superseded]
+    again = {turn.uuid for turn, _ in missing}
+    revised = [one for one in revised_in(clean) if one in again or (checks.newest_row_of(store, one) or row) < row]
     checks.drop_turns(store, [ident for _, ident in missing if ident is not None])
     checks.drop_turns(store, checks.turns_with_ids(store, revised))
     said = [(turn, row, chunking.split(turn.text)) for turn, _ in missing]
-    known = {turn.uuid for turn, _ in missing}
     said += [  # a line that another session had first is recorded as a copy
         (turn, row, [])
         for turn in turns_in(clean, start, state)
-        if turn.uuid not in known and checks.has_turn(store, turn.uuid, turn.part)
+        if turn.uuid not in again and checks.has_turn(store, turn.uuid, turn.part)
     ]
     projects = {turn.cwd: find_project(turn.cwd) for turn, *_ in said if turn.cwd}
     lines = [(start, line) for line in clean.split(b"\n")[:-1]]

@@ -16,7 +16,7 @@ from crystal.capture import files, tail
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING, forgotten_among
 from crystal.integrity.rebuild import FindProject, write_turns
-from crystal.integrity.verify import Fault
+from crystal.integrity.verify import Fault, revised_after
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.forget import forgotten_rows
@@ -69,15 +69,17 @@ class _Repair:
         broken = checks.broken_turns(self.store) if any(fault.kind == "chunks" for fault in self.faults) else {}
         written = 0
         for state in self.states.values():
-            for row in checks.ledger_rows(self.store, state.id):
+            rows = checks.ledger_rows(self.store, state.id)
+            for row in rows:
                 is_wanted = are_orphans_gone or row.id in wanted or row.id in broken
                 if not is_wanted or row.state != "captured" or not row.length:
                     continue
                 clean = archive.text_of(self.ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
                 if clean is not None:  # what cannot be read from the archive is left unchanged
+                    later = revised_after(state, rows, row, self.ldm_home)
                     with self.store.transaction():
                         checks.drop_turns(self.store, broken.get(row.id, []))
-                        written += write_turns(self.store, state, row.id, row.start, clean, self.find_project)
+                        written += write_turns(self.store, state, row.id, row.start, clean, self.find_project, later)
         if written:
             yield f"{written} turns written again from the archive"
 

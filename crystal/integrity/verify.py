@@ -213,9 +213,9 @@ def _archive_faults(
                 *fault,
             )
             continue
-        missing = len(missing_turns(store, row.id, row.start, clean, state))
-        if missing:
-            message = f"{missing} turns of bytes {row.start} to {row.stop} are not in the store as they were said"
+        missing = [turn.uuid for turn, _ in missing_turns(store, row.id, row.start, clean, state)]
+        if missing and not revised_after(state, rows, row, ldm_home).issuperset(missing):
+            message = f"{len(missing)} turns of bytes {row.start} to {row.stop} are not in the store as they were said"
             yield Fault("turns", state.path, message, *fault)
 
 
@@ -281,6 +281,18 @@ def _is_elsewhere(store: Store, turn: Turn, row: int, harness: str, *, revised: 
     if newest is not None and newest > row and harness != CLAUDE_CODE:
         return True
     return turn.uuid not in revised and is_stored(store, turn)
+
+
+def revised_after(
+    state: ledger.TranscriptState, rows: Iterable[checks.LedgerRow], row: checks.LedgerRow, ldm_home: Path
+) -> set[str]:
+    """Return the ids of the records that later rows of a transcript replace, also with nothing."""
+    if state.origin.harness == CLAUDE_CODE:
+        return set()
+    later = [one for one in rows if one.id > row.id and one.state == "captured" and one.length]
+    path = ldm_home / str(state.archive)
+    texts = (archive.text_of(path, archive.Frame(one.offset, one.length)) for one in later)
+    return set().union(*(revised_in(text) for text in texts if text is not None))
 
 
 def revised_in(clean: bytes) -> set[str]:

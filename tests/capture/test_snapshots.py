@@ -253,3 +253,15 @@ def test_a_file_of_another_form_is_named_and_the_others_are_read(diary: Path) ->
 def shown_faults() -> list[dict[str, Any]]:
     faults: list[dict[str, Any]] = json.loads(crystal("verify", "--json").out)["faults"]
     return faults
+
+
+def test_a_message_whose_text_is_taken_back_is_no_longer_found_and_stays_in_the_archive(diary: Path) -> None:
+    start()
+    write(diary, "Which port?", "4711.")
+    sync()
+    write(diary, "Which port?", "")
+    sync()
+    assert said() == [("user", "Which port?")]
+    assert assert_proved()["superseded"] > 0
+    assert crystal("verify", "--repair").code == 0
+    assert said() == [("user", "Which port?")]
