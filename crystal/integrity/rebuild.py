@@ -21,7 +21,8 @@ from crystal.capture import files, tail
 from crystal.capture.engine import Capture
 from crystal.capture.privacy import BY_COPY
 from crystal.ingest import archive
-from crystal.integrity.verify import ledger_faults, missing_turns, revised_in, turns_in
+from crystal.integrity.revisions import revised_in
+from crystal.integrity.verify import ledger_faults, missing_turns, turns_in
 from crystal.model.capture import RESTORED, Origin, Project, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger, ledger_rebuild, privacy, snapshots, turns

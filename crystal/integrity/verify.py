@@ -20,6 +20,7 @@ from crystal.config.harnesses import CLAUDE_CODE
 from crystal.config.paths import refused
 from crystal.errors import CrystalError, DamagedError, UnavailableError
 from crystal.ingest import archive
+from crystal.integrity.revisions import revised_after, revised_in
 from crystal.model.capture import Chunk, Turn
 from crystal.store import Store
 from crystal.store.capture import ledger, snapshots
@@ -281,23 +282,6 @@ def _is_elsewhere(store: Store, turn: Turn, row: int, harness: str, *, revised: 
     if newest is not None and newest > row and harness != CLAUDE_CODE:
         return True
     return turn.uuid not in revised and is_stored(store, turn)
-
-
-def revised_after(
-    state: ledger.TranscriptState, rows: Iterable[checks.LedgerRow], row: checks.LedgerRow, ldm_home: Path
-) -> set[str]:
-    """Return the ids of the records that later rows of a transcript replace, also with nothing."""
-    if state.origin.harness == CLAUDE_CODE:
-        return set()
-    later = [one for one in rows if one.id > row.id and one.state == "captured" and one.length]
-    path = ldm_home / str(state.archive)
-    texts = (archive.text_of(path, archive.Frame(one.offset, one.length)) for one in later)
-    return set().union(*(revised_in(text) for text in texts if text is not None))
-
-
-def revised_in(clean: bytes) -> set[str]:
-    """Return the ids of the records in archived lines that replace an earlier state of themselves."""
-    return transcript.revised_ids(clean.split(b"\n"))
 
 
 def _says(chunks: Sequence[Chunk], text: str) -> bool:

@@ -6,6 +6,8 @@ import json
 import os
 import shlex
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -331,11 +333,16 @@ def test_the_command_survives_the_shell(tmp_path: Path) -> None:
         "--env",
         f"LDM_HOME={awkward}",
     ]
-    assert shlex.split(words) == expected
+    assert shlex.split(words) == [*expected, "||", "true"]
     assert hooks_room.is_ours({"type": "command", "command": words})
     on_windows = hook_command(Path("C:\\py\\python.exe"), Path("C:\\a b\\crystal\\hook\\main.py"), {}, windows=True)
     assert on_windows == "C:/py/python.exe -I -S 'C:/a b/crystal/hook/main.py'"
     assert hooks_room.is_ours({"type": "command", "command": on_windows})
+
+
+def test_the_command_succeeds_if_crystal_is_gone(tmp_path: Path) -> None:
+    command = hook_command(Path(sys.executable), tmp_path / "crystal" / "hook" / "main.py", {})
+    assert subprocess.run(["sh", "-c", command], input=b"{}", capture_output=True, check=False).returncode == 0
 
 
 def test_a_path_that_is_not_utf8_cannot_be_installed(file: Path) -> None:

@@ -53,7 +53,7 @@ def test_the_plugin_runs_the_events_of_the_settings_with_the_same_limits() -> No
 
 def test_the_plugin_names_its_own_files_quoted() -> None:
     commands = {group["hooks"][0]["command"] for (group,) in manifest("hooks/hooks.json")["hooks"].values()}
-    assert commands == {'sh "${CLAUDE_PLUGIN_ROOT}/hooks/run"'}
+    assert commands == {'sh "${CLAUDE_PLUGIN_ROOT}/hooks/run" || true'}
     server = manifest(".mcp.json")["mcpServers"]["crystal"]
     assert (server["command"], server["args"]) == ("sh", ["${CLAUDE_PLUGIN_ROOT}/hooks/run", "mcp"])
 

@@ -67,7 +67,8 @@ def hook_command(python: Path, hook_file: Path, locations: Mapping[str, str], *,
     """Return the command line of the hook, quoted for the shell that the client uses.
 
     All paths are absolute, because the client's PATH and current folder are unknown. The client stores the command in
-    every transcript, so it must hold only paths.
+    every transcript, so it must hold only paths. It succeeds without crystal, too: Python ends with 2 if the script is
+    gone, and that tells the client to go on with the turn.
 
     Args:
         python: The interpreter of the environment that crystal is installed in; the link in a venv, not its target.
@@ -75,7 +76,8 @@ def hook_command(python: Path, hook_file: Path, locations: Mapping[str, str], *,
         locations: The result of ``locations_to_bake``.
         windows: Use forward slashes: the shell there (Git Bash) removes backslashes. Untested.
     """
-    return quoted(hook_words(python, hook_file, locations), windows=windows)
+    line = quoted(hook_words(python, hook_file, locations), windows=windows)
+    return line if windows else f"{line} || true"
 
 
 def hook_words(python: Path, hook_file: Path, locations: Mapping[str, str]) -> list[str]:
