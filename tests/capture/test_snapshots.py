@@ -253,3 +253,17 @@ def test_a_file_of_another_form_is_named_and_the_others_are_read(diary: Path) ->
 def shown_faults() -> list[dict[str, Any]]:
     faults: list[dict[str, Any]] = json.loads(crystal("verify", "--json").out)["faults"]
     return faults
+
+
+def test_two_files_with_the_same_conversation_are_not_imported_again_and_again(diary: Path) -> None:
+    write(diary, "Which port?", "47")
+    diary.joinpath("d1.json").rename(diary / "copy.json")
+    write(diary, "Which port?", "4711.")
+    start()
+    assert crystal("backfill").code == 0
+    assert shown("backfill", "--dry-run")["sessions"] == 0
+    write(diary, "Which port?", "4711.", "Thanks")
+    assert shown("backfill", "--dry-run")["sessions"] == 1
+    assert crystal("backfill").code == 0
+    assert ("user", "Thanks") in said()
+    assert shown("backfill", "--dry-run")["sessions"] == 0
