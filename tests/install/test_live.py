@@ -224,7 +224,7 @@ def test_all_is_every_agent_found_here(home: Path) -> None:
     assert not (home / ".gemini" / "settings.json").exists()
     done = crystal("init", "--yes", "--no-import", "--all")
     assert [name for name in MECHANISMS if is_live(name, {}, home)] == ["gemini-cli", "pi"]
-    assert "now: use Gemini CLI, Pi as before" in done.out
+    assert "now: use Gemini CLI and Pi as before" in done.out
     assert not (home / ".claude").exists()
 
 
