@@ -12,7 +12,7 @@ from typing import Any
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.turns import strip_injected
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import identifier, parse_line, parse_time, word
+from crystal.transcript.line import fields_of, identifier, parse_line, parse_time, word
 from crystal.transcript.parts import Part, parts_of_blocks, turns_of_parts
 from crystal.transcript.reader import Identity, LineFacts, TranscriptReader
 
@@ -102,8 +102,7 @@ READER = DroidReader()
 
 
 def _message(fields: Fields) -> Fields:
-    message = fields.get("message")
-    return message if isinstance(message, dict) else {}
+    return fields_of(fields.get("message"))
 
 
 def _is_hook(fields: Fields) -> bool:

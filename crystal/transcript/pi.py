@@ -12,7 +12,7 @@ from typing import Any
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import block_text, call_text, result_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import identifier, parse_line, parse_time, word
+from crystal.transcript.line import fields_of, identifier, parse_line, parse_time, word
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import Identity, LineFacts, TranscriptReader
 
@@ -71,8 +71,7 @@ READER = PiReader()
 
 def message_of(fields: Fields) -> Fields:
     """Return the message of an entry, empty if it has none."""
-    message = fields.get("message")
-    return message if fields.get("type") == "message" and isinstance(message, dict) else {}
+    return fields_of(fields.get("message")) if fields.get("type") == "message" else {}
 
 
 def entry_uuid(fields: Fields, harness: str) -> str | None:

@@ -130,8 +130,8 @@ def _apply(chat: Fields, kind: int, path: list[Any], value: object, start: objec
             place.pop(last, None)
         elif kind == _PUSH:
             known = place.get(last) if isinstance(place, dict) else place[last]
-            kept = known if isinstance(known, list) else []
-            added = value if isinstance(value, list) else []
+            kept = list_of(known)
+            added = list_of(value)
             place[last] = [*kept[: start if isinstance(start, int) else None], *added]
     except (LookupError, TypeError, ValueError):
         return
