@@ -53,12 +53,12 @@ def _say_agent(one: AgentState, width: int, now: int, look: Look) -> None:
         say_item(label, "nothing captured yet", look)
     else:
         known = size_words(one.captured + one.before + one.waiting)
-        share = f"{describe_percent(one.percent)} of {known} captured, the first {ago(one.since, now)}"
+        share = f"{describe_percent(one.percent)} of {known} captured, first {ago(one.since, now)}"
         say_item(label, f"{count_words(one.sessions, 'session')}, {share}", look)
     for size, words in (
-        (one.waiting, "waits for the next sync"),
-        (one.before, "is from before crystal and not imported"),
-        (one.private, "is private and left out"),
+        (one.waiting, "waiting for the next sync"),
+        (one.before, "from before crystal, not imported"),
+        (one.private, "private, left out"),
     ):
         if size:
             say_item(indent, f"{size_words(size)} {words}", look)

@@ -267,3 +267,13 @@ def test_two_files_with_the_same_conversation_are_not_imported_again_and_again(d
     assert crystal("backfill").code == 0
     assert ("user", "Thanks") in said()
     assert shown("backfill", "--dry-run")["sessions"] == 0
+
+
+def test_every_file_that_still_has_a_forgotten_conversation_is_named(diary: Path) -> None:
+    start()
+    write(diary, "Which port?", "4711.")
+    copy = diary / "copy.json"
+    copy.write_bytes(diary.joinpath("d1.json").read_bytes())
+    sync()
+    said_of_it = crystal("forget", "--session", "d1", "--dry-run").out
+    assert all(str(path) in said_of_it for path in (copy, diary / "d1.json"))
