@@ -378,7 +378,8 @@ def _say_what_works(machine: Machine, plan: SetupPlan) -> None:
             f"now: use {' and '.join(told) if len(told) < 3 else 'these agents'} as before; crystal captures every turn"
         )
     places, home = plan.places, this_home()
-    if any(is_live(name, os.environ, home) is False for name in found_agents(places, os.environ, home)):
+    rest = set(found_agents(places, os.environ, home)) - {one.name for one in plan.live}
+    if any(is_live(name, os.environ, home) is False for name in rest):
         typer.echo("     other agents are captured by crystal sync, or as each turn ends after: crystal init --all")
     typer.echo('     find anything with: crystal search "what was it"')
     if serving_generation(machine.store) is None and machine.config.embedding_provider == "none":
