@@ -123,7 +123,7 @@ def _capture_file(
         with opened_source(path, place.form, capture.folders, sides) as source:
             damaged = None
             for conversation in reader.conversations(source):
-                one = _Talk(capture, container, reader, source, conversation, tally)
+                one = _ConversationCapture(capture, container, reader, source, conversation, tally)
                 is_wanted = one.key in only if only is not None else stamps.get(one.key) != conversation.stamp
                 if is_wanted and not _is_elsewhere(capture, container, one.key):
                     try:
@@ -157,7 +157,7 @@ def count_new(capture: Capture, container: Container, *, skipped_too: bool) -> l
     sides, stamps = capture.sides_of(path, reader), seen.stamps(capture.store, path)
     with opened_source(path, container.root.place.form, capture.folders, sides) as source:
         for conversation in reader.conversations(source):
-            one = _Talk(capture, container, reader, source, conversation, Tally())
+            one = _ConversationCapture(capture, container, reader, source, conversation, Tally())
             if _is_elsewhere(capture, container, one.key):
                 continue
             # A record of an unchanged conversation differs only because another file has the same conversation.
@@ -204,7 +204,7 @@ def _stamp(capture: Capture, path: Path, key: str, stamp: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Talk:
+class _ConversationCapture:
     """One conversation of a file, being captured by ``by``."""
 
     by: Capture

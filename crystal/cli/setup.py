@@ -345,8 +345,8 @@ def _say_live(one: LivePlan) -> None:
         typer.echo(f"hooks: {'added to' if change.changed else 'already in'} {change.path} ({mechanism.title})")
     for problem in one.problems:
         typer.echo(f"crystal: warning: {problem.message}", err=True)
-    if mechanism.then and one.changed:
-        typer.echo(f"crystal: hint: {mechanism.then}", err=True)
+    if mechanism.next_step and one.changed:
+        typer.echo(f"crystal: hint: {mechanism.next_step}", err=True)
 
 
 def _say_swept(plan: SetupPlan) -> None:

@@ -13,12 +13,11 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
-from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import fields_of, format_line, identifier, list_of, parse_line, parse_time, word
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, parse_time, word
 from crystal.transcript.parts import Part, turns_of_parts, unique_id, without_files
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 
@@ -29,8 +28,6 @@ _SUMMARY = "crystalSummary"
 _ANSWERS = ("gemini", "qwen")
 """Kinds of answers; the first versions of Qwen Code write the same documents."""
 _ROOT_FILE = ".project_root"
-
-Fields = dict[str, Any]
 
 
 class GeminiReader(SnapshotReader):

@@ -11,17 +11,14 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from crystal.model.capture import Role, Turn
 from crystal.transcript.claude_code.content import block_text, call_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import fields_of, format_line, identifier, list_of, parse_line, word
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import columns_of, moment_of, object_of, rows_of
-
-Fields = dict[str, Any]
 
 _CONTINUED = "The previous message contains a summary"
 _COPIED = "crystalCopied"

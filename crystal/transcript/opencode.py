@@ -11,17 +11,14 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import fields_of, format_line, identifier, list_of, word
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, word
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import columns_of, first_ancestor, moment_of, object_of, rows_of
-
-Fields = dict[str, Any]
 
 _SAID = frozenset(("user", "assistant", "shell", "compaction"))
 _UNTITLED = ("New session - ", "Child session - ")

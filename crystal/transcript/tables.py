@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from crystal.transcript.line import MAX_MILLISECONDS, parse_line, parse_time
+from crystal.transcript.line import MAX_MILLISECONDS, Fields, parse_line, parse_time
 from crystal.transcript.reader import Source, SourceError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
-
-Fields = dict[str, Any]
 
 _MAX_SECONDS = 100_000_000_000
 """A larger number is milliseconds: it would be after the year 5000."""
