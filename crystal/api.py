@@ -199,7 +199,7 @@ class Crystal:
     def backfill(
         self, paths: Sequence[str | Path] = (), *, limit: int | None = None, since: int | str | None = None
     ) -> Tally:
-        """Import past sessions, newest first, from ``paths`` or from all of Claude Code's folders."""
+        """Import past sessions, newest first, from ``paths`` or from all agents' folders."""
         from crystal.app.background import enrich
         from crystal.app.import_past import import_sessions, plan_import
 

@@ -75,7 +75,7 @@ def plan_exports(machine: Machine, paths: Sequence[Path], *, named: Sequence[Pat
         if found is not None and root is not None:
             plan += plan_file(capture, Container(found, root), named=True)
         elif path in named:
-            raise UsageError(f"{path} is no export that crystal knows", hint=f"give it {KNOWN_FORMS}")
+            raise UsageError(f"crystal does not know this export: {path}", hint=f"give {KNOWN_FORMS}")
     return plan
 
 
@@ -100,7 +100,7 @@ def _unpack(archive: Path, folder: Path) -> Iterator[Path]:
                 if any(fnmatch.fnmatchcase(one.filename.rpartition("/")[2], pattern) for pattern in patterns)
             ]
             if not members:
-                raise UsageError(f"{archive} has no conversations", hint=f"give crystal {KNOWN_FORMS}")
+                raise UsageError(f"{archive} has no conversations", hint=f"give {KNOWN_FORMS}")
             for number, member in enumerate(members):
                 if member.file_size > MAX_DOCUMENT_BYTES:
                     limit = f"{MAX_DOCUMENT_BYTES >> 20} MB"

@@ -54,6 +54,8 @@ def import_sessions(
             ahead.reach(places[0])
             tally.files += 1
             capture.attempt(path, tally, partial(_import, capture, pasts, progress))
+    # Projects that became known now: what an agent adds in their folders from here on is not from before crystal.
+    make_capture(machine).with_projects().meet()
     note_import(machine.store, before)
     return tally
 

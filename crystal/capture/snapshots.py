@@ -123,7 +123,7 @@ def _capture_file(
         with opened_source(path, place.form, capture.folders, sides) as source:
             damaged = None
             for conversation in reader.conversations(source):
-                one = _Talk(capture, container, reader, source, conversation, tally)
+                one = _ConversationCapture(capture, container, reader, source, conversation, tally)
                 is_wanted = one.key in only if only is not None else stamps.get(one.key) != conversation.stamp
                 if is_wanted and not _is_elsewhere(capture, container, one.key):
                     try:
@@ -154,13 +154,19 @@ def count_new(capture: Capture, container: Container, *, skipped_too: bool) -> l
     """
     path, counted = container.found.path, []
     reader = _reader_of(container)
-    sides = capture.sides_of(path, reader)
+    sides, stamps = capture.sides_of(path, reader), seen.stamps(capture.store, path)
     with opened_source(path, container.root.place.form, capture.folders, sides) as source:
         for conversation in reader.conversations(source):
-            one = _Talk(capture, container, reader, source, conversation, Tally())
+            one = _ConversationCapture(capture, container, reader, source, conversation, Tally())
             if _is_elsewhere(capture, container, one.key):
                 continue
-            size = sum(_size(record) for record, _, _ in one.new_records(skipped_too=skipped_too))
+            # A record of an unchanged conversation differs only because another file has the same conversation.
+            is_read = stamps.get(one.key) == conversation.stamp
+            size = sum(
+                _size(record)
+                for record, _, old in one.new_records(skipped_too=skipped_too)
+                if not (is_read and old is not None and old.state == "captured")
+            )
             if size:
                 counted.append((one.key, one.origin, size))
     return counted
@@ -198,7 +204,7 @@ def _stamp(capture: Capture, path: Path, key: str, stamp: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Talk:
+class _ConversationCapture:
     """One conversation of a file, being captured by ``by``."""
 
     by: Capture

@@ -10,6 +10,7 @@ from crystal.cli.json_output import json_row, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import Look, cells, count_words, look_of, note, padded, say, say_item, size_words
 from crystal.config.harnesses import HARNESSES
+from crystal.install.live.mechanisms import ONLY_BY_NAME
 from crystal.timewords.parse import ago
 
 JSON_KEYS = (
@@ -34,13 +35,13 @@ def agents(*, as_json: AsJson = False) -> None:
         say("no agent has written a conversation on this machine yet")
     readable = [one for one in found if not HARNESSES[one.name].is_export]
     for label, titles in (
-        ("captured at each turn: ", [one.title for one in here if one.live]),
-        ("captured at each sync: ", [one.title for one in here if one in readable and not one.live]),
+        ("captured as each turn ends: ", [one.title for one in here if one.live]),
+        ("captured by crystal sync: ", [one.title for one in here if one in readable and not one.live]),
         ("not found here: ", [one.title for one in readable if one not in here]),
     ):
         if titles:
             say_item(label, ", ".join(titles), look, style=look.dim)
-    if any(one.live is False for one in here):
+    if any(one.live is False and one.name not in ONLY_BY_NAME for one in here):
         note("capture more of them as each turn ends: crystal init --all")
     if any(one.before for one in here):
         note("import what is from before crystal: crystal backfill")
@@ -52,12 +53,12 @@ def _say_agent(one: AgentState, width: int, now: int, look: Look) -> None:
         say_item(label, "nothing captured yet", look)
     else:
         known = size_words(one.captured + one.before + one.waiting)
-        share = f"{describe_percent(one.percent)} of {known} captured, since {ago(one.since, now)}"
+        share = f"{describe_percent(one.percent)} of {known} captured, first {ago(one.since, now)}"
         say_item(label, f"{count_words(one.sessions, 'session')}, {share}", look)
     for size, words in (
-        (one.waiting, "waits for the next sync"),
-        (one.before, "is from before crystal and not imported"),
-        (one.private, "is private and left out"),
+        (one.waiting, "waiting for the next sync"),
+        (one.before, "from before crystal, not imported"),
+        (one.private, "private, left out"),
     ):
         if size:
             say_item(indent, f"{size_words(size)} {words}", look)

@@ -36,7 +36,9 @@ STEPS = {"vectors": "making vectors", "index": "making the index", "summaries": 
 
 
 def sync(
-    install_timer: Annotated[bool, typer.Option("--install-timer", help="Sweep every 15 minutes from now on.")] = False,
+    install_timer: Annotated[
+        bool, typer.Option("--install-timer", help="Run this every 15 minutes from now on.")
+    ] = False,
     remove_timer: Annotated[bool, typer.Option("--remove-timer", help="Remove the timer.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With a timer option: only show what would be done.")

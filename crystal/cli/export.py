@@ -30,14 +30,12 @@ def export(
         str | None, typer.Option(help="Only sessions that went on since: 24h, 7d, 2026-11-20 ...", metavar="TIME")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every session.")] = False,
-    sealed: Annotated[
-        bool, typer.Option("--sealed", help="With html: encrypt the page with a passphrase, see below.")
-    ] = False,
+    sealed: Annotated[bool, typer.Option("--sealed", help="With html: encrypt the page with a passphrase.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write sessions to a folder: JSON Lines that loses nothing, Markdown, or one HTML page that needs no network.
+    """Write sessions to a folder: complete JSON Lines, Markdown, or one HTML page that needs no network.
 
-    The passphrase of --sealed is asked for twice on a terminal; else it is the first line of standard input.
+    --sealed asks for the passphrase twice on a terminal; otherwise it is the first line of standard input.
     """
     from crystal import __version__
     from crystal.app.export import FORMS, choose_sessions
@@ -76,9 +74,10 @@ def export(
 def _check_choice(session: str | None, project: str | None, since: str | None, *, everything: bool) -> None:
     narrowed = project is not None or since is not None
     if not (session is not None or narrowed or everything):
-        raise UsageError("it is not said what to export", hint="use --all, --project, --since or --session")
+        raise UsageError("nothing is chosen to export", hint="use --all, --project, --since or --session")
     if (session is not None) + narrowed + everything > 1:
-        raise UsageError("--session, --all and --project or --since do not go together", hint="leave one out")
+        hint = "use one of them; only --project and --since can be combined"
+        raise UsageError("--session, --all and --project or --since do not go together", hint=hint)
 
 
 def _read_passphrase() -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from crystal.app.context import open_machine
-from crystal.app.import_exports import plan_exports, unpacked
+from crystal.app.import_exports import KNOWN_FORMS, plan_exports, unpacked
 from crystal.app.import_open_form import import_export
 from crystal.capture.drain import merge
 from crystal.cli.capture import finish_import, import_with_bar
@@ -18,14 +18,14 @@ from crystal.export.form import is_export
 
 
 def import_(
-    paths: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Exports, archives or folders of them.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Exports, .zip archives, or folders of them.")],
     as_json: AsJson = False,
 ) -> None:
-    """Import what ChatGPT, Claude.ai, SpecStory or crystal exported; archives need not be unpacked.
+    """Import what ChatGPT, Claude.ai, SpecStory or crystal exported. You need not unpack an archive.
 
-    Import a newer export whenever you like: only what is new is added.
+    You can import a newer export at any time: only what is new is added.
     """
-    given = [path.absolute() for path in existing(paths)]
+    given = [path.absolute() for path in existing(paths, f"give {KNOWN_FORMS}")]
     with open_machine() as machine, unpacked(machine, given) as files:
         own = [path for path in files if is_export(path)]
         others = [path for path in files if path not in own]

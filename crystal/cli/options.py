@@ -24,15 +24,15 @@ Transcripts = Annotated[
 ]
 
 
-def existing(paths: Sequence[Path] | None) -> list[Path]:
-    """Return the transcripts and folders that were given.
+def existing(paths: Sequence[Path] | None, hint: str = "give a transcript file, or a folder of them") -> list[Path]:
+    """Return the files and folders that were given.
 
     Raises:
         UsageError: One of them does not exist.
     """
     for path in paths or ():
         if not path.exists():
-            raise UsageError(f"{path} does not exist", hint="give a transcript file, or a folder of them")
+            raise UsageError(f"{path} does not exist", hint=hint)
     return list(paths or ())
 
 

@@ -55,7 +55,9 @@ def search(
             metavar="ROLE",
         ),
     ] = None,
-    agent: Annotated[str | None, typer.Option(help="Only this agent, by its id.", metavar="ID")] = None,
+    agent: Annotated[
+        str | None, typer.Option(help="Only what was captured under this agent id, such as cc-laptop.", metavar="ID")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="Only this machine.", metavar="NAME")] = None,
     branch: Annotated[str | None, typer.Option(help="Only this git branch.", metavar="NAME")] = None,
     source: Annotated[

@@ -30,7 +30,7 @@ from crystal.install.claude_settings.layers import plugin_removals
 from crystal.install.claude_settings.settings_file import read_facts
 from crystal.install.clients.entry_text import GUIDANCE, snippet
 from crystal.install.clients.known import NAMES, known_clients
-from crystal.install.live.changes import LivePlan
+from crystal.install.live.changes import LivePlan, is_live
 from crystal.install.live.mechanisms import MECHANISMS
 from crystal.install.setup_plan import (
     AGENT_NAMES,
@@ -104,7 +104,7 @@ def init(
     every: Annotated[
         bool,
         typer.Option(
-            "--all", help="The same for every agent found on this machine, but OpenCode: its plugins need npm."
+            "--all", help="The same for every agent found on this machine except OpenCode, whose plugins need npm."
         ),
     ] = False,
     paste: Annotated[
@@ -118,7 +118,10 @@ def init(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
 ) -> None:
-    """Set crystal up on this machine: its folders, its agent id, the hooks in Claude Code. Repeating is harmless."""
+    """Set crystal up on this machine: its folders, its agent id, its hooks. Repeating is harmless.
+
+    The hooks go into Claude Code, and with --agent or --all into other agents.
+    """
     _check_names(client or (), agent_name or ())
     if instructions:
         typer.echo(GUIDANCE, nl=False)
@@ -339,16 +342,16 @@ def _say_done(plan: SetupPlan) -> None:
 def _say_live(one: LivePlan) -> None:
     mechanism = MECHANISMS[one.name]
     for change in one.changes:
-        typer.echo(f"live: {'added to' if change.changed else 'already in'} {change.path} ({mechanism.title})")
+        typer.echo(f"hooks: {'added to' if change.changed else 'already in'} {change.path} ({mechanism.title})")
     for problem in one.problems:
         typer.echo(f"crystal: warning: {problem.message}", err=True)
-    if mechanism.then and one.changed:
-        typer.echo(f"crystal: hint: {mechanism.then}", err=True)
+    if mechanism.next_step and one.changed:
+        typer.echo(f"crystal: hint: {mechanism.next_step}", err=True)
 
 
 def _say_swept(plan: SetupPlan) -> None:
     for name in plan.swept:
-        typer.echo(f"sweep: {_title(name)} does not tell when a turn ends; crystal sync and its timer read it")
+        typer.echo(f"sync: {_title(name)} runs nothing when a turn ends; capture it with: crystal sync")
 
 
 def _title(name: str) -> str:
@@ -371,7 +374,13 @@ def _say_what_works(machine: Machine, plan: SetupPlan) -> None:
     if state.condition is not Condition.CAPTURING:
         typer.echo(f"now: {describe(state, machine.now())}")
     elif told:
-        typer.echo(f"now: use {', '.join(told)} as before; crystal captures every turn")
+        typer.echo(
+            f"now: use {' and '.join(told) if len(told) < 3 else 'these agents'} as before; crystal captures every turn"
+        )
+    places, home = plan.places, this_home()
+    rest = set(found_agents(places, os.environ, home)) - {one.name for one in plan.live}
+    if any(is_live(name, os.environ, home) is False for name in rest):
+        typer.echo("     other agents are captured by crystal sync, or as each turn ends after: crystal init --all")
     typer.echo('     find anything with: crystal search "what was it"')
     if serving_generation(machine.store) is None and machine.config.embedding_provider == "none":
         typer.echo("     search is by keywords alone (embedding.provider is none)")

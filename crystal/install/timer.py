@@ -19,8 +19,8 @@ from crystal.config.paths import make_private_dir, system_errors, write_private
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 
 BY_HAND = (
-    "you need no timer: the hooks sweep at every session start; or let any scheduler run: crystal sync, and on"
-    " a home machine: crystal relay poll"
+    "let any scheduler run: crystal sync, and on a home machine: crystal relay poll; without one, each start of a"
+    " session of Claude Code runs crystal sync"
 )
 
 Kind = Literal["systemd", "launchd", "cron"]

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from crystal.transcript.context import Context
-from crystal.transcript.line import identifier, word
-from crystal.transcript.messages import Fields
+from crystal.transcript.line import Fields, fields_of, identifier, list_of, word
 from crystal.transcript.parts import Part, unique_id
 from crystal.transcript.trees import ExportReader, Tree, texts_of
 
@@ -35,14 +34,14 @@ class ChatGptReader(ExportReader):
         return Tree(
             session,
             context,
-            {names[name]: _object(node.get("message")) or None for name, node in nodes.items()},
+            {names[name]: fields_of(node.get("message")) or None for name, node in nodes.items()},
             {names[name]: names.get(word(node.get("parent")) or "") for name, node in nodes.items()},
             names.get(word(shown) or ""),
         )
 
     def model_of(self, message: Fields) -> object:
         """Return the model that wrote a message."""
-        return _object(message.get("metadata")).get("model_slug")
+        return fields_of(message.get("metadata")).get("model_slug")
 
     def time_of(self, fields: Fields, context: Context) -> int | None:
         """Return when a message was written: it has seconds."""
@@ -53,9 +52,9 @@ class ChatGptReader(ExportReader):
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Yield the parts of a message. A message to a tool is a call; the program's own instructions are none."""
-        author, content = _object(fields.get("author")), _object(fields.get("content"))
+        author, content = fields_of(fields.get("author")), fields_of(fields.get("content"))
         role, kind, recipient = author.get("role"), word(content.get("content_type")), word(fields.get("recipient"))
-        is_hidden = _object(fields.get("metadata")).get("is_visually_hidden_from_conversation") is True
+        is_hidden = fields_of(fields.get("metadata")).get("is_visually_hidden_from_conversation") is True
         if role == "user" and kind not in _NOT_TYPED and not is_hidden:
             yield Part("user", _text(content))
         elif role == "tool":
@@ -71,10 +70,6 @@ class ChatGptReader(ExportReader):
 READER = ChatGptReader()
 
 
-def _object(value: object) -> Fields:
-    return value if isinstance(value, dict) else {}
-
-
 def _text(content: Fields) -> str:
     """Return the text of a message: its parts, or its one text. Of a picture or a sound, what it says in words."""
     parts = content.get("parts")
@@ -83,6 +78,5 @@ def _text(content: Fields) -> str:
 
 
 def _thoughts(content: Fields) -> str:
-    thoughts = content.get("thoughts")
-    given = [_object(thought) for thought in thoughts] if isinstance(thoughts, list) else []
+    given = [fields_of(thought) for thought in list_of(content.get("thoughts"))]
     return texts_of([content.get("content"), *(one.get(name) for one in given for name in ("summary", "content"))])

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from crystal.transcript.context import Context
-from crystal.transcript.line import identifier, parse_time, word
-from crystal.transcript.messages import Fields
+from crystal.transcript.line import Fields, fields_of, identifier, list_of, parse_time, word
 from crystal.transcript.parts import Part, parts_of_blocks, unique_id
 from crystal.transcript.trees import ExportReader, Tree
 
@@ -51,9 +50,8 @@ class ClaudeAiReader(ExportReader):
             return
         blocks = fields.get("content") or fields.get("text")
         yield from parts_of_blocks(blocks, "user" if sender == "human" else "assistant")
-        attached = fields.get("attachments")
-        for one in attached if isinstance(attached, list) else []:
-            text = word(one.get("extracted_content")) if isinstance(one, dict) else None
+        for one in map(fields_of, list_of(fields.get("attachments"))):
+            text = word(one.get("extracted_content"))
             if text is not None:
                 yield Part("tool_result", f"{word(one.get('file_name')) or 'file'}\n{text}", "attachment")
 

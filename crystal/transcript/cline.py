@@ -9,19 +9,16 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
-from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import format_line, identifier, milliseconds, parse_line, parse_time, word
+from crystal.transcript.line import Fields, format_line, identifier, milliseconds, parse_line, parse_time, word
 from crystal.transcript.parts import Part, parts_of_blocks, turns_of_parts
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 
 _TASK_FILE = "api_conversation_history.json"
 _WRAPPED = re.compile(r"\s*<(user_input|task|feedback|user_message|answer)\b[^>]*>\n?(.*?)\n?</\1>\s*", re.DOTALL)
 _DETAILS = re.compile(r"<environment_details>.*?</environment_details>", re.DOTALL)
-
-Fields = dict[str, Any]
 
 
 class ClineReader(SnapshotReader):

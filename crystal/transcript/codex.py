@@ -15,12 +15,11 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
-from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.codex_items import ITEM, SUMMARY, parts_of_record, record_of, texts_of
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import identifier, parse_line, parse_time
+from crystal.transcript.line import Fields, identifier, parse_line, parse_time
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import (
     Conversation,
@@ -52,8 +51,6 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _INDEX = "session_index.jsonl"
 _FOLDERS = frozenset(("sessions", "archived_sessions"))
 _RESULT = "-result"
-
-Fields = dict[str, Any]
 
 
 class CodexReader(SnapshotReader):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from crystal.transcript.claude_code.content import call_text
-from crystal.transcript.line import format_line, parse_line, word
+from crystal.transcript.line import Fields, format_line, parse_line, word
 from crystal.transcript.parts import Part
 
 ITEM = "response_item"
@@ -31,8 +30,6 @@ _SHELL = re.compile(
 )
 _REQUEST = "## My request for Codex:"
 _SUMMARY_FOLLOWS = "Another language model started to solve this problem"
-
-Fields = dict[str, Any]
 
 
 def record_of(fields: Fields) -> tuple[str, Fields]:

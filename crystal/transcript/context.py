@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from crystal.transcript.line import ParsedLine, identifier, parse_line, word
+from crystal.transcript.line import Fields, identifier, parse_line, word
 
 _PREFIX = b'{"crystal":{'
 _FIELD = "crystal"
@@ -92,7 +92,7 @@ def without_context(line: bytes) -> bytes:
     return b"{" + (rest[1:] if rest.startswith(b",") else rest)
 
 
-def parse_completed(line: bytes) -> tuple[ParsedLine, Context]:
+def parse_completed(line: bytes) -> tuple[Fields, Context]:
     """Parse a line into its own fields and its context; both are empty where they are missing."""
     fields = parse_line(line) or {}
     said = fields.pop(_FIELD, None)
@@ -105,7 +105,7 @@ def revised_ids(lines: Iterable[bytes]) -> set[str]:
     return {context.id for context in contexts if context.revised and context.id is not None}
 
 
-def text_of(fields: ParsedLine) -> str | None:
+def text_of(fields: Fields) -> str | None:
     """Return the text of a line that is no JSON object, as ``complete`` stored it."""
     return word(fields.get(_TEXT))
 

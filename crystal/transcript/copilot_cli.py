@@ -13,7 +13,7 @@ from typing import Any
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import identifier, parse_line, parse_time, word
+from crystal.transcript.line import fields_of, identifier, parse_line, parse_time, word
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import Identity, LineFacts, TranscriptReader
 
@@ -86,8 +86,8 @@ READER = CopilotReader()
 
 
 def _event(fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    kind, data = fields.get("type"), fields.get("data")
-    return kind if isinstance(kind, str) else "", data if isinstance(data, dict) else {}
+    kind = fields.get("type")
+    return kind if isinstance(kind, str) else "", fields_of(fields.get("data"))
 
 
 def _uuid(fields: dict[str, Any], kind: str, data: dict[str, Any]) -> str | None:

@@ -18,9 +18,9 @@ from crystal.model.capture import Turn
 from crystal.transcript import cursor_store
 from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.cursor_store import Fields, parse_value
+from crystal.transcript.cursor_store import parse_value
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, path_of_uri
-from crystal.transcript.line import fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
 from crystal.transcript.parts import Part, turns_of_parts, unique_id
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 

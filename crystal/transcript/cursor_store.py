@@ -11,12 +11,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from typing import Any
 
 from crystal.transcript.claude_code.content import block_text, call_text, result_text
 from crystal.transcript.context import Context
 from crystal.transcript.editor import path_of_uri
-from crystal.transcript.line import fields_of, format_line, identifier, milliseconds, parse_line, word
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, milliseconds, parse_line, word
 from crystal.transcript.parts import Part
 from crystal.transcript.reader import Conversation, Record, Source, SourceError
 
@@ -34,8 +33,6 @@ _TOLD = re.compile(
 _FOLDER = re.compile(r"Workspace Path: (.+)")
 _SUMMARY = "[Previous conversation summary]"
 _LEFT_OUT = "[REDACTED]"
-
-Fields = dict[str, Any]
 
 
 def parse_value(value: object) -> Fields:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
-from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.turns import strip_injected
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import identifier, parse_line, parse_time, word
+from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time, word
 from crystal.transcript.parts import Part, parts_of_blocks, turns_of_parts
 from crystal.transcript.reader import Identity, LineFacts, TranscriptReader
 
@@ -21,8 +20,6 @@ _COMPACTION = "compaction_state"
 _CONTEXT = "context-"
 _UNTITLED = "New Session"
 _INTERRUPTED = "Request interrupted by user"
-
-Fields = dict[str, Any]
 
 
 class DroidReader(TranscriptReader):
@@ -102,8 +99,7 @@ READER = DroidReader()
 
 
 def _message(fields: Fields) -> Fields:
-    message = fields.get("message")
-    return message if isinstance(message, dict) else {}
+    return fields_of(fields.get("message"))
 
 
 def _is_hook(fields: Fields) -> bool:

@@ -13,12 +13,11 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
-from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import format_line, identifier, parse_line, parse_time, word
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, parse_time, word
 from crystal.transcript.parts import Part, turns_of_parts, unique_id, without_files
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 
@@ -29,8 +28,6 @@ _SUMMARY = "crystalSummary"
 _ANSWERS = ("gemini", "qwen")
 """Kinds of answers; the first versions of Qwen Code write the same documents."""
 _ROOT_FILE = ".project_root"
-
-Fields = dict[str, Any]
 
 
 class GeminiReader(SnapshotReader):
@@ -147,8 +144,7 @@ def _text(content: object) -> str:
     """Return the text of a message: its content is a text, or a list of parts."""
     if isinstance(content, str):
         return content
-    parts = content if isinstance(content, list) else []
-    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    texts = [part.get("text") for part in list_of(content) if isinstance(part, dict)]
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
@@ -160,8 +156,7 @@ def _parts(fields: Fields) -> Iterator[Part]:
     elif kind in _ANSWERS and text != _COMPRESSED:
         yield Part("thinking", "\n".join(_thoughts(fields.get("thoughts"))))
         yield Part("assistant", text)
-        calls = fields.get("toolCalls")
-        for call in calls if isinstance(calls, list) else []:
+        for call in list_of(fields.get("toolCalls")):
             if isinstance(call, dict):
                 name = word(call.get("name"))
                 yield Part("tool_call", call_text(name, call.get("args")), name)
@@ -169,18 +164,16 @@ def _parts(fields: Fields) -> Iterator[Part]:
 
 
 def _thoughts(thoughts: object) -> Iterator[str]:
-    for thought in thoughts if isinstance(thoughts, list) else []:
+    for thought in list_of(thoughts):
         if isinstance(thought, dict):
             words = (word(thought.get("subject")), word(thought.get("description")))
             yield ": ".join(part for part in words if part)
 
 
 def _result(call: Fields) -> str:
-    results = call.get("result")
     texts = []
-    for one in results if isinstance(results, list) else []:
-        response = one.get("functionResponse") if isinstance(one, dict) else None
-        answer = response.get("response") if isinstance(response, dict) else None
+    for one in list_of(call.get("result")):
+        answer = fields_of(fields_of(one).get("functionResponse")).get("response")
         if isinstance(answer, dict):
             texts.append(result_text(answer.get("output")) or call_text(None, answer))
     return "\n".join(texts) or _text(call.get("resultDisplay"))

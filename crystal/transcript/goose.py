@@ -11,17 +11,14 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from crystal.model.capture import Role, Turn
 from crystal.transcript.claude_code.content import block_text, call_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import format_line, identifier, parse_line, word
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import columns_of, moment_of, object_of, rows_of
-
-Fields = dict[str, Any]
 
 _CONTINUED = "The previous message contains a summary"
 _COPIED = "crystalCopied"
@@ -117,7 +114,7 @@ def _message(row: Fields) -> Fields:
 def _said(message: Fields) -> Fields:
     """Return a message without what a compaction changes of it: its id, and whether the model still sees it."""
     metadata = message.get("metadata")
-    shown = {"metadata": {"userVisible": False}} if _dict(metadata).get("userVisible") is False else {}
+    shown = {"metadata": {"userVisible": False}} if fields_of(metadata).get("userVisible") is False else {}
     return {**{name: message.get(name) for name in ("role", "created", "content")}, **shown}
 
 
@@ -126,7 +123,7 @@ def _named(messages: list[Fields]) -> Iterator[tuple[str, Fields]]:
     tools: dict[str, str | None] = {}
     used: Counter[str] = Counter()
     for message, is_copy in zip(messages, _copies(messages), strict=True):
-        items = [_dict(item) for item in _items(message)]
+        items = [fields_of(item) for item in _items(message)]
         tools.update({str(item.get("id")): _call(item)[0] for item in items if "toolCall" in item})
         named = [{**item, _TOOL: tools.get(str(item.get("id")))} if "toolResult" in item else item for item in items]
         told = [(item.get("type"), item.get("text") or item.get("thinking") or item.get("id")) for item in items]
@@ -150,31 +147,26 @@ def _copies(messages: list[Fields]) -> Iterator[bool]:
 
 
 def _items(fields: Fields) -> list[object]:
-    content = fields.get("content")
-    return content if isinstance(content, list) else []
-
-
-def _dict(value: object) -> Fields:
-    return value if isinstance(value, dict) else {}
+    return list_of(fields.get("content"))
 
 
 def _call(item: Fields) -> tuple[str | None, object]:
     """Return the name and the arguments of a call."""
-    value = _dict(_dict(item.get("toolCall")).get("value"))
+    value = fields_of(fields_of(item.get("toolCall")).get("value"))
     return word(value.get("name")), value.get("arguments")
 
 
 def _parts(fields: Fields) -> Iterator[Part]:
     """Yield the parts of a message. What the user does not see is a summary, or a hint of the program."""
-    is_hidden = _dict(fields.get("metadata")).get("userVisible") is False
+    is_hidden = fields_of(fields.get("metadata")).get("userVisible") is False
     own: Role = "summary" if is_hidden else "user" if fields.get("role") == "user" else "assistant"
-    for item in map(_dict, _items(fields)):
+    for item in map(fields_of, _items(fields)):
         kind, text = item.get("type"), block_text(item)
         if "toolCall" in item:
             name, arguments = _call(item)
             yield Part("tool_call", call_text(name, arguments), name)
         elif "toolResult" in item:
-            yield Part("tool_result", _result(_dict(item["toolResult"])), word(item.get(_TOOL)))
+            yield Part("tool_result", _result(fields_of(item["toolResult"])), word(item.get(_TOOL)))
         elif kind in ("thinking", "reasoning"):
             yield Part("thinking", word(item.get("thinking")) or word(item.get("text")) or "")
         else:
@@ -187,6 +179,6 @@ def _result(told: Fields) -> str:
     value = told.get("value")
     content = value.get("content") if isinstance(value, dict) else value
     texts = dict[str, None]()
-    for item in map(_dict, content if isinstance(content, list) else []):
-        texts[block_text(item) or word(_dict(item.get("resource")).get("text")) or ""] = None
+    for item in map(fields_of, list_of(content)):
+        texts[block_text(item) or word(fields_of(item.get("resource")).get("text")) or ""] = None
     return "\n".join(text for text in texts if text) or word(told.get("error")) or ""

@@ -19,8 +19,9 @@ from crystal.transcript import kiro_database
 from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context, parse_completed
 from crystal.transcript.editor import path_of_uri
-from crystal.transcript.kiro_database import NAMES, Fields, shown_text, typed_text
+from crystal.transcript.kiro_database import NAMES, shown_text, typed_text
 from crystal.transcript.line import (
+    Fields,
     fields_of,
     format_line,
     identifier,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context
 from crystal.transcript.line import (
+    Fields,
     fields_of,
     format_line,
     identifier,
@@ -33,8 +33,6 @@ _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
 _CURRENT = "SELECT conversation_id, key, updated_at, octet_length(value) FROM conversations_v2"
 _OLD = "SELECT key, value FROM conversations"
 _ENTRY_FIELDS = ("user", "assistant", "request_metadata")
-
-Fields = dict[str, Any]
 
 
 def typed_text(text: object) -> str:

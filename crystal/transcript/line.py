@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-ParsedLine: TypeAlias = dict[str, Any]
+Fields: TypeAlias = dict[str, Any]
 """Fields of one line as in the JSON; their types are not checked."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -26,7 +26,7 @@ _TIME = re.compile(
 )
 
 
-def parse_line(line: bytes) -> ParsedLine | None:
+def parse_line(line: bytes) -> Fields | None:
     """Parse one line; None if it is not a JSON object. Never raises.
 
     orjson first; what it refuses (lone surrogates, broken UTF-8, a byte order mark, NaN) goes to the standard
@@ -76,7 +76,7 @@ def parse_time(value: object) -> int | None:
     return whole + int(((fraction or "") + "000")[:3]) + (offset if sign == "-" else -offset)
 
 
-def fields_of(value: object) -> ParsedLine:
+def fields_of(value: object) -> Fields:
     """Return an object; empty for anything else."""
     return value if isinstance(value, dict) else {}
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import format_line
+from crystal.transcript.line import Fields, format_line
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import LineFacts, SnapshotReader
-
-Fields = dict[str, Any]
 
 
 class MessageReader(SnapshotReader):

@@ -13,17 +13,14 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
-from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import identifier, parse_line, parse_time, word
+from crystal.transcript.line import Fields, identifier, parse_line, parse_time, word
 from crystal.transcript.pi import READER as PI
 from crystal.transcript.pi import SAID, SUMMARIES, entry_turns, entry_uuid, message_of
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import columns_of, object_of, rows_of, unpacked
-
-Fields = dict[str, Any]
 
 _LIST = "sessions.json"
 _TRACE = ".trajectory.jsonl"

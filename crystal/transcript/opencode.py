@@ -11,17 +11,14 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import format_line, identifier, word
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, word
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import columns_of, first_ancestor, moment_of, object_of, rows_of
-
-Fields = dict[str, Any]
 
 _SAID = frozenset(("user", "assistant", "shell", "compaction"))
 _UNTITLED = ("New session - ", "Child session - ")
@@ -50,9 +47,13 @@ class OpenCodeReader(SnapshotReader):
         row = _sessions(source).get(ident, {})
         context = Context().with_texts(cwd=row.get("directory"))
         for name, message in _named(_messages(source, ident), conversation):
-            told = _dict(message.get("info", message))
-            model = told.get("modelID") or _dict(told.get("model")).get("modelID") or _dict(told.get("model")).get("id")
-            folder = _dict(told.get("path")).get("cwd")
+            told = fields_of(message.get("info", message))
+            model = (
+                told.get("modelID")
+                or fields_of(told.get("model")).get("modelID")
+                or fields_of(told.get("model")).get("id")
+            )
+            folder = fields_of(told.get("path")).get("cwd")
             yield Record(name, format_line(message), context.with_texts(cwd=folder, model=model))
         title = word(row.get("title"))
         if title and conversation.subagent is None and not title.startswith(_UNTITLED):
@@ -172,21 +173,17 @@ def _first_line(message: Fields) -> str:
 
 
 def _created(fields: Fields) -> int | None:
-    return moment_of(_dict(_dict(fields.get("info", fields)).get("time")).get("created"))
+    return moment_of(fields_of(fields_of(fields.get("info", fields)).get("time")).get("created"))
 
 
 def _role(fields: Fields) -> str:
     """Return who or what a message is from."""
-    role = _dict(fields["info"]).get("role") if "info" in fields else fields.get("type")
+    role = fields_of(fields["info"]).get("role") if "info" in fields else fields.get("type")
     return role if isinstance(role, str) else ""
 
 
 def _is_summary(fields: Fields) -> bool:
-    return fields.get("type") == "compaction" or _dict(fields.get("info")).get("summary") is True
-
-
-def _dict(value: object) -> Fields:
-    return value if isinstance(value, dict) else {}
+    return fields.get("type") == "compaction" or fields_of(fields.get("info")).get("summary") is True
 
 
 def _parts(fields: Fields) -> Iterator[Part]:
@@ -202,15 +199,15 @@ def _parts(fields: Fields) -> Iterator[Part]:
         yield Part("user", word(fields.get("text")) or "")
     elif role in ("user", "assistant"):
         own = "summary" if _is_summary(fields) else role
-        for part in content if isinstance(content, list) else []:
-            yield from _part(_dict(part), own)
+        for part in list_of(content):
+            yield from _part(fields_of(part), own)
 
 
 def _part(part: Fields, role: str) -> Iterator[Part]:
     kind, text = part.get("type"), word(part.get("text")) or ""
     if kind == "tool":
         name = word(part.get("tool")) or word(part.get("name"))
-        state = _dict(part.get("state"))
+        state = fields_of(part.get("state"))
         yield Part("tool_call", call_text(name, state.get("input")), name)
         yield Part("tool_result", _result(state), name)
     elif kind == "reasoning":
@@ -223,6 +220,6 @@ def _part(part: Fields, role: str) -> Iterator[Part]:
 def _result(state: Fields) -> str:
     """Return what a tool gave, or the error that it ended with."""
     error = state.get("error")
-    told = (state.get("output"), state.get("content"), _dict(error).get("message"), error)
+    told = (state.get("output"), state.get("content"), fields_of(error).get("message"), error)
     texts = [text for one in told if (text := result_text(one or ""))]
     return "\n".join(texts)

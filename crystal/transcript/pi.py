@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
-from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import block_text, call_text, result_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import identifier, parse_line, parse_time, word
+from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time, word
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import Identity, LineFacts, TranscriptReader
 
@@ -20,8 +19,6 @@ SAID = ("user", "assistant", "toolResult", "bashExecution")
 """Roles of messages that somebody said or did; the system's is not one."""
 
 SUMMARIES = ("compaction", "branch_summary")
-
-Fields = dict[str, Any]
 
 
 class PiReader(TranscriptReader):
@@ -71,8 +68,7 @@ READER = PiReader()
 
 def message_of(fields: Fields) -> Fields:
     """Return the message of an entry, empty if it has none."""
-    message = fields.get("message")
-    return message if fields.get("type") == "message" and isinstance(message, dict) else {}
+    return fields_of(fields.get("message")) if fields.get("type") == "message" else {}
 
 
 def entry_uuid(fields: Fields, harness: str) -> str | None:

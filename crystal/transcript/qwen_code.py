@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
-from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.claude_code.turns import strip_injected
 from crystal.transcript.context import Context, parse_completed
 from crystal.transcript.gemini_cli import GeminiReader
-from crystal.transcript.line import identifier, parse_line, parse_time, word
+from crystal.transcript.line import Fields, fields_of, identifier, list_of, parse_line, parse_time, word
 from crystal.transcript.parts import Part, turns_of_parts, without_files
 from crystal.transcript.reader import Identity, LineFacts
 
@@ -24,8 +23,6 @@ _TYPED = (None, "mid_turn_user_message", "realtime_message")
 
 _COMPRESSION = "chat_compression"
 _GO_ON = "\n\nResume the prior task using the summary above."
-
-Fields = dict[str, Any]
 
 
 class QwenReader(GeminiReader):
@@ -88,8 +85,7 @@ def _is_of_document(fields: Fields) -> bool:
 
 
 def _payload(fields: Fields) -> Fields:
-    payload = fields.get("systemPayload")
-    return payload if isinstance(payload, dict) else {}
+    return fields_of(fields.get("systemPayload"))
 
 
 def _parts(fields: Fields) -> Iterator[Part]:
@@ -118,8 +114,7 @@ def _typed(fields: Fields) -> Iterator[Part]:
 
 
 def _contents(message: object) -> list[Fields]:
-    parts = message.get("parts") if isinstance(message, dict) else None
-    return [one if isinstance(one, dict) else {} for one in parts] if isinstance(parts, list) else []
+    return [fields_of(one) for one in list_of(fields_of(message).get("parts"))]
 
 
 def _text(part: Fields) -> str:

@@ -164,7 +164,8 @@ class TranscriptReader(ABC):
             UsageError: It resumes none.
         """
         del root, cwd
-        raise UsageError("this session cannot be restored: its agent reads no transcript that is written back")
+        problem = "this session cannot be restored: its agent does not read a transcript that is written back"
+        raise UsageError(problem, hint="read it with: crystal show ID; take it out with: crystal export --session ID")
 
     def relinked(self, lines: list[bytes]) -> list[bytes]:
         """Return a session's lines such that the harness reads on where lines were left out."""

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from crystal.transcript.context import Context
-from crystal.transcript.line import format_line, parse_time, word
-from crystal.transcript.messages import Fields, MessageReader
+from crystal.transcript.line import Fields, format_line, parse_time, word
+from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
 from crystal.transcript.reader import Conversation, Record, Source, SourceError
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from crystal.transcript.line import parse_line, parse_time
+from crystal.transcript.line import MAX_MILLISECONDS, Fields, parse_line, parse_time
 from crystal.transcript.reader import Source, SourceError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
-
-Fields = dict[str, Any]
 
 _MAX_SECONDS = 100_000_000_000
 """A larger number is milliseconds: it would be after the year 5000."""
@@ -55,7 +52,7 @@ def moment_of(value: object) -> int | None:
     """Return a time in ms: of a date as text, or a number of seconds or milliseconds; None for anything else."""
     if isinstance(value, str):
         return parse_time(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1 << 53:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MAX_MILLISECONDS:
         return None
     return int(value * 1000) if value < _MAX_SECONDS else int(value)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from crystal.transcript.context import Context
-from crystal.transcript.line import format_line
-from crystal.transcript.messages import Fields, MessageReader, stamp_of
+from crystal.transcript.line import Fields, format_line
+from crystal.transcript.messages import MessageReader, stamp_of
 from crystal.transcript.reader import Conversation, Record, Source, SourceError
 
 

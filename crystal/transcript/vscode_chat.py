@@ -19,7 +19,7 @@ from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context, parse_completed
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, name_of_uri, path_of_uri
-from crystal.transcript.line import fields_of, format_line, identifier, list_of, milliseconds, parse_line, word
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_line, word
 from crystal.transcript.parts import Part, turns_of_parts, unique_id
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 
@@ -28,8 +28,6 @@ _REPEATED_FIELDS = ("requestId", "timestamp", "modelId", "modelState")
 _FENCE = re.compile(r"\s*`{3,}\s*")
 """A piece that is nothing else stands around an edit, whose text is not in it."""
 _SET, _PUSH, _DELETE = 1, 2, 3
-
-Fields = dict[str, Any]
 
 
 class VSCodeChatReader(SnapshotReader):
@@ -130,8 +128,8 @@ def _apply(chat: Fields, kind: int, path: list[Any], value: object, start: objec
             place.pop(last, None)
         elif kind == _PUSH:
             known = place.get(last) if isinstance(place, dict) else place[last]
-            kept = known if isinstance(known, list) else []
-            added = value if isinstance(value, list) else []
+            kept = list_of(known)
+            added = list_of(value)
             place[last] = [*kept[: start if isinstance(start, int) else None], *added]
     except (LookupError, TypeError, ValueError):
         return

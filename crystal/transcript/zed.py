@@ -12,17 +12,14 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import format_line, identifier, parse_line, word
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import first_ancestor, moment_of, rows_of, unpacked
-
-Fields = dict[str, Any]
 
 _SUMMARY = "crystalSummary"
 
@@ -136,23 +133,18 @@ def _messages(thread: Fields) -> list[Fields]:
     """Return the messages. In the oldest form results stand in the user's name: they go to the calls before them."""
     given = thread.get("messages")
     messages: list[Fields] = []
-    for one in given if isinstance(given, list) else []:
+    for one in list_of(given):
         message = one if isinstance(one, dict) else {"kind": one}
-        results = _list(message.get("tool_results"))
+        results = list_of(message.get("tool_results"))
         if message.get("role") == "user" and results and messages:
-            messages[-1] = {**messages[-1], "tool_results": _list(messages[-1].get("tool_results")) + results}
+            messages[-1] = {**messages[-1], "tool_results": list_of(messages[-1].get("tool_results")) + results}
         elif message.get("role") != "system":
             messages.append(message)
     return messages
 
 
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _inner(value: object, name: str) -> Fields:
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
+    return fields_of(fields_of(value).get(name))
 
 
 def _parts(fields: Fields) -> Iterator[Part]:
@@ -160,11 +152,11 @@ def _parts(fields: Fields) -> Iterator[Part]:
     if _SUMMARY in fields:
         yield Part("summary", word(fields[_SUMMARY]) or "")
     elif "User" in fields:
-        content = _list(_inner(fields, "User").get("content"))
+        content = list_of(_inner(fields, "User").get("content"))
         yield Part("user", "".join(_typed(one) for one in content))
     elif "Agent" in fields:
         agent = _inner(fields, "Agent")
-        for one in _list(agent.get("content")):
+        for one in list_of(agent.get("content")):
             yield from _said(one, _inner(agent, "tool_results"))
     elif fields.get("role") in ("user", "assistant"):
         yield from _legacy_parts(fields)
@@ -201,14 +193,14 @@ def _legacy_parts(fields: Fields) -> Iterator[Part]:
     """Yield the parts of a message in an older form: its segments, or its text; then calls, each with its result."""
     is_user = fields.get("role") == "user"
     segments = fields.get("segments") or [{"type": "text", "text": fields.get("text")}]
-    texts = [one for one in _list(segments) if isinstance(one, dict) and not fields.get("is_hidden")]
+    texts = [one for one in list_of(segments) if isinstance(one, dict) and not fields.get("is_hidden")]
     if is_user:
         yield Part("user", "".join(str(one.get("text") or "") for one in texts))
         return
     for one in texts:
         yield Part("thinking" if one.get("type") == "thinking" else "assistant", word(one.get("text")) or "")
-    results = [one for one in _list(fields.get("tool_results")) if isinstance(one, dict)]
-    for use in _list(fields.get("tool_uses")):
+    results = [one for one in list_of(fields.get("tool_results")) if isinstance(one, dict)]
+    for use in list_of(fields.get("tool_uses")):
         if isinstance(use, dict):
             name = word(use.get("name"))
             own = next((one for one in results if one.get("tool_use_id") == use.get("id")), {})

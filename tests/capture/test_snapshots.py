@@ -265,3 +265,27 @@ def test_a_message_whose_text_is_taken_back_is_no_longer_found_and_stays_in_the_
     assert assert_proved()["superseded"] > 0
     assert crystal("verify", "--repair").code == 0
     assert said() == [("user", "Which port?")]
+
+
+def test_two_files_with_the_same_conversation_are_not_imported_again_and_again(diary: Path) -> None:
+    write(diary, "Which port?", "47")
+    diary.joinpath("d1.json").rename(diary / "copy.json")
+    write(diary, "Which port?", "4711.")
+    start()
+    assert crystal("backfill").code == 0
+    assert shown("backfill", "--dry-run")["sessions"] == 0
+    write(diary, "Which port?", "4711.", "Thanks")
+    assert shown("backfill", "--dry-run")["sessions"] == 1
+    assert crystal("backfill").code == 0
+    assert ("user", "Thanks") in said()
+    assert shown("backfill", "--dry-run")["sessions"] == 0
+
+
+def test_every_file_that_still_has_a_forgotten_conversation_is_named(diary: Path) -> None:
+    start()
+    write(diary, "Which port?", "4711.")
+    copy = diary / "copy.json"
+    copy.write_bytes(diary.joinpath("d1.json").read_bytes())
+    sync()
+    said_of_it = crystal("forget", "--session", "d1", "--dry-run").out
+    assert all(str(path) in said_of_it for path in (copy, diary / "d1.json"))

@@ -35,7 +35,7 @@ def claude_code() -> dict[str, Any]:
 def test_what_was_there_before_is_counted_and_how_to_import_it_is_said(transcript: Path) -> None:
     done = crystal("agents")
     assert "nothing captured yet" in done.out
-    assert "is from before crystal and not imported" in done.out
+    assert "from before crystal, not imported" in done.out
     assert "crystal backfill" in done.err
     assert claude_code()["before"] == transcript.stat().st_size
 

@@ -70,7 +70,7 @@ def test_a_file_that_is_no_export_is_named(content: bytes, home: Path) -> None:
     path = home / "notes.json"
     path.write_bytes(content)
     done = crystal("import", str(path))
-    assert (done.code, f"{path} is no export" in done.err) == (2, True), done.err
+    assert (done.code, f"does not know this export: {path}" in done.err) == (2, True), done.err
 
 
 def test_an_archive_without_conversations_is_named(home: Path) -> None:

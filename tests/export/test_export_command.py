@@ -60,7 +60,7 @@ def test_json_says_what_was_written(memory, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--as", "jsonl"], "it is not said what to export"),
+        (["--as", "jsonl"], "nothing is chosen to export"),
         (["--as", "pdf", "--all"], "--as is 'pdf'"),
         (["--as", "jsonl", "--all", "--project", "shop"], "do not go together"),
         (["--as", "jsonl", "--all", "--sealed"], "--sealed does not go with --as jsonl"),

@@ -224,14 +224,14 @@ def test_all_is_every_agent_found_here(home: Path) -> None:
     assert not (home / ".gemini" / "settings.json").exists()
     done = crystal("init", "--yes", "--no-import", "--all")
     assert [name for name in MECHANISMS if is_live(name, {}, home)] == ["gemini-cli", "pi"]
-    assert "now: use Gemini CLI, Pi as before" in done.out
+    assert "now: use Gemini CLI and Pi as before" in done.out
     assert not (home / ".claude").exists()
 
 
 def test_an_agent_without_a_mechanism_is_read_by_the_sweep_and_an_unknown_one_refused(home: Path) -> None:
     done = crystal("init", "--yes", "--no-import", "--agent", "roo-code")
     assert done.code == 0
-    assert "sweep: Roo Code does not tell when a turn ends" in done.out
+    assert "sync: Roo Code runs nothing when a turn ends" in done.out
     refused = crystal("init", "--agent", "nobody")
     assert refused.code == 2
     assert "'nobody'" in refused.err

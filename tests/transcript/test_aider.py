@@ -143,7 +143,6 @@ def test_it_is_found_in_a_project_that_another_agent_worked_in(home: Path) -> No
     assert "And the other?" in texts()
     assert crystal("backfill", str(unknown)).code == 0
     assert "never seen" in texts()
-    assert crystal("sync").code == 0  # meets it
     write(unknown, "seen from now on", "2026-11-22 10:10:31")
     assert crystal("sync").code == 0
     assert "seen from now on" in texts()

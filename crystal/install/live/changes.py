@@ -50,7 +50,7 @@ class LiveChange(FileChange):
 
     @property
     def changed(self) -> bool:
-        """True if applying it changes the file."""
+        """Return whether applying it changes the file."""
         is_to_mark = self.executable and self.before is not None and not self.target.stat().st_mode & stat.S_IXUSR
         return self.before != self.after or is_to_mark
 
@@ -73,7 +73,7 @@ class LivePlan:
 
     @property
     def changed(self) -> bool:
-        """True if applying it changes a file."""
+        """Return whether applying it changes a file."""
         return any(change.changed for change in self.changes)
 
 

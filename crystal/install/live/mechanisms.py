@@ -72,13 +72,13 @@ class Mechanism(NamedTuple):
         title: The agent's name for people.
         place: Its folder for settings.
         parts: Returns the files for a command and that folder.
-        then: What the user has to do for it; empty if nothing.
+        next_step: What the user has to do for it; empty if nothing.
     """
 
     title: str
     place: Place
     parts: Callable[[HookCommand, Path], tuple[Part, ...]]
-    then: str = ""
+    next_step: str = ""
 
 
 def _groups(command: HookCommand, events: Mapping[str, tuple[str, int]]) -> tuple[Entry, ...]:

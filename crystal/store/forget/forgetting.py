@@ -69,7 +69,7 @@ class Tombstone(NamedTuple):
 
     @property
     def sessions(self) -> tuple[str, ...]:
-        """Return Claude Code's ids of the sessions of which something was forgotten."""
+        """Return the agents' ids of the sessions of which something was forgotten."""
         session = self.value.get("session")
         return (*((session,) if isinstance(session, str) else ()), *self.names("sessions"))
 

@@ -171,7 +171,7 @@ def memories_where(
 
 
 def sessions_of(store: Store, uuids: Collection[str]) -> set[str]:
-    """Return Claude Code's ids of the sessions whose transcripts contain these lines, including forks."""
+    """Return the agents' ids of the sessions whose transcripts contain these lines, including forks."""
     sql = (
         "SELECT DISTINCT s.session_id FROM turns t LEFT JOIN turn_copies c ON c.turn = t.id"
         f" JOIN sessions s ON s.id IN (t.session, c.session) WHERE t.uuid IN {_SOME}"
@@ -200,8 +200,12 @@ def turns_of_session(store: Store, session_id: str) -> list[tuple[str, str, str 
 
 
 def files_of_sessions(store: Store, session_ids: Collection[str], device: str) -> list[str | bytes]:
-    """Return the paths at which the transcripts of these sessions were last seen on a device."""
-    sql = f"SELECT path FROM capture_state WHERE device = ? AND session_id IN {_SOME}"
+    """Return the files in which these sessions were seen on a device, all of them if several have the same one."""
+    known = f"SELECT path, transcript FROM capture_state WHERE device = ? AND session_id IN {_SOME}"
+    sql = (
+        f"WITH known AS ({known}) SELECT path FROM known"
+        " UNION SELECT s.path FROM snapshot_stamps s JOIN known k ON s.conversation = k.transcript"
+    )
     return [path for (path,) in store.rows(sql, (device, as_json(session_ids)))]
 
 

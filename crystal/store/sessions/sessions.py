@@ -89,7 +89,7 @@ _GIVEN = "title IS NOT NULL AND title IS NOT summary_title"
 
 
 def session_named(store: Store, session_id: str) -> Session | None:
-    """Return the session with Claude Code's id ``session_id``."""
+    """Return the session with the agent's id ``session_id``."""
     return store.find(Session, f"{_SESSION} WHERE s.session_id = ?", (session_id,))
 
 

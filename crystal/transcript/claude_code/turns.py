@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from crystal.model.capture import Role, Turn
 from crystal.transcript.claude_code.content import block_text, call_text, head_and_tail, result_text
-from crystal.transcript.line import ParsedLine, clean_text, identifier, parse_line, parse_time, word
+from crystal.transcript.line import Fields, clean_text, identifier, parse_line, parse_time, word
 from crystal.transcript.reader import FORGOTTEN
 
 _SYNTHETIC = "<synthetic>"
@@ -74,7 +74,7 @@ def parse_turns(lines: Iterable[tuple[int, bytes]], transcript: str, *, subagent
 
 
 def _turns_of(
-    fields: ParsedLine, line: bytes, offset: int, transcript: str, *, subagent: bool, tools: dict[str, str]
+    fields: Fields, line: bytes, offset: int, transcript: str, *, subagent: bool, tools: dict[str, str]
 ) -> Iterator[Turn]:
     """Yield the turns of one parsed line. ``tools`` names the tools called so far by call id, and is updated."""
     message = _message(fields)
@@ -101,7 +101,7 @@ def _turns_of(
         )
 
 
-def _message(fields: ParsedLine) -> ParsedLine | None:
+def _message(fields: Fields) -> Fields | None:
     """Return the message of a conversation line, None for any other line."""
     kind = fields.get("type")
     if fields.get("isMeta") or fields.get(FORGOTTEN):
@@ -112,7 +112,7 @@ def _message(fields: ParsedLine) -> ParsedLine | None:
     return message if kind in ("user", "assistant") and isinstance(message, dict) else None
 
 
-def _queued_message(attachment: object) -> ParsedLine | None:
+def _queued_message(attachment: object) -> Fields | None:
     """Return a message that a person sent while the agent was working, which no user line repeats."""
     if not isinstance(attachment, dict) or attachment.get("type") != "queued_command":
         return None
@@ -121,7 +121,7 @@ def _queued_message(attachment: object) -> ParsedLine | None:
     return {"content": attachment.get("prompt")}
 
 
-def _sent_as(fields: ParsedLine) -> str | None:
+def _sent_as(fields: Fields) -> str | None:
     """Return the uuid under which a queued message was sent: a second record of the message has the same."""
     attachment = fields.get("attachment")
     return identifier(attachment.get("source_uuid")) if isinstance(attachment, dict) else None
@@ -134,7 +134,7 @@ def _derived_uuid(transcript: str, offset: int, line: bytes) -> str:
     return f"line-{digest.hexdigest()[:32]}"
 
 
-def _says(fields: ParsedLine, message: ParsedLine, inside: bool, tools: dict[str, str]) -> Iterator[_Said]:
+def _says(fields: Fields, message: Fields, inside: bool, tools: dict[str, str]) -> Iterator[_Said]:
     """Yield the content of a conversation line, block by block. ``inside``: in a subagent."""
     if fields.get("type") == "assistant":
         return _assistant_says(fields, message, "subagent" if inside else "assistant", tools)
@@ -143,7 +143,7 @@ def _says(fields: ParsedLine, message: ParsedLine, inside: bool, tools: dict[str
     return _user_says(fields, message, "subagent" if inside else "user", tools)
 
 
-def _assistant_says(fields: ParsedLine, message: ParsedLine, speaker: Role, tools: dict[str, str]) -> Iterator[_Said]:
+def _assistant_says(fields: Fields, message: Fields, speaker: Role, tools: dict[str, str]) -> Iterator[_Said]:
     if fields.get("isApiErrorMessage") or message.get("model") == _SYNTHETIC:
         return
     for part, block in _blocks(message):
@@ -158,7 +158,7 @@ def _assistant_says(fields: ParsedLine, message: ParsedLine, speaker: Role, tool
             yield from _result(part, block, tools)
 
 
-def _user_says(fields: ParsedLine, message: ParsedLine, speaker: Role, tools: dict[str, str]) -> Iterator[_Said]:
+def _user_says(fields: Fields, message: Fields, speaker: Role, tools: dict[str, str]) -> Iterator[_Said]:
     blocks = list(_blocks(message))
     results = any(block.get("type") == "tool_result" for _, block in blocks)
     human = _from_a_person(fields) and (results or not fields.get("toolUseResult"))
@@ -173,19 +173,19 @@ def _user_says(fields: ParsedLine, message: ParsedLine, speaker: Role, tools: di
                 yield from _say(part, speaker, command)
 
 
-def _from_a_person(fields: ParsedLine) -> bool:
+def _from_a_person(fields: Fields) -> bool:
     """Return True if a person, and not the client, wrote the line."""
     origin = fields.get("origin")
     kind = origin.get("kind") if isinstance(origin, dict) else None
     return kind in (None, "human") and fields.get("promptSource") != "system"
 
 
-def _summary_says(message: ParsedLine) -> Iterator[_Said]:
+def _summary_says(message: Fields) -> Iterator[_Said]:
     for part, block in _blocks(message):
         yield from _say(part, "summary", strip_injected(block_text(block)))
 
 
-def _call(part: int, block: ParsedLine, tools: dict[str, str]) -> Iterator[_Said]:
+def _call(part: int, block: Fields, tools: dict[str, str]) -> Iterator[_Said]:
     name = identifier(block.get("name"))
     call = block.get("id")
     if name is not None and isinstance(call, str):
@@ -193,7 +193,7 @@ def _call(part: int, block: ParsedLine, tools: dict[str, str]) -> Iterator[_Said
     yield from _say(part, "tool_call", call_text(name, block.get("input")), tool=name)
 
 
-def _result(part: int, block: ParsedLine, tools: dict[str, str]) -> Iterator[_Said]:
+def _result(part: int, block: Fields, tools: dict[str, str]) -> Iterator[_Said]:
     call = block.get("tool_use_id")
     tool = tools.get(call) if isinstance(call, str) else None
     whole = strip_injected(result_text(block.get("content")))
@@ -209,7 +209,7 @@ def _say(part: int, role: Role, text: object, *, tool: str | None = None, full_l
     yield _Said(part, role, clean_text(text), tool, full_length)
 
 
-def _blocks(message: ParsedLine) -> Iterator[tuple[int, ParsedLine]]:
+def _blocks(message: Fields) -> Iterator[tuple[int, Fields]]:
     """Yield (index, block) of a message's content; plain text counts as one text block."""
     content = message.get("content")
     if isinstance(content, str):

@@ -15,7 +15,7 @@ export const Crystal = async ({ directory }) => ({
       hook.stdin.end(JSON.stringify({ session_id: event.properties.sessionID, cwd: directory }));
       hook.unref();
     } catch {
-      // crystal's own sweep finds what this did not tell
+      // crystal sync finds the turn all the same
     }
   },
 });

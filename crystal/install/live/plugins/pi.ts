@@ -20,7 +20,7 @@ function tell(event: string, context: any) {
     );
     hook.unref();
   } catch {
-    // crystal's own sweep finds what this did not tell
+    // crystal sync finds the turn all the same
   }
 }
 

@@ -13,7 +13,7 @@ function tell(context) {
     hook.stdin.end(JSON.stringify({ session_id: context?.sessionId, cwd: context?.workspaceDir }));
     hook.unref();
   } catch {
-    // crystal's own sweep finds what this did not tell
+    // crystal sync finds the turn all the same
   }
 }
 
