@@ -170,6 +170,7 @@ class Rebuild:
         archived = {name for line in _lines_in(path) for name in _names_of(line, reader)}
         with files.opened(found.path) as file:
             end = transcript.last_newline(file, found.size)
+            file.seek(0)
             stretches = _stretches(file, end, reader, archived, lambda uuid: privacy.is_private_line(self.store, uuid))
             kept = stretches[-1][1] if stretches else 0
             tail_hash = tail.tail_hash(file, kept, self.capture.cleaner)

@@ -67,6 +67,27 @@ def test_the_samples_give_exactly_their_turns(harness: str, home: Path) -> None:
 
 
 @every_agent
+def test_a_lost_database_is_rebuilt_and_nothing_is_captured_again(harness: str, home: Path) -> None:
+    samples.lay_out(harness, home)
+    start()
+    assert crystal(*samples.import_command(harness, home)).code == 0
+    sessions, turns = samples.captured()
+    archives = contents(home / ".ldm" / "agents", "*.zst")
+    for file in (home / ".ldm" / "memory").glob("crystal.db*"):
+        file.unlink()
+    done = crystal("verify", "--repair")
+    assert done.code == 0, done.err
+    assert crystal("sync").code == 0
+    assert contents(home / ".ldm" / "agents", "*.zst") == archives
+    assert [samples.captured()[0], sorted_turns(samples.captured()[1])] == [sessions, sorted_turns(turns)]
+    assert (proof()["percent"], proof()["faults"]) == (100.0, [])
+
+
+def contents(folder: Path, pattern: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob(pattern)}
+
+
+@every_agent
 def test_files_that_grow_give_the_same_as_whole_ones(harness: str, home: Path) -> None:
     start()
     for files in zip(*(states_of(harness)), strict=True):
