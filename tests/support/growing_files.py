@@ -14,6 +14,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from crystal.config.harnesses import HARNESSES
 from tests.support import agent_samples as samples
 
 Cuts = dict[int, int]
@@ -26,6 +27,7 @@ class GrowingFile:
 
     sample: Path
     name: str
+    is_copy: bool = False
 
     @cached_property
     def _data(self) -> bytes:
@@ -68,22 +70,36 @@ class GrowingFile:
 
 
 def growing_files(harness: str) -> list[GrowingFile]:
-    """Return the files of a harness's samples."""
-    return [GrowingFile(path, name) for path, name in samples.sample_files(harness)]
+    """Return the files of a harness's samples; last those that repeat, with less in them, what others have."""
+    copies = [place for place in HARNESSES[harness].places if place.are_copies]
+    files = [
+        GrowingFile(path, name, any(place.owns(Path(name)) for place in copies))
+        for path, name in samples.sample_files(harness)
+    ]
+    return sorted(files, key=lambda file: file.is_copy)
 
 
-def moments(files: list[GrowingFile], *, most: int = 5) -> st.SearchStrategy[list[Cuts]]:
-    """Return a strategy of moments in the life of some files, at each of which some have grown."""
-    one = st.integers(0, len(files) - 1).flatmap(
-        lambda number: st.tuples(st.just(number), st.integers(0, files[number].length))
-    )
-    return st.lists(st.lists(one, max_size=6).map(dict), min_size=1, max_size=most)
+@st.composite
+def lives(draw: st.DrawFn, files: list[GrowingFile]) -> list[Cuts]:
+    """Return moments in the life of some files, at each of which some have grown; at the last, all are whole.
+
+    Copies grow when the others are whole: crystal takes a conversation from them only if no other file has it.
+    """
+    life: list[Cuts] = []
+    for is_copy in (False, True):
+        numbers = [number for number, file in enumerate(files) if file.is_copy == is_copy]
+        if numbers:
+            some = st.sets(st.sampled_from(numbers), min_size=1, max_size=6)
+            for moment in draw(st.lists(some, max_size=4)):
+                life.append({number: draw(st.integers(0, files[number].length)) for number in sorted(moment)})
+            life.append({number: files[number].length for number in numbers})
+    return life
 
 
 def live(files: list[GrowingFile], home: Path, life: list[Cuts]) -> Iterator[None]:
-    """Let files grow in a home, moment by moment; whole at the last."""
+    """Let files grow in a home, moment by moment."""
     reached = dict.fromkeys(range(len(files)), 0)
-    for cuts in [*life, {number: file.length for number, file in enumerate(files)}]:
+    for cuts in life:
         for number, cut in cuts.items():
             if cut > reached[number]:
                 files[number].write(home, cut)

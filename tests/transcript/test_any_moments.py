@@ -19,7 +19,7 @@ from crystal.config.harnesses import HARNESSES
 from tests.support import agent_samples as samples
 from tests.support.agent_samples import Fact
 from tests.support.command import crystal
-from tests.support.growing_files import GrowingFile, growing_files, live, moments
+from tests.support.growing_files import growing_files, live, lives
 
 every_agent = pytest.mark.parametrize("harness", samples.sampled())
 a_few = settings(max_examples=2, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -65,7 +65,7 @@ def assert_as_read_once(harness: str) -> None:
 
 def live_and_read(harness: str, home: Path, data: st.DataObject) -> None:
     files = growing_files(harness)
-    for _ in live(files, home, data.draw(moments(files))):
+    for _ in live(files, home, data.draw(lives(files))):
         read_all(harness, home)
     assert_as_read_once(harness)
 
