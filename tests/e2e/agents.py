@@ -9,13 +9,20 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
+import signal
 import subprocess
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.e2e.client import PASSED_ON, SECONDS, NoClient, npm_install
+
+UNTIL_WRITTEN = 1.0
+"""Seconds that a program gets to write what the model has said so far."""
 
 Settings = Callable[[str], Mapping[str, str]]
 
@@ -282,13 +289,20 @@ def install_agent(agent: Agent, environ: Mapping[str, str], cache: Path) -> Path
     return program
 
 
+class Ended(NamedTuple):
+    """How a run ended: its exit code, and what it printed."""
+
+    code: int
+    out: str
+
+
 class Running:
     """An agent in one home folder, talking to one model."""
 
     def __init__(self, agent: Agent, program: Path, home: Path, url: str) -> None:
         self.agent, self.program, self.home, self._url = agent, program, home, url
         self.project = home / "project"
-        self.project.mkdir()
+        self.project.mkdir(parents=True)
         for name, text in agent.files(url).items():
             path = home / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -315,6 +329,39 @@ class Running:
         done = self._run(*self.agent.arguments, prompt)
         assert done.returncode == 0, f"{self.agent.name} gave {done.stdout[-800:]!r} {done.stderr[-800:]!r}"
         return done.stdout
+
+    def go(self, prompt: str, more: Sequence[str] = ()) -> Ended:
+        """Ask one thing, with more arguments than usual."""
+        done = self._run(*self._command(prompt, more))
+        return Ended(done.returncode, self._plain(done.stdout))
+
+    def cut_short(self, prompt: str, end: signal.Signals, when: threading.Event) -> Ended:
+        """Ask one thing, and end the program with a signal to it and its children once something has happened."""
+        command = [str(self.program), *self._command(prompt, ())]
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen(
+            command, cwd=self.project, env=self.env(), start_new_session=True, text=True, encoding="utf-8", **pipes
+        ) as process:
+            assert when.wait(3 * SECONDS), "the program never asked the model"
+            when.clear()
+            time.sleep(UNTIL_WRITTEN)
+            os.killpg(process.pid, end)
+            try:
+                out, _ = process.communicate(timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        return Ended(process.returncode, self._plain(out))
+
+    def _command(self, prompt: str, more: Sequence[str]) -> tuple[str, ...]:
+        """Return the arguments; ``more`` stands behind the subcommand, if there is one."""
+        given = self.agent.arguments
+        at = 0 if given[0].startswith("-") else 1
+        return (*given[:at], *more, *given[at:], prompt)
+
+    def _plain(self, out: str) -> str:
+        """Return what was printed, without what differs from run to run."""
+        return re.sub(r"[0-9a-f]{8,}|[0-9]+(\.[0-9]+)?", "#", out.replace(str(self.home), "~"))
 
     def close(self) -> None:
         """End what the program leaves running."""

@@ -32,3 +32,16 @@ def test_a_new_title_moves_the_lines_and_none_is_lost_or_doubled(home: Path, rea
     assert turns == [turn for turn in samples.expected("droid")[1] if turn["session"] == SESSION.stem]
     assert sessions[0]["title"] == (title or "Please run a command for me.")
     assert json.loads(crystal("verify", "--json").out)["percent"] == 100.0
+
+
+def test_results_that_are_read_later_than_their_calls_have_the_names_of_their_tools(home: Path) -> None:
+    assert crystal("init", "--yes", "--no-import").code == 0
+    sample = SESSIONS / "-home-me-shop" / "0d000000-1111-4222-8333-00000000000d.jsonl"
+    lines = sample.read_bytes().splitlines(keepends=True)
+    target = home / ".factory" / "sessions" / "-home-me-shop" / sample.name
+    target.parent.mkdir(parents=True)
+    for end in (3, len(lines)):  # a line with two calls, then one with both results
+        target.write_bytes(b"".join(lines[:end]))
+        assert crystal("sync").code == 0
+    told = [turn for turn in samples.expected("droid")[1] if turn["session"] == sample.stem and not turn["subagent"]]
+    assert samples.captured()[1] == told

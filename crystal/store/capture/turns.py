@@ -1,6 +1,7 @@
 """Writing conversations: sessions, turns, chunks and their texts, each turn once whatever file contains it."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -43,20 +44,18 @@ def add_turns(
     folders = {cwd: project_row(store, project) for cwd, project in projects.items()}
     stored = _stored(store, {turn.uuid for turn, _, _ in said})
     next_turn, next_chunk = _next_id(store, "turns"), _next_id(store, "chunks")
-    tools = {turn.uuid: turn.tool for turn, _, _ in said if turn.role == "tool_call"}
+    turns = _with_tools(store, [turn for turn, _, _ in said])
     turn_rows: list[tuple[object, ...]] = []
     chunk_rows: list[tuple[object, ...]] = []
     copies: list[Turn] = []
-    for turn, segment, chunks in said:
+    for turn, (_, segment, chunks) in zip(turns, said, strict=True):
         if (turn.uuid, turn.part) in stored:
             copies.append(turn)
             continue
         stored.add((turn.uuid, turn.part))
         folder = None if turn.cwd is None else folders.get(turn.cwd)
         ident = next_turn + len(turn_rows)
-        if turn.tool is None and turn.role == "tool_result" and turn.parent_uuid in tools:
-            turn = turn._replace(tool=tools[turn.parent_uuid])  # noqa: PLW2901 - its call is in the same stretch
-        turn_rows.append(_turn_row(store, origin, turn, ident, session, segment, folder))
+        turn_rows.append(_turn_row(origin, turn, ident, session, segment, folder))
         place = (session, folder, origin.agent, origin.device, turn.branch, origin.subagent, turn.timestamp)
         for chunk in chunks:
             number, sha = next_chunk + len(chunk_rows), text_hash(chunk.text)
@@ -64,7 +63,7 @@ def add_turns(
     _insert(store, turn_rows, chunk_rows)
     _note_copies(store, copies, session)
     newest = next_turn + len(turn_rows) - 1 if turn_rows else 0
-    _touch_session(store, session, [turn for turn, _, _ in said], folders, newest, title)
+    _touch_session(store, session, turns, folders, newest, title)
     return Added(len(turn_rows), len(chunk_rows), len(copies))
 
 
@@ -95,13 +94,36 @@ def harness_of(store: Store, session_id: str) -> str | None:
     return found
 
 
+def _with_tools(store: Store, turns: Sequence[Turn]) -> list[Turn]:
+    """Return the turns, results with the names of the tools that their parents called.
+
+    A line may call several tools, also in an earlier stretch: its results are in the order of its calls.
+    """
+    here: dict[str, list[str | None]] = {}
+    results: Counter[str] = Counter()
+    named = []
+    for turn in turns:
+        if turn.role == "tool_call":
+            here.setdefault(turn.uuid, []).append(turn.tool)
+        parent = turn.parent_uuid if turn.role == "tool_result" else None
+        if parent is not None and turn.tool is None:
+            tools = here.get(parent) or _tools_called(store, parent)
+            turn = turn._replace(tool=tools[min(results[turn.uuid], len(tools) - 1)]) if tools else turn  # noqa: PLW2901
+        results[turn.uuid] += turn.role == "tool_result"
+        named.append(turn)
+    return named
+
+
+def _tools_called(store: Store, uuid: str) -> list[str | None]:
+    return [
+        tool
+        for (tool,) in store.rows("SELECT tool FROM turns WHERE uuid = ? AND role = 'tool_call' ORDER BY part", (uuid,))
+    ]
+
+
 def _turn_row(
-    store: Store, origin: Origin, turn: Turn, ident: int, session: int, segment: int | None, project: int | None
+    origin: Origin, turn: Turn, ident: int, session: int, segment: int | None, project: int | None
 ) -> tuple[object, ...]:
-    tool = turn.tool
-    if tool is None and turn.role == "tool_result" and turn.parent_uuid is not None:
-        # The call was captured in an earlier stretch; a result's parent is its own call.
-        tool = store.value("SELECT tool FROM turns WHERE uuid = ? AND role = 'tool_call' LIMIT 1", (turn.parent_uuid,))
     return (
         ident,
         turn.uuid,
@@ -110,7 +132,7 @@ def _turn_row(
         segment,
         turn.offset,
         turn.role,
-        tool,
+        turn.tool,
         origin.subagent,
         turn.timestamp,
         project,

@@ -1,0 +1,115 @@
+"""The samples of an agent as they grow: each file in any state that its program left it in while it wrote.
+
+A file of lines grows by bytes, a document by messages, a database by statements.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from crystal.config.harnesses import HARNESSES
+from tests.support import agent_samples as samples
+
+Cuts = dict[int, int]
+"""How far some of the files, by their numbers, have grown at one moment."""
+
+
+@dataclass(frozen=True)
+class GrowingFile:
+    """One file of a sample, and where it lies in a home."""
+
+    sample: Path
+    name: str
+    is_copy: bool = False
+
+    @cached_property
+    def _data(self) -> bytes:
+        return self.sample.read_bytes()
+
+    @cached_property
+    def _pieces(self) -> list[bytes]:
+        return self._data.split(b";\n")
+
+    @property
+    def _is_database(self) -> bool:
+        return self.sample.suffix == samples.DATABASE_SUFFIX
+
+    @property
+    def _is_document(self) -> bool:
+        return self.sample.suffix == ".json"
+
+    @cached_property
+    def length(self) -> int:
+        """Return how far it grows; it is not there at 0."""
+        if self._is_database:
+            return len(self._pieces)
+        return len(_longest_list(json.loads(self._data))) + 1 if self._is_document else len(self._data)
+
+    def write(self, home: Path, cut: int) -> None:
+        """Write it as it was when it had grown that far."""
+        if cut:
+            samples.write_sample(home / self.name, self._at(cut), is_sql=self._is_database)
+
+    def _at(self, cut: int) -> bytes:
+        if cut == self.length:
+            return self._data
+        if self._is_database:
+            return b";\n".join(self._pieces[:cut]) + b";\n"
+        if not self._is_document:
+            return self._data[:cut]
+        document = json.loads(self._data)
+        del _longest_list(document)[cut - 1 :]
+        return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def growing_files(harness: str) -> list[GrowingFile]:
+    """Return the files of a harness's samples; last those that repeat, with less in them, what others have."""
+    copies = [place for place in HARNESSES[harness].places if place.are_copies]
+    files = [
+        GrowingFile(path, name, any(place.owns(Path(name)) for place in copies))
+        for path, name in samples.sample_files(harness)
+    ]
+    return sorted(files, key=lambda file: file.is_copy)
+
+
+@st.composite
+def lives(draw: st.DrawFn, files: list[GrowingFile]) -> list[Cuts]:
+    """Return moments in the life of some files, at each of which some have grown; at the last, all are whole.
+
+    Copies grow when the others are whole: crystal takes a conversation from them only if no other file has it.
+    """
+    life: list[Cuts] = []
+    for is_copy in (False, True):
+        numbers = [number for number, file in enumerate(files) if file.is_copy == is_copy]
+        if numbers:
+            some = st.sets(st.sampled_from(numbers), min_size=1, max_size=6)
+            for moment in draw(st.lists(some, max_size=4)):
+                life.append({number: draw(st.integers(0, files[number].length)) for number in sorted(moment)})
+            life.append({number: files[number].length for number in numbers})
+    return life
+
+
+def live(files: list[GrowingFile], home: Path, life: list[Cuts]) -> Iterator[None]:
+    """Let files grow in a home, moment by moment."""
+    reached = dict.fromkeys(range(len(files)), 0)
+    for cuts in life:
+        for number, cut in cuts.items():
+            if cut > reached[number]:
+                files[number].write(home, cut)
+                reached[number] = cut
+        yield
+
+
+def _longest_list(document: Any) -> list[Any]:
+    """Return the list in a document that its program appends to: the longest."""
+    if isinstance(document, list):
+        return document
+    lists = [value for value in document.values() if isinstance(value, list)] if isinstance(document, dict) else []
+    return max(lists, key=len, default=[])

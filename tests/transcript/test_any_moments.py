@@ -1,0 +1,85 @@
+"""Claims about every reader: reading a growing session at any moments gives the same as reading it once at the end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from crystal.app.capture import run_capture
+from crystal.app.context import open_machine
+from crystal.capture.engine import Capture
+from crystal.config.harnesses import HARNESSES
+from tests.support import agent_samples as samples
+from tests.support.agent_samples import Fact
+from tests.support.command import crystal
+from tests.support.growing_files import growing_files, live, lives
+
+every_agent = pytest.mark.parametrize("harness", samples.sampled())
+a_few = settings(max_examples=2, suppress_health_check=list(HealthCheck), derandomize=True)
+many = settings(max_examples=40, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture
+def fresh(home: Path) -> Callable[[], Path]:
+    """Give a function that makes the home as it was just after ``crystal init``."""
+    done = crystal("init", "--yes", "--no-import")
+    assert done.code == 0, done.err
+    kept = home.with_name("kept")
+    shutil.copytree(home, kept, symlinks=True)
+
+    def make() -> Path:
+        shutil.rmtree(home)
+        shutil.copytree(kept, home, symlinks=True)
+        return home
+
+    return make
+
+
+def read_all(harness: str, home: Path) -> None:
+    """Let crystal read what is there: a sweep, or the import of an export."""
+    if HARNESSES[harness].is_export:
+        done = crystal("import", str(home))
+        assert done.code == 0, done.err
+        return
+    with open_machine({}) as machine:
+        run_capture(machine, Capture.sweep)
+
+
+def counted(turns: list[Fact]) -> Counter[str]:
+    return Counter(json.dumps(turn) for turn in turns)
+
+
+def assert_as_read_once(harness: str) -> None:
+    found, told = counted(samples.captured()[1]), counted(samples.expected(harness)[1])
+    assert (sorted(told - found), sorted(found - told)) == ([], []), "lost, and more than once"
+    done = crystal("verify", "--json")
+    assert done.code == 0, done.out + done.err
+
+
+def live_and_read(harness: str, home: Path, data: st.DataObject) -> None:
+    files = growing_files(harness)
+    for _ in live(files, home, data.draw(lives(files))):
+        read_all(harness, home)
+    assert_as_read_once(harness)
+
+
+@every_agent
+@a_few
+@given(data=st.data())
+def test_a_few_moments_give_the_same_as_the_end(harness: str, fresh: Callable[[], Path], data: st.DataObject) -> None:
+    live_and_read(harness, fresh(), data)
+
+
+@pytest.mark.slow
+@every_agent
+@many
+@given(data=st.data())
+def test_any_moments_give_the_same_as_the_end(harness: str, fresh: Callable[[], Path], data: st.DataObject) -> None:
+    live_and_read(harness, fresh(), data)
