@@ -23,6 +23,7 @@ from crystal.config.harnesses import HARNESSES, Root, places_of_all
 from crystal.config.paths import make_private_dir
 from crystal.errors import UsageError
 from crystal.export.form import is_export
+from crystal.transcript import SourceError
 
 UNPACK_FOLDER = "imports"
 KNOWN_FORMS = (
@@ -55,17 +56,20 @@ def unpacked(machine: Machine, paths: Sequence[Path]) -> Iterator[list[Path]]:
         yield found
 
 
-def plan_exports(machine: Machine, paths: Sequence[Path], *, named: Sequence[Path]) -> list[Past]:
+def plan_exports(
+    machine: Machine, paths: Sequence[Path], *, named: Sequence[Path], refusal: files.Refusal
+) -> list[Past]:
     """Return the conversations in exports with messages that are not in the memory.
 
     Args:
         machine: This machine.
         paths: Files; those that are no exports are left out.
         named: Those that a person named: they must be exports.
+        refusal: Told of each other one that cannot be read.
 
     Raises:
         UsageError: One of ``named`` is no export that is known.
-        SourceError: An export cannot be read.
+        SourceError: One of them cannot be read.
     """
     capture = replace(make_capture(machine), anywhere=True)
     plan = []
@@ -73,7 +77,12 @@ def plan_exports(machine: Machine, paths: Sequence[Path], *, named: Sequence[Pat
         found = files.examine(path, ANYWHERE)
         root = None if found is None else _root_of(path)
         if found is not None and root is not None:
-            plan += plan_file(capture, Container(found, root), named=True)
+            try:
+                plan += plan_file(capture, Container(found, root), named=True)
+            except SourceError as error:
+                if path in named:
+                    raise
+                refusal(path, error)
         elif path in named:
             raise UsageError(f"crystal does not know this export: {path}", hint=f"give {KNOWN_FORMS}")
     return plan

@@ -11,6 +11,7 @@ from crystal.app.context import open_machine
 from crystal.app.import_exports import KNOWN_FORMS, plan_exports, unpacked
 from crystal.app.import_open_form import import_export
 from crystal.capture.drain import merge
+from crystal.capture.engine import Tally
 from crystal.cli.capture import finish_import, import_with_bar
 from crystal.cli.options import AsJson, existing
 from crystal.cli.progress import progress_bar
@@ -29,7 +30,9 @@ def import_(
     with open_machine() as machine, unpacked(machine, given) as files:
         own = [path for path in files if is_export(path)]
         others = [path for path in files if path not in own]
-        tally = import_with_bar(machine, plan_exports(machine, others, named=given))
+        unread = Tally()
+        tally = import_with_bar(machine, plan_exports(machine, others, named=given, refusal=unread.fail))
+        merge(tally, unread)
         with progress_bar("importing", sum(path.stat().st_size for path in own)) as advance:
             for path in own:
                 merge(tally, import_export(machine, path, advance))
