@@ -60,6 +60,10 @@ class CodexReader(SnapshotReader):
     """See ``SnapshotReader``: that is for compressed rollouts. The others are read line by line."""
 
     lines_have_ids = False
+    silent_kinds = (
+        "session_meta", "turn_context", "event_msg", "world_state", "token_usage_record", SUMMARY,
+        f"{ITEM}/message", f"{ITEM}/reasoning", f"{ITEM}/ghost_snapshot", f"{ITEM}/*_output",
+    )  # fmt: skip
     context_marks = (
         b'"session_meta"',
         b'"instructions"',
@@ -140,6 +144,11 @@ class CodexReader(SnapshotReader):
             is_conversation=is_said,
             is_summary=kind == SUMMARY,
         )
+
+    def kind(self, fields: Mapping[str, Any]) -> str | None:
+        """Return the kind of a line, with that of the item in it: the conversation stands in items."""
+        kind, told = record_of(dict(fields))
+        return f"{kind}/{told.get('type') or 'message'}" if kind == ITEM else kind or None
 
     def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
         """Yield the turns of the lines, in their order."""

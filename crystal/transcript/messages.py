@@ -19,6 +19,8 @@ Fields = dict[str, Any]
 class MessageReader(SnapshotReader):
     """Reads records that are messages: what was said is in their parts."""
 
+    silent_kinds = ("*",)
+
     @abstractmethod
     def parts(self, fields: Fields) -> Iterable[Part]:
         """Return the parts of a message; none if nobody said or did it."""
