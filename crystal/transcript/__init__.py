@@ -7,7 +7,7 @@ use the store, the clock, secrets or file owners. ``reader`` says what a reader 
 from crystal.transcript.claude_code.content import whole_results
 from crystal.transcript.context import Context, complete, parse_completed, revised_ids, without_context
 from crystal.transcript.framing import last_newline, read_segment
-from crystal.transcript.kinds import RecordCounts, count_records, is_known
+from crystal.transcript.kinds import NOT_JSON, RecordCounts, count_records, is_known
 from crystal.transcript.reader import (
     FORGOTTEN,
     Conversation,
@@ -28,6 +28,7 @@ from crystal.transcript.reader import (
 
 __all__ = [
     "FORGOTTEN",
+    "NOT_JSON",
     "Context",
     "Conversation",
     "LineFacts",

@@ -43,7 +43,8 @@ def count_records(reader: TranscriptReader, lines: Iterable[tuple[int, bytes]], 
         if kind is None or is_known(reader, kind):
             silent += number
         else:
-            unknown[kind if len(unknown) < MAX_KINDS else OTHER] += number
+            is_name = kind == NOT_JSON or (len(unknown) < MAX_KINDS and _NAME.fullmatch(kind))
+            unknown[kind if is_name else OTHER] += number
     return RecordCounts(spoke, silent, tuple(unknown.items()))
 
 
@@ -57,5 +58,4 @@ def _kind_of(reader: TranscriptReader, line: bytes) -> str | None:
     fields, _ = parse_completed(line)
     if not fields or text_of(fields) is not None:
         return NOT_JSON if line.strip() else None
-    kind = reader.kind(fields)
-    return kind if kind is None or _NAME.fullmatch(kind) else OTHER
+    return reader.kind(fields) or None
