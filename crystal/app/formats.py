@@ -16,6 +16,7 @@ WINDOW = 500
 """How many records of the newest files tell of a format, or a few more: files are counted as a whole."""
 MANY = 200
 """So many records without a word of anybody are no accident."""
+MIN_UNKNOWN = 3
 CHANGED_PERCENT = 5.0
 SHOWN_KINDS = 3
 UPDATE = "update crystal, then run: crystal verify --repair"
@@ -55,7 +56,8 @@ class FormatState:
     @property
     def has_changed(self) -> bool:
         """Return whether the agent seems to write another format than the reader knows."""
-        return self.percent >= CHANGED_PERCENT or (self.records >= MANY and not self.said)
+        is_unknown = self.unknown.total() >= MIN_UNKNOWN and self.percent >= CHANGED_PERCENT
+        return is_unknown or (self.records >= MANY and not self.said)
 
 
 def format_states(store: Store) -> dict[str, FormatState]:
