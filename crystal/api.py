@@ -104,7 +104,7 @@ class Crystal:
             project: A project's name, or a folder and all below it.
             session: A session's id, or the beginning of it.
             role: ``user``, ``assistant``, ``thinking``, ``tool``, ``subagent``, ``summary`` ...; several with commas.
-            agent: Only this agent, by its id.
+            agent: Only this agent: the name of an agent program, or crystal's id.
             device: Only this machine.
             branch: Only this git branch.
             source: ``conversation``, ``file`` or ``memory``.
@@ -148,13 +148,16 @@ class Crystal:
         project: str | None = None,
         since: int | str | None = None,
         before: int | str | None = None,
+        agent: str | None = None,
     ) -> Sequence[SessionSummary]:
         """Return the sessions, the latest first."""
         from crystal.sessions.reading import sessions
 
         start, end = self._moment(since, "since"), self._moment(before, "before")
         mirror = self._mirror_store()
-        return sessions(self._machine.store, project=project, since=start, before=end, limit=limit, mirror=mirror)[0]
+        return sessions(
+            self._machine.store, project=project, agent=agent, since=start, before=end, limit=limit, mirror=mirror
+        )[0]
 
     def recent(
         self,

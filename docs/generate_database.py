@@ -37,6 +37,7 @@ WORDS = {
     "sessions": "One row for each session, with what its summary and its line in the daily log know.",
     "capture_roots": "The folders of transcripts that crystal has met.",
     "snapshot_records": "The records seen in files that are rewritten and in other programs' databases.",
+    "record_counts": "What the readers made of the records of each transcript.",
     "snapshot_stamps": "How those files were when they were read last.",
     "capture_state": "One row for each transcript ever seen: its watermark.",
     "segments": "The byte ledger: every byte before a watermark lies in exactly one row.",

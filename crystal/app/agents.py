@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.app.capture_engine import capture_folders
 from crystal.app.context import Machine, this_home
+from crystal.app.formats import FormatState, format_states
 from crystal.capture import files
 from crystal.capture.safe_open import Folders
 from crystal.capture.source import stamp_of
@@ -20,6 +22,9 @@ from crystal.model.capture import BEFORE_CRYSTAL
 from crystal.store.capture import ledger, snapshots
 from crystal.store.health.stats import HarnessCounts, counts_by_harness
 from crystal.transcript import last_newline
+
+REST_MS = 3_600_000
+"""A file in which nothing was written for so long is not being written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,8 @@ class AgentState:
         waiting: Bytes that the next sync captures; of a file that is rewritten, its size.
         since: When the first of it was captured, ms.
         cleanup: What the agent deletes by itself, and when.
+        unknown_percent: The share of the records in its newest files whose kinds this version does not know, 0 to 100.
+        unknown_kinds: These kinds, the most frequent first.
         live: Whether it tells crystal when a turn ends; None if it has no way to, and the sweep alone reads it.
     """
 
@@ -52,6 +59,8 @@ class AgentState:
     waiting: int
     since: int | None
     cleanup: str
+    unknown_percent: float
+    unknown_kinds: tuple[str, ...]
     live: bool | None
 
     @property
@@ -71,7 +80,11 @@ def list_agents(machine: Machine) -> list[AgentState]:
     counts = counts_by_harness(machine.store, machine.config.device)
     marks = watermarks(machine)
     folders = capture_folders(machine)
-    found = [_state_of(machine, name, folders, counts.get(name), marks) for name in HARNESSES]
+    formats = format_states(machine.store)
+    found = [
+        _state_of(machine, name, folders, counts.get(name), marks, formats.get(name, FormatState()))
+        for name in HARNESSES
+    ]
     return sorted(found, key=lambda one: (not one.is_here, -(one.last_at or 0)))
 
 
@@ -92,7 +105,12 @@ def describe_percent(percent: float) -> str:
 
 
 def _state_of(
-    machine: Machine, name: str, folders: Folders, counts: HarnessCounts | None, marks: Watermarks
+    machine: Machine,
+    name: str,
+    folders: Folders,
+    counts: HarnessCounts | None,
+    marks: Watermarks,
+    known: FormatState,
 ) -> AgentState:
     roots = [root for root in folders.roots if root.harness == name]
     there = [(found, root) for root in roots for found in files.in_root(root, folders)]
@@ -111,6 +129,8 @@ def _state_of(
         sum(unread_bytes(machine, marks, found, root) for found, root in there),
         counts.since if counts else None,
         _cleanup(machine, name),
+        round(known.percent, 1),
+        tuple(known.kinds),
         _is_live(machine, name),
     )
 
@@ -130,6 +150,18 @@ def _cleanup(machine: Machine, name: str) -> str:
     facts = [read_facts(folder / "settings.json") for folder in machine.places.claude_dirs]
     days = min((one.cleanup_days for one in facts if one.cleanup_days is not None), default=None)
     return said if days is None else f"transcripts after {days} days"
+
+
+def unfinished_lines(machine: Machine) -> Iterator[tuple[Path, int, int]]:
+    """Yield (file, bytes of the line that its program never finished, bytes before it), of files that rest."""
+    marks, folders = watermarks(machine), capture_folders(machine)
+    for found in files.all_transcripts(folders.roots, folders=folders):
+        offset = read_offset(marks, found)
+        if offset < found.size and machine.now() - found.modified > REST_MS:
+            with contextlib.suppress(OSError, CrystalError), files.opened(found.path) as file:
+                end = last_newline(file, found.size)
+                if end == offset:
+                    yield found.path, found.size - end, end
 
 
 Watermarks = dict[Hashable, int]

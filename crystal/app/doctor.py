@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crystal.app import status
-from crystal.app.agents import deleting_agents, describe_cleanup
+from crystal.app.agents import deleting_agents, describe_cleanup, unfinished_lines
 from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine, damage_here, open_reader, this_config
+from crystal.app.formats import describe_formats
 from crystal.app.mirror import open_mirror
 from crystal.app.open_store import links_to
 from crystal.capture.drain import REFUSED
@@ -226,6 +227,15 @@ def _cleanup(machine: Machine) -> Iterator[Check]:
         yield Check("clean-up", "ok" if is_kept else "warning", describe_cleanup(agent), fix)
 
 
+def _formats(machine: Machine) -> Iterator[Check]:
+    """Check that the readers know what the agents write, and that no file ends in the middle of a line."""
+    for verdict, words, fix in describe_formats(machine.store):
+        yield Check("formats", verdict, words, fix)
+    for path, size, kept in unfinished_lines(machine):
+        words = f"{path} ends in an unfinished line of {size:,} bytes; the {kept:,} bytes before it are read"
+        yield Check("formats", "note", words)
+
+
 def _folders(config: Config) -> Iterator[Check]:
     places = config.places
     for path in (places.ldm_home, places.db):
@@ -250,6 +260,7 @@ def _memory(*, deep: bool) -> Iterator[Check]:
         yield _store(machine.store, deep=deep)
         yield from _capture(found)
         yield from _cleanup(machine)
+        yield from _formats(machine)
         unexamined = status.describe_unexamined(found["redactions"])
         if unexamined:
             yield Check("redaction", "ok", f"{unexamined} ({status.FIND_UNEXAMINED})")

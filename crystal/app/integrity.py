@@ -12,6 +12,7 @@ from crystal.app.capture import run_capture
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine, open_kept_machine, open_machine, this_config
 from crystal.app.forget_rest import finish_forgetting
+from crystal.app.formats import count_as_known
 from crystal.app.mirror import open_mirror
 from crystal.app.projects import project_finder
 from crystal.app.rebuild import rebuild_database, why_rebuild
@@ -166,11 +167,12 @@ def _mend_in_place() -> Mended:
         StoreDamagedError: The database cannot be read.
     """
     with open_kept_machine() as machine:
-        proof = prove(machine, lambda _: None)
-        if not proof.faults:
-            return Mended(proof)
-        done = repair_all(machine, proof)
-        return Mended(prove(machine, lambda _: None), tuple(done))
+        proof, done = prove(machine, lambda _: None), list[str]()
+        if proof.faults:
+            done = repair_all(machine, proof)
+            proof = prove(machine, lambda _: None)
+        count_as_known(machine.store)
+        return Mended(proof, tuple(done))
 
 
 def _refuse_mirrored(machine: Machine, session: str, cause: Exception) -> None:

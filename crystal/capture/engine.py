@@ -30,6 +30,8 @@ from crystal.transcript import Context, TranscriptReader
 MAX_RACES = 50
 FIRST_LINES = 50
 FIRST_BYTES = 4 << 20
+MAX_NAMED = 5
+"""So many files that could not be read are named, the others are counted."""
 MAX_SIDE_BYTES = 1 << 20
 SWEEP = "sweep"
 """The name under which files that a sweep could not read are recorded."""
@@ -348,9 +350,13 @@ class Capture:
         if not refused:
             problems.clear_problem(self.store, SWEEP)
             return
-        path, reason = next(iter(refused.items()))
-        others = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
-        problems.record_problem(self.store, SWEEP, f"{path}: {reason}{others}", now=self.clock())
+        begun = {state.path for state in ledger.all_states(self.store, self.device) if state.mark.offset}
+        named = [
+            f"{path}: {reason} ({'what was read before is kept' if path in begun else 'nothing of it is kept yet'})"
+            for path, reason in list(refused.items())[:MAX_NAMED]
+        ]
+        others = [f"and {len(refused) - MAX_NAMED} more"] if len(refused) > MAX_NAMED else []
+        problems.record_problem(self.store, SWEEP, "; ".join(named + others), now=self.clock())
 
     def attempt(self, path: Path, tally: Tally, step: Callable[[Path, Tally], object]) -> None:
         """Take one step on one file. One that fails is noted, the others go on; the store's own trouble is raised."""

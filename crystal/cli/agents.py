@@ -6,6 +6,7 @@ import sys
 
 from crystal.app.agents import AgentState, describe_percent, list_agents
 from crystal.app.context import open_reader
+from crystal.app.formats import describe_kinds
 from crystal.cli.json_output import json_row, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import Look, cells, count_words, look_of, note, padded, say, say_item, size_words
@@ -15,7 +16,7 @@ from crystal.timewords.parse import ago
 
 JSON_KEYS = (
     "name", "title", "folders", "files", "last_at", "sessions", "captured", "private", "before", "waiting", "percent",
-    "since", "cleanup", "live",
+    "since", "cleanup", "unknown_percent", "unknown_kinds", "live",
 )  # fmt: skip
 
 
@@ -62,5 +63,8 @@ def _say_agent(one: AgentState, width: int, now: int, look: Look) -> None:
     ):
         if size:
             say_item(indent, f"{size_words(size)} {words}", look)
+    if one.unknown_percent >= 1:
+        kinds = describe_kinds(list(one.unknown_kinds))
+        say_item(indent, f"{one.unknown_percent:.0f} % of its newest records are of unknown kinds ({kinds})", look)
     if one.cleanup:
         say_item(indent, f"deletes {one.cleanup}", look)

@@ -19,6 +19,10 @@ Limit = Annotated[str, typer.Option("-n", "--limit", help="How many at most.", m
 OnlyProject = Annotated[
     str | None, typer.Option(help="Only this project: its name, or a folder and all below it.", metavar="PROJECT")
 ]
+OnlyAgent = Annotated[
+    str | None,
+    typer.Option(help="Only this agent: codex, gemini-cli ... as in `crystal agents`, or its id.", metavar="AGENT"),
+]
 Transcripts = Annotated[
     list[Path] | None, typer.Argument(help="Transcripts, or folders of them; those of all agents if none is given.")
 ]

@@ -17,7 +17,7 @@ from crystal.app.search import checked_role, prepare_search, unreadable_mirror_n
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.last_search import remember_hits
-from crystal.cli.options import AsJson, OnlyProject, project_value, time_span, whole_number
+from crystal.cli.options import AsJson, OnlyAgent, OnlyProject, project_value, time_span, whole_number
 from crystal.cli.render import Look, agent_title, cells, clipped, one_line, say, shown_branch, speaker
 from crystal.cli.status import warn_if_not_capturing
 from crystal.config.harnesses import CLAUDE_CODE
@@ -55,9 +55,7 @@ def search(
             metavar="ROLE",
         ),
     ] = None,
-    agent: Annotated[
-        str | None, typer.Option(help="Only what was captured under this agent id, such as cc-laptop.", metavar="ID")
-    ] = None,
+    agent: OnlyAgent = None,
     device: Annotated[str | None, typer.Option(help="Only this machine.", metavar="NAME")] = None,
     branch: Annotated[str | None, typer.Option(help="Only this git branch.", metavar="NAME")] = None,
     source: Annotated[

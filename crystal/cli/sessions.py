@@ -13,7 +13,7 @@ from crystal.app.mirror import mirror_notes
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.last_search import named_by_place
-from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, whole_number
+from crystal.cli.options import AsJson, Limit, OnlyAgent, OnlyProject, project_value, time_span, whole_number
 from crystal.cli.pager import paged
 from crystal.cli.render import Look, agent_title, cells, clipped, harmless, one_line, padded, say, shown_branch, speaker
 from crystal.config.harnesses import CLAUDE_CODE
@@ -208,6 +208,7 @@ def _body(turn: ShownTurn, look: Look, *, brief: bool) -> list[str]:
 
 def sessions(
     project: OnlyProject = None,
+    agent: OnlyAgent = None,
     since: Annotated[
         str | None, typer.Option(help="Only those that went on since: 24h, 7d, 2026-11-20 ...", metavar="TIME")
     ] = None,
@@ -223,7 +224,9 @@ def sessions(
         start, end = time_span(now, since, before)
         mirror = machine.mirror_store
         folder = project_value(machine, project)
-        found, notes = list_sessions(machine.store, project=folder, since=start, before=end, limit=count, mirror=mirror)
+        found, notes = list_sessions(
+            machine.store, project=folder, agent=agent, since=start, before=end, limit=count, mirror=mirror
+        )
         notes = (*notes, *mirror_notes(machine.mirror, now))
     if as_json:
         print_json({"notes": notes, "sessions": [record(one) for one in found]})
@@ -232,7 +235,7 @@ def sessions(
     if found:
         render.say(*_lines(found, now, render.look_of(sys.stdout)))
     elif not notes:
-        narrowed = project is not None or since is not None or before is not None
+        narrowed = any(one is not None for one in (project, agent, since, before))
         hint = "widen the filters" if narrowed else "import past sessions: crystal backfill"
         render.say("crystal: no sessions", f"crystal: hint: {hint}", stream=sys.stderr)
 

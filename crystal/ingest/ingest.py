@@ -16,7 +16,7 @@ from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import note_touched, without_forgotten
 from crystal.model.capture import Chunk, Project, Segment, SegmentPiece, Turn
 from crystal.store import Store
-from crystal.store.capture import ledger, privacy, turns
+from crystal.store.capture import ledger, privacy, record_counts, turns
 from crystal.store.forget import forgetting
 from crystal.text import chunking
 
@@ -78,11 +78,15 @@ def ingest(
 
 
 class Prepared(NamedTuple):
-    """Parsed content of a segment, read before the store is locked: turns with their chunks, a title, folders."""
+    """Parsed content of a segment, read before the store is locked: turns with their chunks, a title, folders.
+
+    ``counts`` says what the reader made of the records.
+    """
 
     said: list[tuple[Turn, list[Chunk]]]
     title: str | None
     folders: list[str]
+    counts: transcript.RecordCounts
 
 
 def prepare(segment: Segment) -> Prepared:
@@ -91,7 +95,8 @@ def prepare(segment: Segment) -> Prepared:
     reader, subagent = transcript.reader_of(segment.origin.harness), segment.origin.subagent is not None
     turns_of_lines = reader.turns(lines, segment.before.transcript, subagent=subagent)
     said = [(turn, chunking.split(turn.text)) for turn in turns_of_lines]
-    return Prepared(said, reader.title(lines), sorted({turn.cwd for turn, _ in said if turn.cwd}))
+    counts = transcript.count_records(reader, lines, {turn.offset for turn, _ in said})
+    return Prepared(said, reader.title(lines), sorted({turn.cwd for turn, _ in said if turn.cwd}), counts)
 
 
 def write(  # noqa: PLR0913 - as ingest, with what it prepares
@@ -124,6 +129,7 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
             ledger.add_row(store, ident, generation, piece.start, piece.end, piece.state, piece.rule, now)
     privacy.add_private_lines(store, segment.private_uuids)
     privacy.add_redactions(store, segment.findings)
+    record_counts.add_counts(store, ident, *prepared.counts)
     _drop_revised(store, captured)
     placed = [(turn, _row_of(turn, rows), chunks) for turn, chunks in prepared.said]
     added = turns.add_turns(store, segment.origin, placed, projects, prepared.title)

@@ -78,6 +78,7 @@ def one_of(description: str, values: Sequence[str]) -> Schema:
 
 _TIME = "7d, 24h, yesterday, 2026-11-20, 2026-11-20T14:30"
 _PROJECT = "Only this project, by its name."
+_AGENT = "Only this agent, such as claude-code or codex, or by its id."
 _CURRENT = flag("Also search the session that asks, which has it in its context already.")
 _OFFSET = "Skip so many from the beginning, to get the next page."
 _SESSION = "Only this session: its id, or the beginning of it."
@@ -99,7 +100,7 @@ SEARCHING = Tool(
         "project": text(_PROJECT),
         "session": text(_SESSION),
         "role": text("Only user, assistant, thinking, tool_call, tool_result, subagent or memory; several by commas."),
-        "agent": text("Only this agent, such as cc-laptop."),
+        "agent": text(_AGENT),
         "device": text("Only this machine, by its name."),
         "branch": text("Only this git branch."),
         "source": one_of("Only conversations, or only memories.", ["conversation", "memory", "file"]),
@@ -146,6 +147,7 @@ RECENT_TOOL = Tool(
         "offset": number(_OFFSET, 0, 890),
         "all": flag("All projects, not only that of the current folder."),
         "project": text("Another project, by its name."),
+        "agent": text(_AGENT),
         "before": text(f"Only what is older than: {_TIME}.", 60),
         "include_current": _CURRENT,
     },

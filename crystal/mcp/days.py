@@ -35,13 +35,18 @@ def recent(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         project, scope, notes = _scope(client, machine, arguments)
         if offset + limit >= MAX_MESSAGES:
             raise UsageError(f"offset {offset} and limit {limit} reach too far", hint="use crystal_timeline")
+        agent: str | None = arguments.get("agent")
         own, mirror, ids = client.left_out(machine, arguments), machine.mirror_store, ShortIds(machine)
         before, count = moment(arguments, "before", machine.now()), offset + limit + 1
         if what == "messages":
-            said, why = messages(machine.store, project=project, before=before, without=own, limit=count, mirror=mirror)
+            said, why = messages(
+                machine.store, project=project, agent=agent, before=before, without=own, limit=count, mirror=mirror
+            )
             makers = [message_item(one, ids) for one in said]
         else:
-            found, why = sessions(machine.store, project=project, before=before, limit=count + 1, mirror=mirror)
+            found, why = sessions(
+                machine.store, project=project, agent=agent, before=before, limit=count + 1, mirror=mirror
+            )
             makers = [_session_item(one, ids) for one in found if one.id != own][:count]
     data = {"what": what, "scope": scope, "offset": offset, "notes": noted([*notes, *why])}
 

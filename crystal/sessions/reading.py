@@ -17,7 +17,7 @@ from crystal.model.recall import Filters
 from crystal.store import Store
 from crystal.store.memories.memories import first_chunk, memory_of_chunk
 from crystal.store.search.candidates import candidates
-from crystal.store.search.scope import project_ids, scope_of, session_matches
+from crystal.store.search.scope import agents_named, project_ids, scope_of, session_matches
 from crystal.store.sessions import conversations
 
 TITLE_CHARACTERS = 200
@@ -90,16 +90,18 @@ def sessions(
     store: Store,
     *,
     project: str | None = None,
+    agent: str | None = None,
     since: int | None = None,
     before: int | None = None,
     limit: int = 20,
     mirror: Store | None = None,
 ) -> tuple[list[SessionSummary], tuple[str, ...]]:
-    """List sessions, newest first, and say why the list is empty for an unknown project.
+    """List sessions, newest first, and say why the list is empty for an unknown project or agent.
 
     Args:
         store: The store.
         project: Only this project: a name, or a folder and all below it.
+        agent: Only this agent: the name of an agent program, or crystal's id.
         since: Only sessions active at this time or later.
         before: Only sessions that began before this time.
         limit: Maximum number of sessions.
@@ -110,10 +112,10 @@ def sessions(
     """
     if limit < 1:
         raise UsageError(f"the number of sessions is {limit}", hint="use 1 or more")
-    own, notes = _sessions(store, project, since, before, limit)
+    own, notes = _sessions(store, project, agent, since, before, limit)
     if mirror is None:
         return own, notes
-    theirs, their_notes = _sessions(mirror, project, since, before, limit)
+    theirs, their_notes = _sessions(mirror, project, agent, since, before, limit)
     found = {one.id: one for one in own}
     for one in theirs:
         known = found.get(one.id) or session_summary(store, one.id)
@@ -126,13 +128,16 @@ def sessions(
 
 
 def _sessions(
-    store: Store, project: str | None, since: int | None, before: int | None, limit: int
+    store: Store, project: str | None, agent: str | None, since: int | None, before: int | None, limit: int
 ) -> tuple[list[SessionSummary], tuple[str, ...]]:
     with store.reading():
         ids = None if project is None else project_ids(store, project)
-        if ids == []:
-            return [], scope_of(store, Filters(project=project)).notes
-        rows = conversations.list_sessions(store, projects=ids, since=since, before=before, limit=min(limit, 2**31))
+        agents = None if agent is None else agents_named(store, agent)
+        if ids == [] or (agents and not agents[1]):
+            return [], scope_of(store, Filters(project=project, agent=agent)).notes
+        rows = conversations.list_sessions(
+            store, projects=ids, agents=agents, since=since, before=before, limit=min(limit, 2**31)
+        )
         return [_summary(store, row) for row in rows], ()
 
 

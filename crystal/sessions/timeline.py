@@ -14,7 +14,7 @@ from crystal.model.capture import MIRROR_IDS
 from crystal.model.recall import Filters, Remembered
 from crystal.sessions.reading import SessionSummary, sessions
 from crystal.store import Store
-from crystal.store.search.scope import project_ids, scope_of
+from crystal.store.search.scope import agents_named, project_ids, scope_of
 from crystal.store.sessions.recent import Message, latest_messages, moments
 from crystal.timewords.parse import local
 
@@ -45,16 +45,18 @@ def messages(
     store: Store,
     *,
     project: str | None = None,
+    agent: str | None = None,
     before: int | None = None,
     without: str | None = None,
     limit: int = 20,
     mirror: Store | None = None,
 ) -> tuple[list[Message], tuple[str, ...]]:
-    """Return the latest messages, newest first, and why there are none for an unknown project.
+    """Return the latest messages, newest first, and why there are none for an unknown project or agent.
 
     Args:
         store: The store.
         project: Only this project: a name, or a folder and all below it.
+        agent: Only this agent: the name of an agent program, or crystal's id.
         before: Only messages before this time.
         without: A session to exclude.
         limit: Maximum number of messages.
@@ -71,9 +73,12 @@ def messages(
         if place is None:
             continue
         ids = None if project is None else project_ids(place, project)
-        notes.append(scope_of(place, Filters(project=project)).notes if ids == [] else ())
+        agents = None if agent is None else agents_named(place, agent)
+        is_unknown = ids == [] or (agents is not None and not agents[1])
+        notes.append(scope_of(place, Filters(project=project, agent=agent)).notes if is_unknown else ())
         end = min(EVER, EVER if before is None else before)
-        for part, one in latest_messages(place, projects=ids, before=end, without=without, limit=limit):
+        latest = latest_messages(place, projects=ids, agents=agents, before=end, without=without, limit=limit)
+        for part, one in latest:
             theirs = replace(one, hit=one.hit + MIRROR_IDS, memory="mirror") if place is mirror else one
             found.setdefault((one.uuid, part), theirs)
     both = sorted(found.values(), key=lambda one: one.timestamp, reverse=True)[:limit]

@@ -7,6 +7,7 @@ use the store, the clock, secrets or file owners. ``reader`` says what a reader 
 from crystal.transcript.claude_code.content import whole_results
 from crystal.transcript.context import Context, complete, parse_completed, revised_ids, without_context
 from crystal.transcript.framing import last_newline, read_segment
+from crystal.transcript.kinds import NOT_JSON, RecordCounts, count_records, is_known
 from crystal.transcript.reader import (
     FORGOTTEN,
     Conversation,
@@ -27,10 +28,12 @@ from crystal.transcript.reader import (
 
 __all__ = [
     "FORGOTTEN",
+    "NOT_JSON",
     "Context",
     "Conversation",
     "LineFacts",
     "Record",
+    "RecordCounts",
     "SnapshotReader",
     "Source",
     "SourceError",
@@ -38,9 +41,11 @@ __all__ = [
     "advanced",
     "complete",
     "completed",
+    "count_records",
     "find_facts",
     "identify",
     "is_forgotten",
+    "is_known",
     "last_newline",
     "parse_completed",
     "read_segment",

@@ -43,6 +43,8 @@ class _Session(NamedTuple):
 class AiderReader(SnapshotReader):
     """See ``SnapshotReader``."""
 
+    silent_kinds = ("user", "assistant", "tool", "note")
+
     def conversations(self, source: Source) -> Iterator[Conversation]:
         """Yield the sessions of a file."""
         if _BEGINNING not in source.data:

@@ -24,6 +24,8 @@ _DETAILS = re.compile(r"<environment_details>.*?</environment_details>", re.DOTA
 class ClineReader(SnapshotReader):
     """See ``SnapshotReader``. Roo Code is a fork of the extension and writes the same."""
 
+    silent_kinds = ("user", "assistant")
+
     def __init__(self, folder_file: str) -> None:
         self._folder_file = folder_file
 

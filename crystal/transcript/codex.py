@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
+from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.codex_items import ITEM, SUMMARY, parts_of_record, record_of, texts_of
@@ -57,6 +58,10 @@ class CodexReader(SnapshotReader):
     """See ``SnapshotReader``: that is for compressed rollouts. The others are read line by line."""
 
     lines_have_ids = False
+    silent_kinds = (
+        "session_meta", "turn_context", "event_msg", "world_state", "token_usage_record", SUMMARY,
+        f"{ITEM}/message", f"{ITEM}/reasoning", f"{ITEM}/ghost_snapshot", f"{ITEM}/*_output",
+    )  # fmt: skip
     context_marks = (
         b'"session_meta"',
         b'"instructions"',
@@ -137,6 +142,11 @@ class CodexReader(SnapshotReader):
             is_conversation=is_said,
             is_summary=kind == SUMMARY,
         )
+
+    def kind(self, fields: Mapping[str, Any]) -> str | None:
+        """Return the kind of a line, with that of the item in it: the conversation stands in items."""
+        kind, told = record_of(dict(fields))
+        return f"{kind}/{told.get('type') or 'message'}" if kind == ITEM else kind or None
 
     def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
         """Yield the turns of the lines, in their order."""

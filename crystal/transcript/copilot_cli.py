@@ -26,6 +26,10 @@ _COMPACTED = "session.compaction_complete"
 class CopilotReader(TranscriptReader):
     """See ``TranscriptReader``."""
 
+    silent_kinds = (
+        "session.*", "hook.*", "subagent.*", "system.*", "assistant.turn_*", "abort",
+        "user.message", "assistant.message", "tool.execution_*",
+    )  # fmt: skip
     context_marks = (b'"session.start"', b'"session.resume"', b'"session.context_changed"', b'"session.model_change"')
 
     def identify(self, path: PurePath) -> Identity:

@@ -41,6 +41,8 @@ _CHAT_TABLE, _VALUE = "cursorDiskKV", "SELECT value FROM {} WHERE key = ?"
 class CursorReader(SnapshotReader):
     """See ``SnapshotReader``."""
 
+    silent_kinds = ("1", "2", "user", "ai", "assistant", "tool", "system", "turn_ended")
+
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
         """Return the files that name the folder and the title."""
         if path.name.endswith(".vscdb"):

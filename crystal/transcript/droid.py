@@ -26,6 +26,7 @@ class DroidReader(TranscriptReader):
     """See ``TranscriptReader``."""
 
     lines_have_ids = False
+    silent_kinds = ("message", "session_start", "agent_turn_outcome", "todo_state", "compaction_state")
     context_marks = (b'"session_start"',)
 
     def identify(self, path: PurePath) -> Identity:

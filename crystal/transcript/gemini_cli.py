@@ -33,6 +33,8 @@ _ROOT_FILE = ".project_root"
 class GeminiReader(SnapshotReader):
     """See ``SnapshotReader``."""
 
+    silent_kinds: tuple[str, ...] = ("user", *_ANSWERS, "info", "warning", "error")
+
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
         """Return the file that names the project's folder: beside ``chats``."""
         return tuple(parent.parent / _ROOT_FILE for parent in path.parents if parent.name == "chats")

@@ -29,6 +29,8 @@ _UNTITLED = frozenset(("CLI Session", "New Chat", "New session"))
 class GooseReader(SnapshotReader):
     """See ``SnapshotReader``."""
 
+    silent_kinds = ("user", "assistant")
+
     def conversations(self, source: Source) -> Iterable[Conversation]:
         """Return the sessions of a database, or that of a file. A subagent's session is one's own."""
         if not _is_database(source):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -43,6 +43,8 @@ _CWD = re.compile(rb'"cwd"\s*:\s*("(?:[^"\\]|\\.)*")')
 class KiroReader(SnapshotReader):
     """See ``SnapshotReader``."""
 
+    silent_kinds = (*_SAID, *_EVENTS_SAID, "turn_start", "turn_end", "tombstone", "ResetTo")
+
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
         """Return the file that names the folder, the model and the title."""
         return (path.with_name(_SESSION) if path.name == _EVENTS else path.with_suffix(".json"),)
@@ -65,6 +67,10 @@ class KiroReader(SnapshotReader):
         yield from _of_file(source, conversation.subagent or conversation.session, context)
         if context.title:
             yield Record(f"{conversation.session}-title", format_line({"title": context.title}), context)
+
+    def kind(self, fields: Mapping[str, Any]) -> str | None:
+        """Return the kind of a record, or of the event in it."""
+        return super().kind(fields_of(fields.get("payload")) or fields)
 
     def facts(self, line: bytes) -> LineFacts:
         """Return the facts of a record."""

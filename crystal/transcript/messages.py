@@ -16,6 +16,8 @@ from crystal.transcript.reader import LineFacts, SnapshotReader
 class MessageReader(SnapshotReader):
     """Reads records that are messages: what was said is in their parts."""
 
+    silent_kinds = ("*",)
+
     @abstractmethod
     def parts(self, fields: Fields) -> Iterable[Part]:
         """Return the parts of a message; none if nobody said or did it."""

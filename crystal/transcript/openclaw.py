@@ -17,8 +17,8 @@ from pathlib import PurePath
 from crystal.model.capture import Turn
 from crystal.transcript.context import Context, parse_completed
 from crystal.transcript.line import Fields, identifier, parse_line, parse_time, word
+from crystal.transcript.pi import ENTRIES, SAID, SUMMARIES, entry_turns, entry_uuid, message_of
 from crystal.transcript.pi import READER as PI
-from crystal.transcript.pi import SAID, SUMMARIES, entry_turns, entry_uuid, message_of
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import columns_of, object_of, rows_of, unpacked
 
@@ -53,6 +53,7 @@ class OpenClawReader(SnapshotReader):
     """See ``SnapshotReader``."""
 
     ids_of = "pi"
+    silent_kinds = (*ENTRIES, "leaf")
 
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
         """Return the list of sessions beside a file: it tells which are subagents'."""

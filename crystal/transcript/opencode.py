@@ -27,6 +27,8 @@ _UNTITLED = ("New session - ", "Child session - ")
 class OpenCodeReader(SnapshotReader):
     """See ``SnapshotReader``."""
 
+    silent_kinds = ("user", "assistant", "shell", "compaction", "system", "synthetic", "idle")
+
     def conversations(self, source: Source) -> Iterable[Conversation]:
         """Return the sessions, the older ones first: a fork comes after its original. A subagent has its own."""
         sessions = _sessions(source)

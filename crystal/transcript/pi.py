@@ -20,10 +20,17 @@ SAID = ("user", "assistant", "toolResult", "bashExecution")
 
 SUMMARIES = ("compaction", "branch_summary")
 
+ENTRIES = (
+    "session", "message", *SUMMARIES, "model_change", "thinking_level_change", "custom", "custom_message", "label",
+    "session_info",
+)  # fmt: skip
+"""Kinds of entries."""
+
 
 class PiReader(TranscriptReader):
     """See ``TranscriptReader``."""
 
+    silent_kinds = ENTRIES
     context_marks = (b'"session"', b'"model_change"', b'"session_info"')
 
     def identify(self, path: PurePath) -> Identity:

@@ -29,6 +29,7 @@ class QwenReader(GeminiReader):
     """See ``GeminiReader``: that is for documents. Newer chats are read line by line."""
 
     lines_have_ids = False
+    silent_kinds = (*GeminiReader.silent_kinds, "assistant", "tool_result", "system")
     context_marks = (b'"custom_title"',)
 
     def identify(self, path: PurePath) -> Identity:

@@ -87,6 +87,9 @@ class TranscriptReader(ABC):
     lines_have_ids: bool = True
     """Whether what is said has an id in its line. If not, capture gives each such line one, in its context."""
 
+    silent_kinds: tuple[str, ...] = ()
+    """Kinds of records that may say nothing, as patterns of ``fnmatch``. A silent one of another kind is unknown."""
+
     @abstractmethod
     def identify(self, path: PurePath) -> Identity:
         """Return what a file belongs to, by its name and its folder."""
@@ -104,6 +107,11 @@ class TranscriptReader(ABC):
             key: The transcript's key; part of the identity of lines that have no id.
             subagent: The transcript is a subagent's own: its turns have the role ``subagent``.
         """
+
+    def kind(self, fields: Mapping[str, Any]) -> str | None:
+        """Return the kind of a record in the harness's own words, None if it has none."""
+        found = (fields.get(name) for name in ("type", "role", "kind"))
+        return next((str(kind) for kind in found if isinstance(kind, str | int)), None)
 
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
         """Return the small files beside a transcript that tell something of it. They need not exist."""

@@ -27,6 +27,8 @@ _SUMMARY = "crystalSummary"
 class ZedReader(SnapshotReader):
     """See ``SnapshotReader``."""
 
+    silent_kinds = ("user", "assistant", "Resume")
+
     def conversations(self, source: Source) -> Iterable[Conversation]:
         """Return the threads. A subagent's belongs to the one that started it."""
         rows = {row["id"]: row for row in _rows(source) if identifier(row["id"]) is not None}

@@ -59,7 +59,7 @@ def test_an_unreadable_transcript_stops_no_other(machine: CaptureMachine, close:
     tally = machine.capture().sweep()
     assert tally.problems == {str(machine.transcript("a")): "permission denied"}
     told = {problem.part: problem.message for problem in problems.list_problems(machine.store)}
-    assert told["sweep"] == f"{machine.transcript('a')}: permission denied"
+    assert told["sweep"] == f"{machine.transcript('a')}: permission denied (nothing of it is kept yet)"
 
 
 def test_a_sweep_that_can_read_all_again_forgets_its_trouble(

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from crystal.app.context import open_reader
+from crystal.app.formats import MANY, WINDOW
+from crystal.integrity.restore import archived_lines
+from crystal.store.capture.ledger import all_states
+from crystal.transcript import reader_of
 from tests.support.command import crystal
 
 SESSION = "9d3d8d59-5b0e-4d6e-9d19-1a3c1c1d1a11"
@@ -62,3 +68,86 @@ def test_an_empty_machine_says_what_crystal_could_read(home: Path) -> None:
     done = crystal("agents")
     assert "no agent has written a conversation on this machine yet" in done.out
     assert "not found here: Claude Code" in done.out
+
+
+def formats() -> list[dict[str, Any]]:
+    checks = json.loads(crystal("doctor", "--json").out)["checks"]
+    return [check for check in checks if check["name"] == "formats"]
+
+
+def test_a_format_that_changed_is_noticed_and_read_again_by_a_version_that_knows_it(
+    transcript: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transcript.write_text("".join(LINE % (number, SESSION) for number in range(6)))
+    assert crystal("backfill").code == 0
+    assert (claude_code()["unknown_percent"], claude_code()["unknown_kinds"], formats()) == (0, [], [])
+    assert "unknown kinds" not in crystal("agents").out
+    with transcript.open("a") as file:
+        file.writelines((LINE % (number, SESSION)).replace('"type":"user"', '"type":"human"') for number in (7, 8, 9))
+    assert crystal("sync").code == 0
+    assert (claude_code()["unknown_percent"], claude_code()["unknown_kinds"]) == (33.3, ["human"])
+    assert "33 % of its newest records are of unknown kinds (human)" in crystal("agents").out
+    [check] = formats()
+    assert (check["verdict"], check["fix"]) == ("warning", "update crystal, then run: crystal verify --repair")
+    assert str(transcript) in check["message"]
+    assert crystal("verify").code == 0
+    with open_reader() as machine:
+        [state] = all_states(machine.store)
+        kept = list(archived_lines(machine.store, state, machine.places.ldm_home))
+    assert [b'"type":"human"' in line for line in kept] == [False] * 6 + [True] * 3
+
+    reader = reader_of("claude-code")
+    monkeypatch.setattr(type(reader), "silent_kinds", (*reader.silent_kinds, "human"))
+    [check] = formats()
+    assert (check["verdict"], check["fix"]) == ("note", "crystal verify --repair")
+    assert crystal("verify", "--repair").code == 0
+    assert formats() == []
+    assert claude_code()["unknown_percent"] == 0
+
+
+def test_a_format_in_which_nobody_says_anything_is_noticed(transcript: Path) -> None:
+    renamed = LINE.replace('"message"', '"letter"')
+    transcript.write_text("".join(renamed % (number, SESSION) for number in range(MANY)))
+    assert crystal("backfill").code == 0
+    [check] = formats()
+    assert check["verdict"] == "warning"
+    assert "none of Claude Code's 200 newest records" in check["message"]
+
+
+def test_only_the_newest_files_tell_of_a_format(transcript: Path) -> None:
+    transcript.write_text((LINE % (1, SESSION)).replace('"type":"user"', '"type":"human"') * 9)
+    assert crystal("backfill").code == 0
+    assert formats()
+    newer = transcript.with_name("later.jsonl")
+    newer.write_text("".join(LINE % (number, "later") for number in range(10, 10 + WINDOW)))
+    assert crystal("sync").code == 0
+    assert formats() == []
+
+
+def test_damaged_and_unfinished_lines_are_named_with_what_is_kept(transcript: Path) -> None:
+    whole = LINE % (1, SESSION) + '{"type":"user","mess\n' + LINE % (2, SESSION)
+    transcript.write_text(whole + '{"type":"user","uuid":')
+    assert crystal("backfill").code == 0
+    [damaged] = formats()
+    assert "1 line of Claude Code cannot be parsed" in damaged["message"]
+    assert str(transcript) in damaged["message"]
+    os.utime(transcript, (1_700_000_000, 1_700_000_000))
+    _, unfinished = formats()
+    assert f"{transcript} ends in an unfinished line of 22 bytes" in unfinished["message"]
+    assert f"the {len(whole):,} bytes before it are read" in unfinished["message"]
+    assert unfinished["verdict"] == "note"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such pipes")
+def test_files_that_cannot_be_read_are_named_with_what_is_kept(transcript: Path) -> None:
+    assert crystal("backfill").code == 0
+    transcript.unlink()
+    for path in (transcript, *(transcript.with_name(f"z{number}.jsonl") for number in range(6))):
+        os.mkfifo(path)
+    crystal("sync")
+    checks = json.loads(crystal("doctor", "--json").out)["checks"]
+    [found] = [check["message"] for check in checks if check["name"] == "sweep"]
+    assert f"{transcript}: " in found
+    assert found.count("what was read before is kept") == 1
+    assert found.count("nothing of it is kept yet") == 4
+    assert found.endswith("; and 2 more")

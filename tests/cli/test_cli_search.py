@@ -137,6 +137,18 @@ def test_every_filter_reaches_the_search(store, run):
     assert len(hits(run("search", "needle", "--json", "-n", "1")[1])) == 1
 
 
+def test_search_and_sessions_of_one_agent_program(store, run):
+    add_turn(store, "needle", session="s1")
+    uuid = add_turn(store, "a needle", session="s2", harness="codex")
+    assert [hit["uuid"] for hit in hits(run("search", "needle", "--json", "--agent", "codex")[1])] == [uuid]
+    listed = json.loads(run("sessions", "--json", "--agent", "codex")[1])["sessions"]
+    assert [one["id"] for one in listed] == ["s2"]
+    for words in (["search", "needle"], ["sessions"]):
+        code, out, err = run(*words, "--agent", "codx")
+        assert (code, out) == (0, "")
+        assert "did you mean codex" in err
+
+
 def test_an_unknown_project_is_a_note_not_an_error(store, run):
     add_turn(store, "hello", project="/code/crystal")
     code, out, err = run("search", "hello", "--project", "crystl")

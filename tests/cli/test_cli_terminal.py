@@ -176,8 +176,6 @@ def test_items_are_wrapped_between_words_on_a_terminal_and_whole_elsewhere(capsy
         (["devices", "renam"], "no such command 'renam'", "did you mean: crystal devices rename"),
         (["why does it fail"], "no such command 'why does it fail'", 'to search: crystal search "why does it fail"'),
         (["xyzzy"], "no such command 'xyzzy'", "run: crystal --help"),
-        (["import"], "no such command 'import'", "run: crystal --help"),
-        (["export"], "no such command 'export'", "run: crystal --help"),
         (["day"], "no such command 'day'", "run: crystal --help"),
         (["completion", "tcsh"], "'tcsh' is not one of", "run: crystal completion --help"),
         (

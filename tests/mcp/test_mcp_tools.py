@@ -286,6 +286,17 @@ def test_recent_is_of_this_project_and_widens(told: Store) -> None:
     assert [one["id"] for one in tools.data("crystal_recent", what="sessions", all=True)["items"]] == [MINE, SHOP, API]
 
 
+def test_recent_and_search_of_one_agent(told: Store) -> None:
+    add_turn(told, "zebra of codex", session="s9", ts=NOW - 2 * HOUR, harness="codex")
+    tools = Tools(ClientContext(folder="/code/api"))
+    for words in ({}, {"what": "sessions"}):
+        found = tools.data("crystal_recent", all=True, agent="codex", **words)["items"]
+        assert {one.get("session_id", one["id"]) for one in found} == {"s9"}
+        assert "no agent 'nobody'" in tools.data("crystal_recent", all=True, agent="nobody", **words)["notes"][0]
+    hits = tools.data("crystal_search", query="zebra", agent="codex")["hits"]
+    assert [hit["session_id"] for hit in hits] == ["s9"]
+
+
 def test_a_session_of_several_days_is_told_on_each(store: Store) -> None:
     for days in (3, 2, 1):
         add_turn(store, f"zebra {days} days ago", session=SHOP, ts=NOW - days * DAY + HOUR)

@@ -140,6 +140,27 @@ def test_agent_device_branch_and_source(store):
     assert "known: conversation" in ask(store, source="email").notes[0]
 
 
+def test_an_agent_program_by_its_name_or_title(store):
+    claude = add_turn(store, "needle", session="s1")
+    codex = add_turn(store, "a needle", session="s2", harness="codex")
+    gemini = add_turn(store, "the needle", session="s3", harness="gemini-cli")
+    for name in ("codex", "Codex", "Codex CLI", "codex-cli"):
+        assert uuids(ask(store, agent=name)) == [codex], name
+    assert uuids(ask(store, agent="gemini")) == uuids(ask(store, agent="Gemini CLI")) == [gemini]
+    assert uuids(ask(store, agent="claude")) == uuids(ask(store, agent="claude-code")) == [claude]
+    assert set(uuids(ask(store, agent="cc-test"))) == {claude, codex, gemini}
+    assert ask(store, agent="codex", session="s1").hits == ()
+    assert ask(store, agent="codec").notes == ("no agent 'codec'; did you mean codex, claude-code?",)
+    assert ask(store, agent="zed").notes == ("no agent 'zed'; known: gemini-cli, codex, claude-code, cc-test",)
+    assert ask(store, agent="").notes[0].startswith("no agent ''")
+
+
+def test_an_agent_id_comes_before_a_program_of_that_name(store):
+    named = add_turn(store, "needle", session="s1", agent="codex")
+    add_turn(store, "a needle", session="s2", harness="codex")
+    assert uuids(ask(store, agent="codex")) == [named]
+
+
 def test_since_includes_and_before_excludes_the_moment(store):
     times = {day: add_turn(store, f"needle {day}", ts=NOW - day * DAY) for day in (1, 2, 3)}
     add_turn(store, "needle without a time", ts=None)

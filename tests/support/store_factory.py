@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Sequence
 from pathlib import Path
 
+from crystal.config.harnesses import CLAUDE_CODE
 from crystal.errors import CrystalError
 from crystal.model.capture import Origin, Project, Turn
 from crystal.store import Store
@@ -58,6 +59,7 @@ def add_turn(
     message_id: str | None = None,
     full_length: int | None = None,
     title: str | None = None,
+    harness: str = CLAUDE_CODE,
 ) -> str:
     """Say something; give the line's uuid. Saying a known uuid in another session makes a copy, as a fork does."""
     number = int(store.value("SELECT count(*) FROM turns") or 0)
@@ -76,7 +78,9 @@ def add_turn(
     )
     projects = {} if project is None else {project_of(project).cwd: project_of(project)}
     with store.transaction():
-        add_turns(store, Origin(agent, device, session, subagent), [(turn, None, split(text))], projects, title)
+        add_turns(
+            store, Origin(agent, device, session, subagent, harness), [(turn, None, split(text))], projects, title
+        )
     after_turn(store, number + 1)
     return turn.uuid
 

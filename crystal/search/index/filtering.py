@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -37,6 +38,8 @@ def _fulfilling(store: Store, parts: Sequence[IndexPart], condition: ScopeCondit
     if kind == "session":
         turns = np.array(sorted(index_source.copied_turns(store, int(values[0]))), np.int64)
         return [_numbered(part, "session", values) | _among(part.arrays["turn"], turns) for part in parts]
+    if kind == "sessions":
+        return [_numbered(part, "session", json.loads(values[0])) for part in parts]
     if kind == "from":
         return [(part.arrays["ts"] >= values[0]) & (part.arrays["ts"] != NO_TIME) for part in parts]
     if kind == "before":

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+from crystal.config.harnesses import HARNESSES
 from crystal.model.capture import Project, Role
 from crystal.store.capture.projects import root_with_identity, with_same_identity
 from crystal.store.connection import Store
+from crystal.store.sessions.conversations import AgentNames
 
 if TYPE_CHECKING:
     from crystal.model.recall import Filters
@@ -31,13 +33,14 @@ class ScopeCondition(NamedTuple):
     Attributes:
         kind: ``in``: the column has one of the values. ``from``, ``before``: the time is known and not earlier than
             the value; earlier. ``session``: of the session whose row id is the value (twice), or a turn it copied.
-            ``subagent``: the role is one of the values, or a subagent said it. ``held``: of one of the projects, or a
-            memory that holds everywhere. ``sql``: only SQLite can tell; the column is the condition.
+            ``sessions``: of the sessions whose row ids are a JSON list: there may be thousands. ``subagent``: the role
+            is one of the values, or a subagent said it. ``held``: of one of the projects, or a memory that holds
+            everywhere. ``sql``: only SQLite can tell; the column is the condition.
         column: Of ``chunks``.
         values: The allowed values.
     """
 
-    kind: Literal["in", "from", "before", "session", "subagent", "held", "sql"]
+    kind: Literal["in", "from", "before", "session", "sessions", "subagent", "held", "sql"]
     column: str
     values: tuple[Any, ...]
 
@@ -50,6 +53,7 @@ class ScopeCondition(NamedTuple):
             "from": f"{self.column} >= ?",
             "before": f"{self.column} < ?",
             "session": "(session = ? OR turn IN (SELECT turn FROM turn_copies WHERE session = ?))",
+            "sessions": "session IN (SELECT value FROM json_each(?))",
             "subagent": f"({inside} OR subagent IS NOT NULL)",
             "held": f"({inside} OR (project IS NULL AND source = 'memory'))",
             "sql": self.column,
@@ -108,7 +112,9 @@ def scope_of(store: Store, filters: Filters) -> SearchScope:
         scope &= _role_scope(filters.role)
     if filters.source is not None:
         scope &= _source_scope(filters.source)
-    for column, value in (("agent", filters.agent), ("device", filters.device), ("branch", filters.branch)):
+    if filters.agent is not None:
+        scope &= _agent_scope(store, filters.agent)
+    for column, value in (("device", filters.device), ("branch", filters.branch)):
         if value is not None:
             scope &= _name_scope(store, column, value)
     if filters.since is not None:
@@ -286,15 +292,55 @@ def _source_scope(wanted: str) -> SearchScope:
     return _one("in", "source", wanted.strip().lower())
 
 
+def agents_named(store: Store, wanted: str) -> AgentNames:
+    """Return the column of ``sessions`` that an agent's name means, and its values; none if the store has none such.
+
+    An agent id of crystal comes first, else it is an agent program: by its name or title, or the first words of it.
+    """
+    if _has_name(store, "agent", wanted):
+        return "agent", (wanted,)
+    name = "-".join(wanted.casefold().replace("-", " ").split())
+    found = [
+        one
+        for one in _names(store, "harness")
+        if name in (one, HARNESSES[one].title.casefold().replace(" ", "-") if one in HARNESSES else one)
+        or one.startswith(f"{name}-")
+    ]
+    return "harness", tuple(found)
+
+
+def unknown_agent(store: Store, wanted: str) -> SearchScope:
+    """Return the scope of an agent that the store does not have, with a note that lists those it has."""
+    return _nothing("agent", wanted, [*_names(store, "harness"), *_names(store, "agent")])
+
+
+def _agent_scope(store: Store, wanted: str) -> SearchScope:
+    column, names = agents_named(store, wanted)
+    if not names:
+        return unknown_agent(store, wanted)
+    if column == "agent":
+        return _one("in", column, *names)
+    rows = store.rows("SELECT id FROM sessions WHERE harness IN (SELECT value FROM json_each(?))", (json.dumps(names),))
+    return _one("sessions", "session", json.dumps([ident for (ident,) in rows]))
+
+
 def _name_scope(store: Store, column: str, wanted: str) -> SearchScope:
-    if store.value(f"SELECT 1 FROM sessions WHERE {column} = ? LIMIT 1", (wanted,)) is None and (
-        store.value(f"SELECT 1 FROM chunks WHERE {column} = ? LIMIT 1", (wanted,)) is None
-    ):
-        known = store.rows(
-            f"SELECT {column} FROM sessions WHERE {column} IS NOT NULL GROUP BY 1 ORDER BY max(last_at) DESC"
-        )
-        return _nothing(column, wanted, [name for (name,) in known])
+    if not _has_name(store, column, wanted):
+        return _nothing(column, wanted, _names(store, column))
     return _one("in", column, wanted)
+
+
+def _has_name(store: Store, column: str, wanted: str) -> bool:
+    return any(
+        store.value(f"SELECT 1 FROM {table} WHERE {column} = ? LIMIT 1", (wanted,)) is not None
+        for table in ("sessions", "chunks")
+    )
+
+
+def _names(store: Store, column: str) -> list[str]:
+    """Return the values of a column of ``sessions``, the most recently used first."""
+    sql = f"SELECT {column} FROM sessions WHERE {column} IS NOT NULL GROUP BY 1 ORDER BY max(last_at) DESC"
+    return [name for (name,) in store.rows(sql)]
 
 
 def _nothing(kind: str, wanted: str, known: Iterable[str]) -> SearchScope:
@@ -311,7 +357,7 @@ def _nothing(kind: str, wanted: str, known: Iterable[str]) -> SearchScope:
 
 
 def _one(
-    kind: Literal["in", "from", "before", "session", "subagent", "held"], column: str, *values: Any
+    kind: Literal["in", "from", "before", "session", "sessions", "subagent", "held"], column: str, *values: Any
 ) -> SearchScope:
     return SearchScope((ScopeCondition(kind, column, values),))
 

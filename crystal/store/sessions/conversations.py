@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from crystal.model.capture import Chunk
 from crystal.store.connection import Store
@@ -17,6 +17,9 @@ ALL_TURNS = (
     "(SELECT *, 0 AS copied FROM turns WHERE session = ?1"
     " UNION ALL SELECT t.*, 1 FROM turn_copies c JOIN turns t ON t.id = c.turn WHERE c.session = ?1)"
 )
+
+AgentNames: TypeAlias = tuple[Literal["agent", "harness"], tuple[str, ...]]
+"""A column of ``sessions``, and the values that it may have."""
 
 
 class SessionRow(NamedTuple):
@@ -72,20 +75,30 @@ _HAS_TURNS = (
 
 
 def list_sessions(
-    store: Store, *, projects: Sequence[int] | None, since: int | None, before: int | None, limit: int
+    store: Store,
+    *,
+    projects: Sequence[int] | None,
+    agents: AgentNames | None = None,
+    since: int | None,
+    before: int | None,
+    limit: int,
 ) -> list[SessionRow]:
     """Return sessions with at least one message, latest first.
 
     Args:
         store: The store.
         projects: Only sessions that began in one of these; None for all.
+        agents: Only sessions of these; None for all.
         since: Only sessions that went on at this time or later.
         before: Only sessions that began before.
         limit: How many at most.
     """
-    conditions, values = [_HAS_TURNS], []
+    conditions, values = [_HAS_TURNS], list[int | str]()
     if projects is not None:
         conditions.append(f"s.project IN ({', '.join(str(int(ident)) for ident in projects)})")
+    if agents is not None:
+        conditions.append(f"s.{agents[0]} IN (SELECT value FROM json_each(?))")
+        values.append(json.dumps(agents[1]))
     if since is not None:
         conditions.append("s.last_at >= ?")
         values.append(since)

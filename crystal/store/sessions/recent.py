@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crystal.model.capture import Memory
 from crystal.store.connection import Row, Store
-from crystal.store.sessions.conversations import turn_texts
+from crystal.store.sessions.conversations import AgentNames, turn_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +39,34 @@ _LATEST = " ORDER BY c.ts DESC, c.id DESC LIMIT ?"
 
 
 def latest_messages(
-    store: Store, *, projects: Sequence[int] | None, before: int, without: str | None, limit: int
+    store: Store,
+    *,
+    projects: Sequence[int] | None,
+    agents: AgentNames | None,
+    before: int,
+    without: str | None,
+    limit: int,
 ) -> list[tuple[int, Message]]:
     """Return the latest messages with a time, newest first, each with its number among the parts of its line.
 
     Args:
         store: The store.
         projects: Only in these; None for all.
+        agents: Only to these; None for all.
         before: Only what was said before this.
         without: A session whose messages are left out.
         limit: How many at most.
     """
     with store.reading():
         rows: list[Row] = []
+        sql, values = _MESSAGES, list[int | str | None]((before, without))
+        if agents is not None:
+            sql += f" AND +s.{agents[0]} IN (SELECT value FROM json_each(?))"
+            values.append(json.dumps(agents[1]))
         if projects is None:
-            rows = store.rows(_MESSAGES + _LATEST, (before, without, limit))
+            rows = store.rows(sql + _LATEST, (*values, limit))
         for project in projects or ():
-            rows += store.rows(f"{_MESSAGES} AND c.project = ?{_LATEST}", (before, without, project, limit))
+            rows += store.rows(f"{sql} AND c.project = ?{_LATEST}", (*values, project, limit))
         rows.sort(key=lambda row: (row[5], row[2]), reverse=True)
         texts = turn_texts(store, [int(row[0]) for row in rows[:limit]])
     return [

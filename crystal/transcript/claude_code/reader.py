@@ -34,6 +34,12 @@ class ClaudeCodeReader(TranscriptReader):
     """See ``TranscriptReader``."""
 
     lines_are_complete = True
+    silent_kinds = tuple(
+        "user assistant attachment system api-request* queue-operation last-prompt file-history-* mode permission-mode"
+        " atis-latch tools-used cost-state relocated worktree-state custom-title agent-name summary ai-title tag"
+        " pr-link progress content-replacement derived-from continued-in history-suppression fork-context-ref"
+        " attribution-snapshot bridge-session session-owner ended-by-model data-flow-*".split()
+    )
     envelope = frozenset(
         "cwd gitBranch sessionId session_id uuid parentUuid logicalParentUuid timestamp version userType slug requestId"
         " entrypoint leafUuid promptId sourceToolAssistantUUID".split()

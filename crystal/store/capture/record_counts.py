@@ -1,0 +1,53 @@
+"""How many records of each transcript gave turns, say nothing, or are of unknown kinds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from crystal.store.connection import Store
+
+SAID, SILENT = "said", "silent"
+
+
+class CountedRecords(NamedTuple):
+    """Records of one transcript: those of one kind, if it is unknown; else those that gave turns, or those that not."""
+
+    harness: str
+    path: str
+    kind: str
+    is_unknown: bool
+    number: int
+
+
+def add_counts(store: Store, transcript: int, said: int, silent: int, unknown: Iterable[tuple[str, int]]) -> None:
+    """Add to the counts of a transcript. Inside a transaction."""
+    rows = [(SAID, 0, said), (SILENT, 0, silent), *((kind, 1, number) for kind, number in unknown)]
+    for kind, is_unknown, number in rows:
+        if number:
+            store.execute(
+                "INSERT INTO record_counts (transcript, kind, is_unknown, number) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET number = number + excluded.number",
+                (transcript, kind, is_unknown, number),
+            )
+
+
+def counted_records(store: Store) -> Iterator[CountedRecords]:
+    """Yield the counts of all transcripts, those that were captured last first."""
+    rows = store.rows(
+        "SELECT c.harness, c.path, r.kind, r.is_unknown, r.number FROM record_counts r"
+        " JOIN capture_state c ON c.id = r.transcript ORDER BY c.updated_at DESC, c.id DESC, r.number DESC, r.kind"
+    )
+    for harness, path, kind, is_unknown, number in rows:
+        yield CountedRecords(harness, os.fsdecode(path), kind, bool(is_unknown), number)
+
+
+def drop_unknown(store: Store, harness: str, kinds: Iterable[str]) -> None:
+    """Count records of kinds that were unknown as known. Inside a transaction."""
+    for kind in kinds:
+        store.execute(
+            "DELETE FROM record_counts WHERE is_unknown AND kind = ?"
+            " AND transcript IN (SELECT id FROM capture_state WHERE harness = ?)",
+            (kind, harness),
+        )

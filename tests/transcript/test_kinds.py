@@ -1,0 +1,64 @@
+"""Claims about kinds of records: the samples have no unknown ones, and renamed ones are noticed, for every reader."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
+from crystal.transcript import NOT_JSON, RecordCounts, TranscriptReader, count_records, reader_of
+from crystal.transcript.kinds import MAX_KINDS, OTHER
+from tests.support import agent_samples as samples
+from tests.support.capture_machine import line
+from tests.support.transcript_lines import json_values
+
+TYPE = re.compile(rb'("(?:type|role|kind)":\s*")([a-zA-Z_.]+)"')
+RENAMED = rb'\1later_\2"'
+WITH_KINDS = [name for name in HARNESSES if reader_of(name).silent_kinds not in ((), ("*",))]
+ADDED_TO_THE_SAMPLE = {"codex": {"a_later_kind"}}
+
+
+def counted(reader: TranscriptReader, lines: list[bytes]) -> RecordCounts:
+    placed = list(enumerate(lines))
+    return count_records(reader, placed, {turn.offset for turn in reader.turns(placed, "k", subagent=False)})
+
+
+@pytest.mark.parametrize("harness", samples.sampled())
+def test_every_kind_in_the_samples_is_known(harness: str) -> None:
+    lines = samples.stored_lines(harness)
+    counts = counted(reader_of(harness), lines)
+    assert {kind for kind, _ in counts.unknown} == ADDED_TO_THE_SAMPLE.get(harness, set())
+    assert counts.said + counts.silent + sum(number for _, number in counts.unknown) == len(lines)
+
+
+@pytest.mark.parametrize("harness", WITH_KINDS)
+def test_renamed_kinds_say_nothing_and_are_counted(harness: str) -> None:
+    lines = samples.stored_lines(harness) if harness != CLAUDE_CODE else [line("quartz"), line("x", role="assistant")]
+    before, counts = (counted(reader_of(harness), each) for each in (lines, [TYPE.sub(RENAMED, one) for one in lines]))
+    lost = before.said - counts.said
+    unknown = sum(number for kind, number in counts.unknown if kind.startswith("later_"))
+    assert 0 < lost <= unknown + counts.silent
+    assert unknown
+
+
+def test_the_kinds_of_unknown_records_are_names_and_few() -> None:
+    lines = [b'{"type":"kind-%d"}' % number for number in range(MAX_KINDS + 5)]
+    lines += [b'{"type":"what somebody said"}', b"{half", b"[]", b"", b'{"type":"user"}', b'{"none":1}']
+    counts = counted(reader_of(CLAUDE_CODE), lines)
+    unknown = dict(counts.unknown)
+    assert unknown[NOT_JSON] == 2
+    assert len(unknown) <= MAX_KINDS + 2
+    assert sum(unknown.values()) == MAX_KINDS + 5 + 1 + 2
+    assert OTHER in unknown
+    assert "what somebody said" not in unknown
+    assert (counts.said, counts.silent) == (0, 3)
+
+
+@given(st.sampled_from(sorted(HARNESSES)), json_values)
+def test_no_record_makes_counting_fail(harness: str, value: object) -> None:
+    counts = count_records(reader_of(harness), [(0, json.dumps({"type": value, "payload": value}).encode())], ())
+    assert counts.said + counts.silent + sum(number for _, number in counts.unknown) == 1
