@@ -23,11 +23,14 @@ Cuts = dict[int, int]
 
 @dataclass(frozen=True)
 class GrowingFile:
-    """One file of a sample, and where it lies in a home."""
+    """One file of a sample, and where it lies in a home.
+
+    ``order`` is 0 for what stands beside conversations, 1 for conversations, 2 for copies of them.
+    """
 
     sample: Path
     name: str
-    is_copy: bool = False
+    order: int = 1
 
     @cached_property
     def _data(self) -> bytes:
@@ -70,29 +73,31 @@ class GrowingFile:
 
 
 def growing_files(harness: str) -> list[GrowingFile]:
-    """Return the files of a harness's samples; last those that repeat, with less in them, what others have."""
-    copies = [place for place in HARNESSES[harness].places if place.are_copies]
-    files = [
-        GrowingFile(path, name, any(place.owns(Path(name)) for place in copies))
-        for path, name in samples.sample_files(harness)
-    ]
-    return sorted(files, key=lambda file: file.is_copy)
+    """Return the files of a harness's samples."""
+    places = HARNESSES[harness].places
+
+    def order(name: str) -> int:
+        owners = [place for place in places if place.owns(Path(name))]
+        return 0 if not owners else 2 if any(place.are_copies for place in owners) else 1
+
+    return [GrowingFile(path, name, order(name)) for path, name in samples.sample_files(harness)]
 
 
 @st.composite
 def lives(draw: st.DrawFn, files: list[GrowingFile]) -> list[Cuts]:
     """Return moments in the life of some files, at each of which some have grown; at the last, all are whole.
 
-    Copies grow when the others are whole: crystal takes a conversation from them only if no other file has it.
+    What stands beside conversations is there first: it names whose subagent one is. Copies grow when the others are
+    whole: crystal takes a conversation from them only if no other file has it.
     """
     life: list[Cuts] = []
-    for is_copy in (False, True):
-        numbers = [number for number, file in enumerate(files) if file.is_copy == is_copy]
-        if numbers:
-            some = st.sets(st.sampled_from(numbers), min_size=1, max_size=6)
-            for moment in draw(st.lists(some, max_size=4)):
-                life.append({number: draw(st.integers(0, files[number].length)) for number in sorted(moment)})
-            life.append({number: files[number].length for number in numbers})
+    for order in range(3):
+        numbers = [number for number, file in enumerate(files) if file.order == order]
+        moments = st.lists(st.sets(st.sampled_from(numbers), min_size=1, max_size=6), max_size=4)
+        for moment in draw(moments) if numbers and order else ():
+            cuts = {number: draw(st.integers(0, files[number].length)) for number in sorted(moment)}
+            life.append(cuts)
+        life.append({number: files[number].length for number in numbers})
     return life
 
 

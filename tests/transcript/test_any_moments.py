@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections import Counter
@@ -23,7 +24,7 @@ from tests.support.growing_files import growing_files, live, lives
 
 every_agent = pytest.mark.parametrize("harness", samples.sampled())
 a_few = settings(max_examples=2, suppress_health_check=list(HealthCheck), derandomize=True)
-many = settings(max_examples=40, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture
@@ -42,14 +43,31 @@ def fresh(home: Path) -> Callable[[], Path]:
     return make
 
 
-def read_all(harness: str, home: Path) -> None:
-    """Let crystal read what is there: a sweep, or the import of an export."""
+class Killed(BaseException):
+    """The process dies here."""
+
+
+def read_all(harness: str, home: Path, *, dies_at: int = 0) -> None:
+    """Let crystal read what is there: a sweep, or the import of an export.
+
+    A sweep dies before the SQL statement of a number, if it comes so far.
+    """
     if HARNESSES[harness].is_export:
-        done = crystal("import", str(home))
-        assert done.code == 0, done.err
+        crystal("import", str(home))  # one that is cut short is refused
         return
-    with open_machine({}) as machine:
-        run_capture(machine, Capture.sweep)
+    countdown = iter(range(dies_at - 1, -1, -1))
+
+    def trace(*_: object) -> bool:
+        if next(countdown, None) == 0:
+            raise Killed
+        return True
+
+    with contextlib.suppress(Killed), open_machine({}) as machine:
+        machine.store.db.exec_trace = trace if dies_at else None
+        try:
+            run_capture(machine, Capture.sweep)
+        finally:
+            machine.store.db.exec_trace = None
 
 
 def counted(turns: list[Fact]) -> Counter[str]:
@@ -83,3 +101,17 @@ def test_a_few_moments_give_the_same_as_the_end(harness: str, fresh: Callable[[]
 @given(data=st.data())
 def test_any_moments_give_the_same_as_the_end(harness: str, fresh: Callable[[], Path], data: st.DataObject) -> None:
     live_and_read(harness, fresh(), data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("harness", ["pi", "cline", "goose"])  # lines, documents, a database
+@many
+@given(data=st.data())
+def test_a_process_that_dies_loses_and_doubles_nothing(
+    harness: str, fresh: Callable[[], Path], data: st.DataObject
+) -> None:
+    home, files = fresh(), growing_files(harness)
+    for _ in live(files, home, data.draw(lives(files))):
+        read_all(harness, home, dies_at=data.draw(st.integers(0, 300)))
+    read_all(harness, home)
+    assert_as_read_once(harness)
