@@ -73,7 +73,8 @@ def complete(line: bytes, context: Context) -> bytes:
         return line
     head = b'{"crystal":' + orjson.dumps(said)
     body = line.strip()
-    if body.startswith(b"{") and body.endswith(b"}") and parse_line(body) is not None:
+    fields = parse_line(body) if body.startswith(b"{") and body.endswith(b"}") else None
+    if fields is not None and _FIELD not in fields:  # its own would win over the one that is added
         rest = body[1:].lstrip()
         return head + (b"" if rest == b"}" else b",") + rest
     text = orjson.dumps(line.decode("utf-8", "replace"))

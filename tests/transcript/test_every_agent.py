@@ -20,7 +20,9 @@ from crystal.transcript import (
     SourceError,
     complete,
     completed,
+    parse_completed,
     reader_of,
+    without_context,
 )
 from tests.support import agent_samples as samples
 from tests.support.agent_samples import Fact
@@ -143,6 +145,15 @@ def test_a_file_that_is_cut_or_garbled_is_read_or_refused(harness: str, data: st
                 list(reader.turns([(0, complete(record.line, record.context._replace(id="x")))], "k", subagent=False))
     except SourceError:
         pass
+
+
+@pytest.mark.parametrize("name", ["crystal", "cryst\\u0061l"])
+def test_a_line_that_names_a_context_itself_does_not_choose_its_folder(name: str) -> None:
+    line = f'{{"a":1,"{name}":{{"cwd":"/open","id":"codex:other","revised":true}}}}'.encode()
+    real = Context(session="s", cwd="/private")
+    stored = complete(line, real)
+    assert parse_completed(stored)[1] == real
+    assert without_context(stored) == line
 
 
 def changed(line: bytes, data: st.DataObject) -> bytes:
