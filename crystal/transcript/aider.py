@@ -12,15 +12,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from crystal.model.capture import Turn
-from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import clean_text, format_line, word
-from crystal.transcript.parts import Part, turns_of_parts
-from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.context import Context
+from crystal.transcript.line import Fields, clean_text, format_line, word
+from crystal.transcript.messages import MessageReader
+from crystal.transcript.parts import Part
+from crystal.transcript.reader import Conversation, Record, Source, SourceError
 
 _START = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
 _BEGINNING = b"# aider chat started at "
@@ -40,8 +40,8 @@ class _Session(NamedTuple):
     lines: list[str]
 
 
-class AiderReader(SnapshotReader):
-    """See ``SnapshotReader``."""
+class AiderReader(MessageReader):
+    """See ``MessageReader``."""
 
     silent_kinds = ("user", "assistant", "tool", "note")
 
@@ -65,19 +65,14 @@ class AiderReader(SnapshotReader):
             line = format_line({"role": role, "text": "\n".join(lines)})
             yield Record(f"{found.ident}-{number}-{role}", line, context)
 
-    def facts(self, line: bytes) -> LineFacts:
-        """Return the facts of a record."""
-        fields, context = parse_completed(line)
-        return LineFacts(context.id, context.at, context.cwd, context.session, fields.get("role") in _SAID)
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Return the parts of a record."""
+        return _parts(fields.get("role"), fields.get("text"))
 
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        """Yield the turns of the records, in their order."""
-        del key
-        for offset, line in lines:
-            fields, context = parse_completed(line)
-            if context.id is not None:
-                shared = Turn(context.id, 0, "user", "", offset, context.at, cwd=context.cwd, model=context.model)
-                yield from turns_of_parts(_parts(fields.get("role"), fields.get("text")), shared, subagent=subagent)
+    def time_of(self, fields: Fields, context: Context) -> int | None:
+        """Return when a record was written."""
+        del fields
+        return context.at
 
 
 READER = AiderReader()

@@ -10,19 +10,19 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
-from crystal.model.capture import Turn
-from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, format_line, identifier, milliseconds, parse_line, parse_time, word
-from crystal.transcript.parts import Part, parts_of_blocks, turns_of_parts
-from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.messages import MessageReader
+from crystal.transcript.parts import Part, parts_of_blocks
+from crystal.transcript.reader import Conversation, Record, Source, SourceError
 
 _TASK_FILE = "api_conversation_history.json"
 _WRAPPED = re.compile(r"\s*<(user_input|task|feedback|user_message|answer)\b[^>]*>\n?(.*?)\n?</\1>\s*", re.DOTALL)
 _DETAILS = re.compile(r"<environment_details>.*?</environment_details>", re.DOTALL)
 
 
-class ClineReader(SnapshotReader):
-    """See ``SnapshotReader``. Roo Code is a fork of the extension and writes the same."""
+class ClineReader(MessageReader):
+    """See ``MessageReader``. Roo Code is a fork of the extension and writes the same."""
 
     silent_kinds = ("user", "assistant")
 
@@ -54,26 +54,13 @@ class ClineReader(SnapshotReader):
         if context.title:
             yield Record(f"{conversation.session}-title", format_line({"title": context.title}), context)
 
-    def facts(self, line: bytes) -> LineFacts:
-        """Return the facts of a record."""
-        fields, context = parse_completed(line)
-        return LineFacts(
-            uuid=context.id,
-            timestamp_ms=_time_of(fields, context),
-            cwd=context.cwd,
-            session_id=context.session,
-            is_conversation="role" in fields,
-        )
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Return the parts of a record."""
+        return _parts(fields)
 
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        """Yield the turns of the records, in their order."""
-        del key
-        for offset, line in lines:
-            fields, context = parse_completed(line)
-            if context.id is not None:
-                at = _time_of(fields, context)
-                shared = Turn(context.id, 0, "user", "", offset, at, cwd=context.cwd, model=context.model)
-                yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+    def time_of(self, fields: Fields, context: Context) -> int | None:
+        """Return when a record was written."""
+        return _time_of(fields, context)
 
 
 READER = ClineReader("taskHistory.json")

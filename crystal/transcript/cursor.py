@@ -10,19 +10,20 @@ Source: docs of txcript and codeburn, samples of others; tests/data/agents/curso
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript import cursor_store
 from crystal.transcript.claude_code.content import call_text
-from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.context import Context
 from crystal.transcript.cursor_store import parse_value
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, path_of_uri
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
-from crystal.transcript.parts import Part, turns_of_parts, unique_id
-from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.messages import MessageReader
+from crystal.transcript.parts import Part, unique_id
+from crystal.transcript.reader import Conversation, Record, Source, SourceError
 
 _OLD_CHATS = "workbench.panel.aichat.view.aichat.chatdata"
 _USER, _ASSISTANT = (1, "user"), (2, "ai")
@@ -38,8 +39,8 @@ _BUBBLES = "SELECT key, value FROM cursorDiskKV WHERE key >= ? AND key < ? ORDER
 _CHAT_TABLE, _VALUE = "cursorDiskKV", "SELECT value FROM {} WHERE key = ?"
 
 
-class CursorReader(SnapshotReader):
-    """See ``SnapshotReader``."""
+class CursorReader(MessageReader):
+    """See ``MessageReader``."""
 
     silent_kinds = ("1", "2", "user", "ai", "assistant", "tool", "system", "turn_ended")
 
@@ -66,31 +67,18 @@ class CursorReader(SnapshotReader):
         if context.title and conversation.subagent is None:
             yield Record(f"{conversation.session}-title", format_line({"title": context.title}), context)
 
-    def facts(self, line: bytes) -> LineFacts:
-        """Return the facts of a record."""
-        fields, context = parse_completed(line)
-        return LineFacts(
-            uuid=context.id,
-            timestamp_ms=_time_of(fields, context),
-            cwd=context.cwd,
-            session_id=context.session,
-            is_conversation="bubbleId" in fields or fields.get("role") in ("user", "assistant", "tool"),
-            is_summary="conversationSummary" in fields,
-        )
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Return the parts of a record."""
+        return cursor_store.parts(fields) if "role" in fields else _parts(fields)
 
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        """Yield the turns of the records, in their order."""
-        del key
-        for offset, line in lines:
-            fields, context = parse_completed(line)
-            if context.id is not None:
-                model = word(fields_of(fields.get("modelInfo")).get("modelName")) or context.model
-                shared = Turn(
-                    context.id, 0, "user", "", offset, _time_of(fields, context), cwd=context.cwd,
-                    branch=context.branch, model=None if model == "default" else model,
-                )  # fmt: skip
-                parts = cursor_store.parts(fields) if "role" in fields else _parts(fields)
-                yield from turns_of_parts(parts, shared, subagent=subagent)
+    def time_of(self, fields: Fields, context: Context) -> int | None:
+        """Return when a record was written."""
+        return _time_of(fields, context)
+
+    def turn_of(self, fields: Fields, context: Context) -> Turn:
+        """Return what the turns of a message share."""
+        model = word(fields_of(fields.get("modelInfo")).get("modelName")) or context.model
+        return super().turn_of(fields, context)._replace(model=None if model == "default" else model)
 
 
 READER = CursorReader()

@@ -14,12 +14,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
-from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text, result_text
-from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, parse_time, word
-from crystal.transcript.parts import Part, turns_of_parts, unique_id, without_files
-from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.messages import MessageReader
+from crystal.transcript.parts import Part, unique_id, without_files
+from crystal.transcript.reader import Conversation, Record, Source, SourceError
 
 _SESSION_CONTEXT = "<session_context>"
 _FOLDER = re.compile(r"Workspace Directories:\*\*\n\s+- (.+)")
@@ -30,8 +30,8 @@ _ANSWERS = ("gemini", "qwen")
 _ROOT_FILE = ".project_root"
 
 
-class GeminiReader(SnapshotReader):
-    """See ``SnapshotReader``."""
+class GeminiReader(MessageReader):
+    """See ``MessageReader``."""
 
     silent_kinds: tuple[str, ...] = ("user", *_ANSWERS, "info", "warning", "error")
 
@@ -62,27 +62,14 @@ class GeminiReader(SnapshotReader):
             line = format_line(fields)
             yield Record(f"{conversation.session}-{hashlib.sha256(line).hexdigest()[:16]}", line, context)
 
-    def facts(self, line: bytes) -> LineFacts:
-        """Return the facts of a record."""
-        fields, context = parse_completed(line)
-        return LineFacts(
-            uuid=context.id,
-            timestamp_ms=parse_time(fields.get("timestamp")),
-            cwd=context.cwd,
-            session_id=context.session,
-            is_conversation=fields.get("type") in ("user", *_ANSWERS) and not _is_session_context(fields),
-            is_summary=_SUMMARY in fields,
-        )
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Return the parts of a record."""
+        return _parts(fields)
 
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        """Yield the turns of the records, in their order."""
-        del key
-        for offset, line in lines:
-            fields, context = parse_completed(line)
-            if context.id is not None:
-                at = parse_time(fields.get("timestamp"))
-                shared = Turn(context.id, 0, "user", "", offset, at, cwd=context.cwd, model=context.model)
-                yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+    def time_of(self, fields: Fields, context: Context) -> int | None:
+        """Return when a record was written."""
+        del context
+        return parse_time(fields.get("timestamp"))
 
 
 READER = GeminiReader()

@@ -12,12 +12,13 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from crystal.model.capture import Role, Turn
+from crystal.model.capture import Role
 from crystal.transcript.claude_code.content import block_text, call_text
-from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
-from crystal.transcript.parts import Part, turns_of_parts
-from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.messages import MessageReader
+from crystal.transcript.parts import Part
+from crystal.transcript.reader import Conversation, Record, Source, SourceError
 from crystal.transcript.tables import columns_of, moment_of, object_of, rows_of
 
 _CONTINUED = "The previous message contains a summary"
@@ -26,8 +27,8 @@ _TOOL = "crystalTool"
 _UNTITLED = frozenset(("CLI Session", "New Chat", "New session"))
 
 
-class GooseReader(SnapshotReader):
-    """See ``SnapshotReader``."""
+class GooseReader(MessageReader):
+    """See ``MessageReader``."""
 
     silent_kinds = ("user", "assistant")
 
@@ -68,27 +69,14 @@ class GooseReader(SnapshotReader):
         if title and title not in _UNTITLED and session == conversation.session:
             yield Record(f"{session}-title", format_line({"title": title}), context.with_texts(title=title))
 
-    def facts(self, line: bytes) -> LineFacts:
-        """Return the facts of a record."""
-        fields, context = parse_completed(line)
-        return LineFacts(
-            uuid=context.id,
-            timestamp_ms=moment_of(fields.get("created")),
-            cwd=context.cwd,
-            session_id=context.session,
-            is_conversation="role" in fields,
-            is_summary=any(part.role == "summary" and part.text for part in _parts(fields)),
-        )
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Return the parts of a record."""
+        return _parts(fields)
 
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        """Yield the turns of the records, in their order."""
-        del key
-        for offset, line in lines:
-            fields, context = parse_completed(line)
-            if context.id is not None:
-                at = moment_of(fields.get("created"))
-                shared = Turn(context.id, 0, "user", "", offset, at, cwd=context.cwd, model=context.model)
-                yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+    def time_of(self, fields: Fields, context: Context) -> int | None:
+        """Return when a record was written."""
+        del context
+        return moment_of(fields.get("created"))
 
 
 READER = GooseReader()

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from crystal.model.capture import Turn
 from crystal.transcript import kiro_database
 from crystal.transcript.claude_code.content import call_text
-from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.context import Context
 from crystal.transcript.editor import path_of_uri
 from crystal.transcript.kiro_database import NAMES, shown_text, typed_text
 from crystal.transcript.line import (
@@ -31,8 +30,9 @@ from crystal.transcript.line import (
     parse_time,
     word,
 )
-from crystal.transcript.parts import Part, turns_of_parts, unique_id
-from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.messages import MessageReader
+from crystal.transcript.parts import Part, unique_id
+from crystal.transcript.reader import Conversation, Record, Source, SourceError
 
 _EVENTS, _SESSION = "messages.jsonl", "session.json"
 _SAID = ("Prompt", "AssistantMessage", "ToolResults")
@@ -40,8 +40,8 @@ _EVENTS_SAID = ("user", "assistant", "tool_call", "tool_result", "sub_agent_star
 _CWD = re.compile(rb'"cwd"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
-class KiroReader(SnapshotReader):
-    """See ``SnapshotReader``."""
+class KiroReader(MessageReader):
+    """See ``MessageReader``."""
 
     silent_kinds = (*_SAID, *_EVENTS_SAID, "turn_start", "turn_end", "tombstone", "ResetTo")
 
@@ -72,29 +72,13 @@ class KiroReader(SnapshotReader):
         """Return the kind of a record, or of the event in it."""
         return super().kind(fields_of(fields.get("payload")) or fields)
 
-    def facts(self, line: bytes) -> LineFacts:
-        """Return the facts of a record."""
-        fields, context = parse_completed(line)
-        kind, event = fields.get("kind"), fields_of(fields.get("payload"))
-        is_said = kind in _SAID or event.get("type") in _EVENTS_SAID or bool({"user", "assistant"} & fields.keys())
-        return LineFacts(
-            uuid=context.id,
-            timestamp_ms=_time_of(fields) or context.at,
-            cwd=context.cwd,
-            session_id=context.session,
-            is_conversation=is_said,
-            is_summary=any(part.role == "summary" for part in _parts(fields)),
-        )
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Return the parts of a record."""
+        return _parts(fields)
 
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        """Yield the turns of the records, in their order."""
-        del key
-        for offset, line in lines:
-            fields, context = parse_completed(line)
-            if context.id is not None:
-                at = _time_of(fields) or context.at
-                shared = Turn(context.id, 0, "user", "", offset, at, cwd=context.cwd, model=context.model)
-                yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+    def time_of(self, fields: Fields, context: Context) -> int | None:
+        """Return when a record was written."""
+        return _time_of(fields) or context.at
 
 
 READER = KiroReader()

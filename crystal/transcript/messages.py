@@ -16,8 +16,6 @@ from crystal.transcript.reader import LineFacts, SnapshotReader
 class MessageReader(SnapshotReader):
     """Reads records that are messages: what was said is in their parts."""
 
-    silent_kinds = ("*",)
-
     @abstractmethod
     def parts(self, fields: Fields) -> Iterable[Part]:
         """Return the parts of a message; none if nobody said or did it."""
@@ -26,15 +24,22 @@ class MessageReader(SnapshotReader):
     def time_of(self, fields: Fields, context: Context) -> int | None:
         """Return when a message was written, ms."""
 
+    def turn_of(self, fields: Fields, context: Context) -> Turn:
+        """Return what the turns of a message share."""
+        at = self.time_of(fields, context)
+        return Turn(context.id or "", 0, "user", "", 0, at, None, context.cwd, context.branch, model=context.model)
+
     def facts(self, line: bytes) -> LineFacts:
         """Return the facts of a record."""
         fields, context = parse_completed(line)
+        said = {part.role for part in self.parts(fields) if part.text}
         return LineFacts(
             uuid=context.id,
             timestamp_ms=self.time_of(fields, context),
             cwd=context.cwd,
             session_id=context.session,
-            is_conversation=any(part.text for part in self.parts(fields)),
+            is_conversation=bool(said - {"summary"}),
+            is_summary="summary" in said,
         )
 
     def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
@@ -43,8 +48,7 @@ class MessageReader(SnapshotReader):
         for offset, line in lines:
             fields, context = parse_completed(line)
             if context.id is not None:
-                at = self.time_of(fields, context)
-                shared = Turn(context.id, 0, "user", "", offset, at, cwd=context.cwd, model=context.model)
+                shared = self.turn_of(fields, context)._replace(offset=offset)
                 yield from turns_of_parts(self.parts(fields), shared, subagent=subagent)
 
 

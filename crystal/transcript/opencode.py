@@ -14,18 +14,19 @@ from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text, result_text
-from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, word
-from crystal.transcript.parts import Part, turns_of_parts
-from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.messages import MessageReader
+from crystal.transcript.parts import Part
+from crystal.transcript.reader import Conversation, Record, Source, SourceError
 from crystal.transcript.tables import columns_of, first_ancestor, moment_of, object_of, rows_of
 
 _SAID = frozenset(("user", "assistant", "shell", "compaction"))
 _UNTITLED = ("New session - ", "Child session - ")
 
 
-class OpenCodeReader(SnapshotReader):
-    """See ``SnapshotReader``."""
+class OpenCodeReader(MessageReader):
+    """See ``MessageReader``."""
 
     silent_kinds = ("user", "assistant", "shell", "compaction", "system", "synthetic", "idle")
 
@@ -61,29 +62,18 @@ class OpenCodeReader(SnapshotReader):
         if title and conversation.subagent is None and not title.startswith(_UNTITLED):
             yield Record(f"{ident}-title", format_line({"title": title}), context.with_texts(title=title))
 
-    def facts(self, line: bytes) -> LineFacts:
-        """Return the facts of a record."""
-        fields, context = parse_completed(line)
-        return LineFacts(
-            uuid=context.id,
-            timestamp_ms=_created(fields),
-            cwd=context.cwd,
-            session_id=context.session,
-            is_conversation=_role(fields) in _SAID,
-            is_summary=_is_summary(fields),
-        )
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Return the parts of a record."""
+        return _parts(fields)
 
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        """Yield the turns of the records, in their order."""
-        del key
-        for offset, line in lines:
-            fields, context = parse_completed(line)
-            if context.id is not None:
-                at, ident = _created(fields), identifier(fields.get("id"))
-                shared = Turn(
-                    context.id, 0, "user", "", offset, at, cwd=context.cwd, message_id=ident, model=context.model
-                )  # fmt: skip
-                yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+    def time_of(self, fields: Fields, context: Context) -> int | None:
+        """Return when a record was written."""
+        del context
+        return _created(fields)
+
+    def turn_of(self, fields: Fields, context: Context) -> Turn:
+        """Return what the turns of a message share."""
+        return super().turn_of(fields, context)._replace(message_id=identifier(fields.get("id")))
 
 
 READER = OpenCodeReader()

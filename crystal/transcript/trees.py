@@ -37,6 +37,8 @@ class Tree(NamedTuple):
 class ExportReader(MessageReader):
     """Reads a file that is a list of such conversations."""
 
+    silent_kinds = ("*",)
+
     @abstractmethod
     def tree_of(self, talk: Fields) -> Tree | None:
         """Return the tree of one conversation, None if it is none."""

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import Any
 
-from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text
-from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.context import Context
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, name_of_uri, path_of_uri
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_line, word
-from crystal.transcript.parts import Part, turns_of_parts, unique_id
-from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.messages import MessageReader
+from crystal.transcript.parts import Part, unique_id
+from crystal.transcript.reader import Conversation, Record, Source, SourceError
 
 _ANSWER_FIELDS = ("response", "result")
 _REPEATED_FIELDS = ("requestId", "timestamp", "modelId", "modelState")
@@ -30,8 +30,8 @@ _FENCE = re.compile(r"\s*`{3,}\s*")
 _SET, _PUSH, _DELETE = 1, 2, 3
 
 
-class VSCodeChatReader(SnapshotReader):
-    """See ``SnapshotReader``."""
+class VSCodeChatReader(MessageReader):
+    """See ``MessageReader``."""
 
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
         """Return the file that names the workspace's folder: beside ``chatSessions``."""
@@ -64,28 +64,14 @@ class VSCodeChatReader(SnapshotReader):
         if context.title:
             yield Record(f"{conversation.session}-title", format_line({"title": context.title}), context)
 
-    def facts(self, line: bytes) -> LineFacts:
-        """Return the facts of a record."""
-        fields, context = parse_completed(line)
-        return LineFacts(
-            uuid=context.id,
-            timestamp_ms=_time_of(fields),
-            cwd=context.cwd,
-            session_id=context.session,
-            is_conversation="message" in fields or "response" in fields,
-        )
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Return the parts of a record."""
+        return _parts(fields)
 
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        """Yield the turns of the records, in their order."""
-        del key
-        for offset, line in lines:
-            fields, context = parse_completed(line)
-            if context.id is not None:
-                shared = Turn(
-                    context.id, 0, "user", "", offset, _time_of(fields), cwd=context.cwd, branch=context.branch,
-                    model=context.model,
-                )  # fmt: skip
-                yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+    def time_of(self, fields: Fields, context: Context) -> int | None:
+        """Return when a record was written."""
+        del context
+        return _time_of(fields)
 
 
 READER = VSCodeChatReader()

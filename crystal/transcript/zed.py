@@ -13,19 +13,19 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from crystal.model.capture import Turn
 from crystal.transcript.claude_code.content import call_text
-from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
-from crystal.transcript.parts import Part, turns_of_parts
-from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.messages import MessageReader
+from crystal.transcript.parts import Part
+from crystal.transcript.reader import Conversation, Record, Source, SourceError
 from crystal.transcript.tables import first_ancestor, moment_of, rows_of, unpacked
 
 _SUMMARY = "crystalSummary"
 
 
-class ZedReader(SnapshotReader):
-    """See ``SnapshotReader``."""
+class ZedReader(MessageReader):
+    """See ``MessageReader``."""
 
     silent_kinds = ("user", "assistant", "Resume")
 
@@ -56,29 +56,14 @@ class ZedReader(SnapshotReader):
         if title and conversation.subagent is None:
             yield Record(f"{ident}-title", format_line({"title": title}), context.with_texts(title=title))
 
-    def facts(self, line: bytes) -> LineFacts:
-        """Return the facts of a record."""
-        fields, context = parse_completed(line)
-        return LineFacts(
-            uuid=context.id,
-            timestamp_ms=context.at,
-            cwd=context.cwd,
-            session_id=context.session,
-            is_conversation="role" in fields or "User" in fields or "Agent" in fields,
-            is_summary=_SUMMARY in fields,
-        )
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Return the parts of a record."""
+        return _parts(fields)
 
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        """Yield the turns of the records, in their order."""
-        del key
-        for offset, line in lines:
-            fields, context = parse_completed(line)
-            if context.id is not None:
-                shared = Turn(
-                    context.id, 0, "user", "", offset, context.at, None, context.cwd, context.branch,
-                    model=context.model,
-                )  # fmt: skip
-                yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+    def time_of(self, fields: Fields, context: Context) -> int | None:
+        """Return when a record was written."""
+        del fields
+        return context.at
 
 
 READER = ZedReader()
