@@ -24,7 +24,9 @@ from crystal.transcript.tables import columns_of, object_of, rows_of, unpacked
 
 _LIST = "sessions.json"
 _TRACE = ".trajectory.jsonl"
-_NAME = re.compile(r"(.+?)(?:\.checkpoint\.[0-9a-fA-F-]{36})?\.jsonl")
+_NAME = re.compile(r"(.+?)\.jsonl")
+_CHECKPOINT = ".checkpoint."
+"""In the name of a copy that the program makes before a compaction: the session itself has its text."""
 _ARCHIVES = ("session_transcript_archives", "session_transcript_cold_archives")
 
 _ENVELOPE = re.compile(r"\[[^\]\n]*\d{4}-\d\d-\d\d[T ]\d\d:\d\d[^\]\n]*\] *")
@@ -63,17 +65,15 @@ class OpenClawReader(SnapshotReader):
         """Return the session of a file, or those of a database."""
         if _is_database(source):
             return _stored(source)
-        if source.path.name.endswith(_TRACE):
+        if source.path.name.endswith(_TRACE) or _CHECKPOINT in source.path.name:
             return []
         entries = [parse_line(line) or {} for line in _lines(source.data)]
         if not any(one.get("type") == "session" or entry_uuid(one, self.ids_of) for one in entries):
             raise SourceError(f"{source.path} has no entries", hint="update crystal")
         stamp = hashlib.sha256(b"".join((source.data, *source.sides.values()))).hexdigest()
         found = _NAME.match(source.path.name)
-        session = found[1] if found else source.path.stem
-        if found is None or ".checkpoint." not in source.path.name:
-            heads = (identifier(one.get("id")) for one in entries if one.get("type") == "session")
-            session = next(heads, None) or session
+        heads = (identifier(one.get("id")) for one in entries if one.get("type") == "session")
+        session = next(heads, None) or (found[1] if found else source.path.stem)
         listed = [row for content in source.sides.values() for row in _listed(content)]
         return [_conversation(session, stamp, listed)]
 

@@ -85,3 +85,14 @@ def test_what_is_no_session_is_named(data: bytes) -> None:
 
 def test_a_trace_of_the_program_is_no_session() -> None:
     assert list(READER.conversations(document(b'{"type":"session","id":"s"}\n', "s.trajectory.jsonl"))) == []
+
+
+def test_a_copy_before_a_compaction_gives_no_session_of_its_own() -> None:
+    data = b'{"type":"session","id":"s1"}\n{"type":"message","id":"m1","message":{"role":"user","content":"hi"}}\n'
+    copy = "a.checkpoint.11111111-2222-4333-8444-555555555555.jsonl"
+    assert list(READER.conversations(Source(PurePath("sessions", copy), data, rows_of_nothing, {}))) == []
+    assert len(list(READER.conversations(Source(PurePath("sessions", "a.jsonl"), data, rows_of_nothing, {})))) == 1
+
+
+def rows_of_nothing(*_: object) -> Iterator[tuple[object, ...]]:
+    return iter(())
