@@ -77,7 +77,7 @@ LIVES = (
     ),
     Life(
         "cline", ".cline/data/sessions/*/*.messages.json", "run_commands", {"commands": [COMMAND]},
-        lambda file: ("--id", file.parent.name),
+        None,  # it resumes in its terminal alone
     ),
 )  # fmt: skip
 
@@ -135,6 +135,7 @@ def test_what_a_program_wrote_is_kept_once_and_it_works_as_without(life: Life, h
 
     ends = lead(life, with_crystal, models, memory.settle)
 
+    assert [end.code for end in ends[: len(FINISHED)]] == [0] * len(FINISHED), ends
     proof = memory.verify()
     said = list(memory.said().elements())
     written = b"".join(path.read_bytes() for path in home.glob(life.files) if path.is_file())
