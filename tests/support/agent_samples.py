@@ -40,19 +40,6 @@ def sample_files(harness: str) -> list[tuple[Path, str]]:
     return [(path, str(path.relative_to(home)).removesuffix(DATABASE_SUFFIX)) for path in found]
 
 
-def states(path: Path) -> Iterator[bytes]:
-    """Yield a growing file in a few states: cut lines, documents with fewer messages, databases with fewer rows."""
-    data = path.read_bytes()
-    for eighth in (2, 5):
-        if path.suffix == DATABASE_SUFFIX:
-            yield b";\n".join(data.split(b";\n")[: data.count(b";\n") * eighth // 8]) + b";\n"
-        elif path.suffix == ".json":
-            yield _shorter_document(data, eighth)
-        else:
-            yield data[: len(data) * eighth // 8]
-    yield data
-
-
 def write_sample(target: Path, data: bytes, *, is_sql: bool) -> None:
     """Write a file of a sample as its program would."""
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -129,15 +116,6 @@ def _records(harness: str, reader: SnapshotReader, path: Path, name: str) -> Ite
     for conversation in reader.conversations(source):
         for record in reader.records(source, conversation):
             yield complete(record.line, record.context._replace(id=f"{harness}:{record.id}"))
-
-
-def _shorter_document(data: bytes, eighth: int) -> bytes:
-    """Return a document without the end of its longest list."""
-    document = json.loads(data)
-    lists = [value for value in document.values() if isinstance(value, list)] if isinstance(document, dict) else []
-    longest = document if isinstance(document, list) else max(lists, key=len, default=[])
-    del longest[len(longest) * eighth // 8 :]
-    return json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def _session_fact(found: Any, turns: Any) -> Fact:
