@@ -24,7 +24,7 @@ from tests.support.growing_files import growing_files, live, lives
 
 every_agent = pytest.mark.parametrize("harness", samples.sampled())
 a_few = settings(max_examples=3, suppress_health_check=list(HealthCheck), derandomize=True)
-many = settings(max_examples=25, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=6, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture
