@@ -23,6 +23,8 @@ from tests.support.command import crystal
 
 AGENTS = Path(__file__).parents[1] / "data" / "agents"
 SHOWN_LENGTH = 200
+ONE_OF_EACH = ("pi", "cline", "goose")
+"""A harness with lines, one with documents, one with a database: what costs seconds runs fast for these alone."""
 DATABASE_SUFFIX = ".sql"
 
 Fact = dict[str, Any]

@@ -88,7 +88,7 @@ def live_and_read(harness: str, home: Path, data: st.DataObject) -> None:
     assert_as_read_once(harness)
 
 
-@every_agent
+@pytest.mark.parametrize("harness", samples.ONE_OF_EACH)
 @a_few
 @given(data=st.data())
 def test_a_few_moments_give_the_same_as_the_end(harness: str, fresh: Callable[[], Path], data: st.DataObject) -> None:
@@ -104,7 +104,7 @@ def test_any_moments_give_the_same_as_the_end(harness: str, fresh: Callable[[], 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("harness", ["pi", "cline", "goose"])  # lines, documents, a database
+@pytest.mark.parametrize("harness", samples.ONE_OF_EACH)
 @many
 @given(data=st.data())
 def test_a_process_that_dies_loses_and_doubles_nothing(

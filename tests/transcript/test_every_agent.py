@@ -28,6 +28,10 @@ from tests.support.command import crystal
 from tests.support.transcript_lines import json_values
 
 every_agent = pytest.mark.parametrize("harness", samples.sampled())
+every_agent_if_slow = pytest.mark.parametrize(
+    "harness",
+    [pytest.param(name, marks=[] if name in samples.ONE_OF_EACH else pytest.mark.slow) for name in samples.sampled()],
+)
 
 
 def start() -> None:
@@ -62,7 +66,7 @@ def test_the_samples_give_exactly_their_turns(harness: str, home: Path) -> None:
     assert samples.captured() == (sessions, turns), "the same files read again"
 
 
-@every_agent
+@every_agent_if_slow
 def test_a_lost_database_is_rebuilt_and_nothing_is_captured_again(harness: str, home: Path) -> None:
     samples.lay_out(harness, home)
     start()
