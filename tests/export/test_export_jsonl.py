@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from crystal.errors import DamagedError, UsageError
 from crystal.model.capture import Origin
 from crystal.store.capture import ledger
+from tests.support import agent_samples as samples
 from tests.support.command import crystal
 from tests.support.exports import (
     SESSION,
@@ -47,8 +48,9 @@ def body(path: Path) -> bytes:
     return path.read_bytes().partition(b"\n")[2]
 
 
+@pytest.mark.slow
 def test_every_agents_memory_survives_export_and_import_byte_for_byte(home, tmp_path, monkeypatch):
-    remember_samples(home)
+    remember_samples(home, samples.sampled())
     exported(tmp_path / "a", "jsonl")
     shown = sessions_by_id()
     other_home(tmp_path, monkeypatch)

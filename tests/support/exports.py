@@ -18,9 +18,9 @@ CLAUDE_SAMPLES = Path(__file__).parents[1] / "data" / "transcripts"
 SESSION = "9d3d8d59-5b0e-4d6e-9d19-1a3c1c1d1a11"
 
 
-def remember_samples(home: Path) -> None:
-    """Import the samples of every agent."""
-    for harness in samples.sampled():
+def remember_samples(home: Path, harnesses: Iterable[str] = samples.ONE_OF_EACH) -> None:
+    """Import the samples of Claude Code and of other agents."""
+    for harness in harnesses:
         samples.lay_out(harness, home)
     folder = home / ".claude" / "projects" / "w"
     folder.mkdir(parents=True)
