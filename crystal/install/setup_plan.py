@@ -162,7 +162,7 @@ def plan_setup(
         Path(sys.executable), Path(hook.__file__).resolve(), settings.locations_to_bake(env, home)
     )
     windows = sys.platform == "win32"
-    command = settings.quoted(words, windows=windows)
+    command = settings.hook_line(words, windows=windows)
     agent_folder = places.agent_folder(agent)
     wanted = [places.ldm_home, places.data_dir, *(agent_folder / name for name in AGENT_FOLDERS)]
     in_file = config.origin("agent_id").startswith("file ") and config.agent_id == agent

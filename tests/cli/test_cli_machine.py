@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -307,3 +309,12 @@ def test_a_data_folder_named_on_the_command_line_wins(projects: Path, tmp_path: 
     assert (elsewhere / "crystal.db").exists()
     assert json.loads(crystal("--data-dir", str(elsewhere), "search", "feldspar", "--json").out)["hits"]
     assert crystal("--data-dir", " ", "status").code == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the shell there has another form")
+def test_the_installed_hook_ends_well_after_its_script_is_gone(home: Path) -> None:
+    assert crystal("init", "--yes", "--no-import").code == 0
+    hooks = json.loads((home / ".claude" / "settings.json").read_text("utf-8"))["hooks"]
+    for [group] in hooks.values():
+        command = group["hooks"][0]["command"].replace("main.py", "gone.py")
+        assert subprocess.run(["sh", "-c", command], input=b"{}", capture_output=True, check=False).returncode == 0

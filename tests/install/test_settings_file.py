@@ -20,7 +20,8 @@ from crystal.install.claude_settings.settings_file import (
     SettingsPlan,
     apply,
     backup_path,
-    hook_command,
+    hook_line,
+    hook_words,
     locations_to_bake,
     plan_install,
     plan_uninstall,
@@ -324,7 +325,7 @@ def test_facts_for_the_doctor(file: Path) -> None:
 
 def test_the_command_survives_the_shell(tmp_path: Path) -> None:
     awkward = tmp_path / 'it\'s a "folder" $HOME `x` \\ ünï'
-    words = hook_command(awkward / "python", awkward / "crystal" / "hook.py", {"LDM_HOME": str(awkward)})
+    words = hook_line(hook_words(awkward / "python", awkward / "crystal" / "hook.py", {"LDM_HOME": str(awkward)}))
     expected = [
         str(awkward / "python"),
         "-I",
@@ -335,13 +336,14 @@ def test_the_command_survives_the_shell(tmp_path: Path) -> None:
     ]
     assert shlex.split(words) == [*expected, "||", "true"]
     assert hooks_room.is_ours({"type": "command", "command": words})
-    on_windows = hook_command(Path("C:\\py\\python.exe"), Path("C:\\a b\\crystal\\hook\\main.py"), {}, windows=True)
+    words_there = hook_words(Path("C:\\py\\python.exe"), Path("C:\\a b\\crystal\\hook\\main.py"), {})
+    on_windows = hook_line(words_there, windows=True)
     assert on_windows == "C:/py/python.exe -I -S 'C:/a b/crystal/hook/main.py'"
     assert hooks_room.is_ours({"type": "command", "command": on_windows})
 
 
 def test_the_command_succeeds_if_crystal_is_gone(tmp_path: Path) -> None:
-    command = hook_command(Path(sys.executable), tmp_path / "crystal" / "hook" / "main.py", {})
+    command = hook_line(hook_words(Path(sys.executable), tmp_path / "crystal" / "hook" / "main.py", {}))
     assert subprocess.run(["sh", "-c", command], input=b"{}", capture_output=True, check=False).returncode == 0
 
 

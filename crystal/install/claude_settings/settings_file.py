@@ -63,32 +63,33 @@ class SettingsFacts:
         return any(self.plugins.values())
 
 
-def hook_command(python: Path, hook_file: Path, locations: Mapping[str, str], *, windows: bool = False) -> str:
-    """Return the command line of the hook, quoted for the shell that the client uses.
+def hook_words(python: Path, hook_file: Path, locations: Mapping[str, str]) -> list[str]:
+    """Return the hook's program and arguments.
 
     All paths are absolute, because the client's PATH and current folder are unknown. The client stores the command in
-    every transcript, so it must hold only paths. It succeeds without crystal, too: Python ends with 2 if the script is
-    gone, and that tells the client to go on with the turn.
+    every transcript, so it must hold only paths.
 
     Args:
         python: The interpreter of the environment that crystal is installed in; the link in a venv, not its target.
         hook_file: ``crystal/hook/main.py`` of that installation.
         locations: The result of ``locations_to_bake``.
-        windows: Use forward slashes: the shell there (Git Bash) removes backslashes. Untested.
     """
-    line = quoted(hook_words(python, hook_file, locations), windows=windows)
-    return line if windows else f"{line} || true"
-
-
-def hook_words(python: Path, hook_file: Path, locations: Mapping[str, str]) -> list[str]:
-    """Return the hook's program and arguments: see ``hook_command``."""
     baked = [word for name, value in locations.items() for word in ("--env", f"{name}={value}")]
     return [str(python), "-I", "-S", str(hook_file), *baked]
 
 
-def quoted(words: Sequence[str], *, windows: bool = False) -> str:
-    """Return words as one line for a shell: see ``hook_command``."""
-    return shlex.join(word.replace("\\", "/") if windows else word for word in words)
+def hook_line(words: Sequence[str], *, windows: bool = False) -> str:
+    """Return the hook's words as one line, quoted for the shell that the client uses.
+
+    It succeeds without crystal, too: Python ends with 2 if the script is gone, and to several agents that says that
+    the turn must go on.
+
+    Args:
+        words: The program and its arguments.
+        windows: Use forward slashes: the shell there (Git Bash) removes backslashes. Untested.
+    """
+    line = shlex.join(word.replace("\\", "/") if windows else word for word in words)
+    return line if windows else f"{line} || true"
 
 
 def locations_to_bake(env: Mapping[str, str], home: Path) -> dict[str, str]:

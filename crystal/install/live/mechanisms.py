@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crystal.config.harness import Place
-from crystal.install.claude_settings.settings_file import quoted
+from crystal.install.claude_settings.settings_file import hook_line
 from crystal.install.live.json_entries import Entry
 
 PLUGINS = Path(__file__).parent / "plugins"
@@ -31,13 +31,8 @@ class HookCommand(NamedTuple):
     windows: bool = False
 
     def line(self, event: str) -> str:
-        """Return the command line for an event.
-
-        It succeeds without crystal, too: Python ends with 2 if the script is gone, and to several agents that says
-        that the turn must go on.
-        """
-        line = quoted([*self.words, "--event", event], windows=self.windows)
-        return line if self.windows else f"{line} || true"
+        """Return the command line for an event."""
+        return hook_line([*self.words, "--event", event], windows=self.windows)
 
 
 class SharedFile(NamedTuple):
