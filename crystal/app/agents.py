@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,22 +75,22 @@ class AgentState:
         return 100 * self.captured / known if known else None
 
 
-def list_agents(machine: Machine) -> list[AgentState]:
-    """Return every agent that crystal can read, those found on this machine first, by their last use."""
+def list_agents(machine: Machine, names: Iterable[str] = HARNESSES) -> list[AgentState]:
+    """Return agents that crystal can read, all or some, those found on this machine first, by their last use."""
     counts = counts_by_harness(machine.store, machine.config.device)
-    marks = watermarks(machine)
+    marks = watermarks(ledger.all_states(machine.store, machine.config.device))
     folders = capture_folders(machine)
     formats = format_states(machine.store)
     found = [
-        _state_of(machine, name, folders, counts.get(name), marks, formats.get(name, FormatState()))
-        for name in HARNESSES
+        _state_of(machine, name, folders, counts.get(name), marks, formats.get(name, FormatState())) for name in names
     ]
     return sorted(found, key=lambda one: (not one.is_here, -(one.last_at or 0)))
 
 
 def deleting_agents(machine: Machine) -> list[AgentState]:
     """Return the agents on this machine that delete conversations by themselves."""
-    return [one for one in list_agents(machine) if one.is_here and one.cleanup]
+    names = [name for name, harness in HARNESSES.items() if harness.cleanup]
+    return [one for one in list_agents(machine, names) if one.is_here]
 
 
 def describe_cleanup(agent: AgentState) -> str:
@@ -154,7 +154,8 @@ def _cleanup(machine: Machine, name: str) -> str:
 
 def unfinished_lines(machine: Machine) -> Iterator[tuple[Path, int, int]]:
     """Yield (file, bytes of the line that its program never finished, bytes before it), of files that rest."""
-    marks, folders = watermarks(machine), capture_folders(machine)
+    marks = watermarks(ledger.all_states(machine.store, machine.config.device))
+    folders = capture_folders(machine)
     for found in files.all_transcripts(folders.roots, folders=folders):
         offset = read_offset(marks, found)
         if offset < found.size and machine.now() - found.modified > REST_MS:
@@ -168,9 +169,8 @@ Watermarks = dict[Hashable, int]
 """How far files are read, by path, and by device, inode and name: a link may give a folder another name."""
 
 
-def watermarks(machine: Machine) -> Watermarks:
-    """Return how far the files on this machine are read."""
-    states = ledger.all_states(machine.store, machine.config.device)
+def watermarks(states: Sequence[ledger.TranscriptState]) -> Watermarks:
+    """Return how far the files of some transcripts are read."""
     marks: Watermarks = {state.path: state.mark.offset for state in states}
     for state in states:
         marks.setdefault((state.mark.dev, state.mark.inode, Path(state.path).name), state.mark.offset)

@@ -126,7 +126,8 @@ def _capture(machine: Machine, state: CaptureState) -> dict[str, Any]:
 
 def _transcripts(machine: Machine) -> dict[str, Any]:
     """Return how far capture is behind the agents' files: in sum, and each that is behind."""
-    marks, folders = watermarks(machine), machine.transcript_folders
+    states = ledger.all_states(machine.store, machine.config.device)
+    marks, folders = watermarks(states), machine.transcript_folders
     there = [(found, root) for root in folders.roots for found in files.in_root(root, folders)]
     unread = [(found, unread_bytes(machine, marks, found, root)) for found, root in there]
     behind = [
@@ -134,8 +135,8 @@ def _transcripts(machine: Machine) -> dict[str, Any]:
         for found, lag in unread
         if lag
     ]
-    known = len(ledger.all_states(machine.store, machine.config.device))
-    return {"on_disk": len(there), "known": known, "lag": sum(lag for _, lag in unread), "behind": behind[:20]}
+    lag = sum(lag for _, lag in unread)
+    return {"on_disk": len(there), "known": len(states), "lag": lag, "behind": behind[:20]}
 
 
 def count_without_vector(machine: Machine) -> int:

@@ -288,8 +288,9 @@ def _main_file(capture: Capture, note: Note, refusals: list[TranscriptRefusedErr
 
 def _agent_files(capture: Capture, note: Note, path: Path | None) -> Iterable[Path]:
     named = [Path(note.agent_transcript_path)] if note.agent_transcript_path else []
-    root = None if path is None else files.root_of(path, capture.folders)
-    beside = [] if path is None or root is None else files.subagents_of(path, capture.folders, root)
+    if path is None:
+        return named
+    beside = files.subagents_of(path, capture.folders, files.root_of(path, capture.folders))
     return dict.fromkeys([*(one.path for one in beside), *named])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from crystal.app.agents import AgentState, describe_percent, list_agents
 from crystal.app.context import open_reader
@@ -34,6 +35,11 @@ def agents(*, as_json: AsJson = False) -> None:
         _say_agent(one, width, now, look)
     if not here:
         say("no agent has written a conversation on this machine yet")
+    _say_how(found, here, look)
+
+
+def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], look: Look) -> None:
+    """Say when each agent is captured, which ones are not here, and the next steps."""
     readable = [one for one in found if not HARNESSES[one.name].is_export]
     for label, titles in (
         ("captured as each turn ends: ", [one.title for one in here if one.live]),
