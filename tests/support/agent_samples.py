@@ -98,6 +98,13 @@ def stored_lines(harness: str) -> list[bytes]:
     return found
 
 
+def database_of(path: Path) -> apsw.Connection:
+    """Return the database that a file of SQL makes, in memory."""
+    connection = apsw.Connection(":memory:")
+    connection.execute(path.read_text("utf-8")).fetchall()
+    return connection
+
+
 def no_such_table(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Answer a query as a file does that is no database."""
     raise SourceError(f"no such table: {sql} {values}")
@@ -111,8 +118,7 @@ def _is_conversation(harness: str, name: str) -> bool:
 def _records(harness: str, reader: SnapshotReader, path: Path, name: str) -> Iterator[bytes]:
     data, rows = path.read_bytes(), no_such_table
     if path.suffix == DATABASE_SUFFIX:
-        database = apsw.Connection(":memory:")
-        database.execute(data.decode("utf-8"))
+        database = database_of(path)
         data, rows = b"", lambda sql, values=(): iter(database.execute(sql, values).fetchall())
     source = Source(PurePath("/home/me", name), data, rows, {})
     for conversation in reader.conversations(source):

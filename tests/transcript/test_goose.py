@@ -12,14 +12,14 @@ import pytest
 
 from crystal.transcript import Record, Source
 from crystal.transcript.goose import READER
+from tests.support.agent_samples import database_of
 
 SQL = Path(__file__).parents[1] / "data/agents/goose/home/.local/share/goose/sessions/sessions.db.sql"
 
 
 @pytest.fixture
 def db() -> Iterator[apsw.Connection]:
-    connection = apsw.Connection(":memory:")
-    connection.execute(SQL.read_text("utf-8")).fetchall()
+    connection = database_of(SQL)
     yield connection
     connection.close()
 

@@ -13,6 +13,7 @@ import pytest
 from crystal.transcript import Record, Source, SourceError, complete
 from crystal.transcript.tables import unpacked
 from crystal.transcript.zed import READER
+from tests.support.agent_samples import database_of
 
 SQL = Path(__file__).parents[1] / "data/agents/zed/home/.local/share/zed/threads/threads.db.sql"
 MODERN = "11111111-0000-4000-8000-000000000001"
@@ -21,8 +22,7 @@ LEGACY = "22222222-0000-4000-8000-000000000001"
 
 @pytest.fixture
 def db() -> Iterator[apsw.Connection]:
-    connection = apsw.Connection(":memory:")
-    connection.execute(SQL.read_text("utf-8")).fetchall()
+    connection = database_of(SQL)
     yield connection
     connection.close()
 
