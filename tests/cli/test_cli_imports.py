@@ -111,3 +111,13 @@ def test_what_crystal_exported_is_imported_again(home: Path) -> None:
         done = crystal("import", str(home / "out"))
         assert done.code == 0, done.err
         assert samples.captured()[1] == before[1]
+
+
+def test_what_a_killed_import_unpacked_is_deleted_by_the_next_forgetting(home: Path) -> None:
+    assert crystal("import", str(EXPORT)).code == 0
+    left = home / ".ldm" / "memory" / "imports" / "tmpkilled" / "conversations.json"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(EXPORT.read_bytes())
+    session = samples.expected("chatgpt")[0][0]["session"]
+    assert crystal("forget", "--session", session, "--yes").code == 0
+    assert not left.exists()

@@ -44,7 +44,7 @@ def delete_leftovers(ldm_home: Path, data_dir: Path, made_at: int, now: int) -> 
     """
     for path in sorted(_copies(ldm_home, data_dir, made_at, now)):
         delete_file(path)
-    for folder in ("recovered", "snapshots"):
+    for folder in ("recovered", "imports"):
         shutil.rmtree(data_dir / folder, ignore_errors=True)
     for path in dict.fromkeys(path for folder in (ldm_home, data_dir) for path in folder.rglob(TEMPORARY_FILES)):
         with contextlib.suppress(FileNotFoundError):  # it was renamed
