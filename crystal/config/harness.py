@@ -1,4 +1,4 @@
-"""What is known of an agent program (harness): its name, its reader, and the places where it keeps conversations."""
+"""Description of an agent program (harness): its name, its reader, and the places of its conversations."""
 
 import fnmatch
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from typing import Literal, NamedTuple
 
 Form = Literal["lines", "document", "database"]
-"""How a file is written: ``lines`` are added at its end; the others are rewritten and read as a whole."""
+"""Form of a file: ``lines`` are added at its end; the others are rewritten and read as a whole."""
 
 
 class Place(NamedTuple):
