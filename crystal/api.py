@@ -55,11 +55,7 @@ class Crystal:
 
     @classmethod
     def reader(cls, data_dir: str | Path | None = None) -> Crystal:
-        """Open this machine's memory for reading only: nothing is created, and methods that change it fail.
-
-        Raises:
-            NotConfiguredError, ForeignStoreError: As for the class.
-        """
+        """Open this machine's memory for reading only: nothing is created, and methods that change it fail."""
         overrides: dict[str, object] = {} if data_dir is None else {"data_dir": str(data_dir)}
         self = cls.__new__(cls)
         self._exit = contextlib.ExitStack()
@@ -355,40 +351,25 @@ class Crystal:
         turn_off(self._machine, session)
 
     def sources_add(self, folder: str | Path, name: str | None = None) -> SyncReport:
-        """Add a folder to the sources, and index its files; return what was done.
-
-        Raises:
-            UsageError: It is no folder, it overlaps with another source, or the name is taken.
-        """
+        """Add a folder to the sources, and index its files."""
         from crystal.app.sources import add_source
 
         return self.sources_sync(add_source(self._machine, Path(folder), name).name)[0]
 
     def sources_sync(self, name: str | None = None) -> Sequence[SyncReport]:
-        """Read what has changed in all sources, or in one, and embed it.
+        """Read what has changed in all sources, or in one, and embed it."""
+        from crystal.app.sources import sync_and_embed
 
-        Raises:
-            NotFoundError: There is no source of this name.
-        """
-        from crystal.app.background import enrich
-        from crystal.app.sources import sync_sources
-
-        reports = sync_sources(self._machine, name)[0]
-        enrich(self._machine, budget_seconds=600)
-        return reports
+        return sync_and_embed(self._machine, name)
 
     def sources_status(self) -> Sequence[SourceState]:
-        """Return the sources, by name, with what is stored of each."""
+        """Return the sources, by name."""
         from crystal.app.sources import list_sources
 
         return list_sources(self._machine)
 
     def sources_remove(self, name: str) -> RemovedSource:
-        """Remove a source with all that is stored of it; the files themselves stay.
-
-        Raises:
-            NotFoundError: There is no source of this name.
-        """
+        """Remove a source with all that is stored of it; the files themselves stay."""
         from crystal.app.sources import remove_source
 
         return remove_source(self._machine, name)

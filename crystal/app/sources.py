@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from crystal.app.background import enrich
 from crystal.app.context import Machine
 from crystal.app.forget import forget_context
 from crystal.app.projects import project_finder
@@ -36,6 +37,7 @@ from crystal.store.sources.files import Maker, Source
 
 SOURCES_LOCK = "sources.lock"
 LOCK_SECONDS = 600.0
+EMBED_SECONDS = 600.0
 MAX_NAME = 60
 _NAME = re.compile(r"\w[\w .+-]*")
 _PURGE = "sources_removed"
@@ -206,6 +208,13 @@ def sync_sources(
                 problems.append(f"source {row.name}: {error.message}")
         problems += _purge(machine)
     return reports, problems
+
+
+def sync_and_embed(machine: Machine, name: str | None) -> list[SyncReport]:
+    """Make the memory equal to the folders, and what is new in it found by meaning."""
+    reports, _ = sync_sources(machine, name)
+    enrich(machine, budget_seconds=EMBED_SECONDS)
+    return reports
 
 
 def _reader(machine: Machine) -> SourceReader:
