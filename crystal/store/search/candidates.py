@@ -141,7 +141,7 @@ def candidates(store: Store, ids: Sequence[int]) -> dict[int, Candidate]:
     """Return everything about some chunks, by id; ids that are gone are left out."""
     rows = store.rows(_DETAILS, (json.dumps(list(ids)),))
     return {
-        row[0]: Candidate(*row[:-PLACE_COLUMNS], None if row[-1] is None else FilePlace(*row[-PLACE_COLUMNS:]))
+        row[0]: Candidate(*(*row[:-PLACE_COLUMNS], None if row[-1] is None else FilePlace(*row[-PLACE_COLUMNS:])))
         for row in rows
     }
 

@@ -40,7 +40,8 @@ def damaged_files(store: Store, wrong_chunks: set[int]) -> list[int]:
     missing: dict[int, int] = {}
     for file, number, chunk in rows:
         is_whole = chunk is not None and chunk not in wrong_chunks
-        missing[file] = missing.get(file, number) - int(is_whole)
+        missing.setdefault(file, number)
+        missing[file] -= is_whole
     return [file for file, number in missing.items() if number]
 
 
