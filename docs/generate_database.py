@@ -58,7 +58,7 @@ WORDS = {
     "forgotten_sessions": "Sessions of which something was forgotten.",
     "forget_work": "What is still to be taken out of files.",
     "injections": "What was told to the agent at the start of sessions.",
-    "source_collections": "Folders of files that are indexed, see [searching your files](../how-to/search-your-files.md).",
+    "source_collections": "Folders of files, see [searching your files](../how-to/search-your-files.md).",
     "source_files": "The files in them.",
     "sources": "Which chunk comes from where in which file.",
     "relay_peers": "The other ends of the relay: a home machine's devices, a device's home.",
