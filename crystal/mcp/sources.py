@@ -28,7 +28,7 @@ def add(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Index a folder inside of the folder that the agent works in: others are the user's to add."""
     path = arguments["path"]
     folder = None if client.folder is None else Path(client.folder).resolve()
-    wanted = None if folder is None else (folder / path).resolve()
+    wanted = None if folder is None or "\0" in path else (folder / path).resolve()
     if folder is None or wanted is None or not wanted.is_relative_to(folder):
         hint = f"ask the user to run: crystal sources add {path[:200]}"
         raise UsageError("only a folder inside of the one that you work in can be added by this tool", hint=hint)
