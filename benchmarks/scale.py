@@ -5,7 +5,8 @@
 ``disk``: transcripts that are mostly conversation are imported with ``crystal backfill``; the whole
 folder is compared with their bytes, part by part. ``--transcripts`` takes a folder of your own instead of made-up ones.
 ``speed``: ``crystal doctor`` and ``crystal forget --query WORD --dry-run`` in a store of so many chunks, for a
-rare word and common ones, against ``crystal search WORD`` in the same store and run. The exit code is 1 when a target was missed.
+rare word and common ones, against ``crystal search WORD`` in the same store and run. The exit code is 1 when a target
+was missed.
 """
 
 from __future__ import annotations
