@@ -13,6 +13,7 @@ from crystal.capture.engine import MAX_RACES, Capture, Tally
 from crystal.config.harnesses import HARNESSES, Root
 from crystal.errors import CrystalError, WatermarkMovedError
 from crystal.model.capture import Origin
+from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.capture.turns import harness_of
 
@@ -82,14 +83,21 @@ def plan_file(capture: Capture, container: snapshots.Container, *, named: bool) 
     """
     counted = snapshots.count_new(capture, container, skipped_too=True)
     found = [Past(container.found, key, origin, size, named, container.root) for key, origin, size in counted]
-    return [past for past in found if not _is_export_of_known(capture, past.origin)]
+    return [past for past in found if not is_export_of_known(capture.store, past.origin)]
 
 
-def _is_export_of_known(capture: Capture, origin: Origin) -> bool:
-    """Return whether a session is an export's, and was captured from its agent itself."""
-    if not HARNESSES[origin.harness].is_export:
+def is_export_of_known(store: Store, origin: Origin) -> bool:
+    """Return whether a session is an export's, and was captured from its agent itself, or from another export.
+
+    What somebody wrote about a session, as if it was a subagent of it, repeats nothing.
+    """
+    if not HARNESSES[origin.harness].is_export or origin.subagent is not None:
         return False
-    return harness_of(capture.store, origin.session_id) not in (None, origin.harness)
+    known = harness_of(store, origin.session_id)
+    if known in (None, origin.harness) or known not in HARNESSES:
+        return False
+    ids = getattr(transcript.reader_of(origin.harness), "ids_of", None)
+    return ids is None or ids != getattr(transcript.reader_of(known), "ids_of", None)
 
 
 def import_file(capture: Capture, wanted: Sequence[Past], tally: Tally, progress: Callable[[int], None]) -> None:

@@ -69,6 +69,7 @@ class Harness(NamedTuple):
         places: Where its files are.
         cleanup: What it deletes by itself, and when, by default; empty if nothing is known.
         is_export: Whether its files are exports, which lie anywhere: they are read when a person names them.
+        is_store: Whether it is another memory program: ``crystal migrate`` takes its store over.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Harness(NamedTuple):
     places: tuple[Place, ...]
     cleanup: str = ""
     is_export: bool = False
+    is_store: bool = False
 
 
 def user_data(name: str) -> dict[str, str]:

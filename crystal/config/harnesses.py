@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crystal.config.harness import EDITORS, Form, Harness, Place, local_data, user_data
+from crystal.config.stores import MEMORY_STORES
 
 CLAUDE_CODE = "claude-code"
 AIDER = "aider"
@@ -310,6 +311,7 @@ HARNESSES = {
             ),
         ),
     ),
+    **MEMORY_STORES,
 }
 """By name. Where the name of a file outside of all folders fits several, its content tells."""
 
