@@ -83,21 +83,30 @@ def plan_file(capture: Capture, container: snapshots.Container, *, named: bool) 
     """
     counted = snapshots.count_new(capture, container, skipped_too=True)
     found = [Past(container.found, key, origin, size, named, container.root) for key, origin, size in counted]
-    return [past for past in found if not is_export_of_known(capture.store, past.origin)]
+    store = capture.store
+    return [one for one in found if not (is_export_of_known(store, one.origin) or has_transcript(store, one.origin))]
 
 
 def is_export_of_known(store: Store, origin: Origin) -> bool:
-    """Return whether a session is an export's, and was captured from its agent itself, or from another export.
+    """Return whether a session is an export's or a store's, and the memory has it from its agent, or from an export.
 
     What somebody wrote about a session, as if it was a subagent of it, repeats nothing.
     """
-    if not HARNESSES[origin.harness].is_export or origin.subagent is not None:
+    own = HARNESSES[origin.harness]
+    if not own.is_export or origin.subagent is not None:
         return False
-    known = harness_of(store, origin.session_id)
-    if known in (None, origin.harness) or known not in HARNESSES:
+    known = HARNESSES.get(harness_of(store, origin.session_id) or "")
+    return known is not None and known is not own and not (known.is_store and own.is_store)
+
+
+def has_transcript(store: Store, origin: Origin) -> bool:
+    """Return whether a store's session has a transcript of its agent on this disk, which says more."""
+    if not HARNESSES[origin.harness].is_store or origin.subagent is not None:
         return False
-    ids = getattr(transcript.reader_of(origin.harness), "ids_of", None)
-    return ids is None or ids != getattr(transcript.reader_of(known), "ids_of", None)
+    seen = ledger.paths_of_session(store, origin.session_id)
+    return any(
+        not HARNESSES[harness].is_export and Path(path).exists() for harness, path in seen if harness in HARNESSES
+    )
 
 
 def import_file(capture: Capture, wanted: Sequence[Past], tally: Tally, progress: Callable[[int], None]) -> None:

@@ -153,7 +153,16 @@ def episodic_memory(path: Path, exchanges: Iterable[tuple[str, str]], session: s
         db.execute(
             "INSERT INTO exchanges (id, project, timestamp, user_message, assistant_message, archive_path, line_start,"
             " line_end, session_id, cwd, git_branch) VALUES (?, 'shop', ?, ?, ?, ?, ?, ?, ?, '/home/me/shop', 'main')",
-            (f"ex-{number}", f"2026-05-01T00:00:{number:02d}Z", prompt, answer, f"/a/{session}.jsonl", number, number, session),
+            (
+                f"ex-{number}",
+                f"2026-05-01T00:00:{number:02d}Z",
+                prompt,
+                answer,
+                f"/a/{session}.jsonl",
+                number,
+                number,
+                session,
+            ),
         )
     db.execute(
         "INSERT INTO tool_calls (id, exchange_id, tool_name, tool_input, tool_result, timestamp)"

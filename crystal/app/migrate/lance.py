@@ -34,7 +34,7 @@ def copied_tables(machine: Machine, path: Path) -> Iterator[Path]:
     try:
         lancedb = importlib.import_module("lancedb")
     except ImportError as error:
-        hint = install_command("crystal-memory[lancedb]")
+        hint = install_command("lancedb")
         raise NotConfiguredError("reading LanceDB tables needs the package lancedb", hint=hint) from error
     work = machine.places.data_dir / UNPACK_FOLDER
     make_private_dir(work)

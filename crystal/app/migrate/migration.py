@@ -18,7 +18,7 @@ from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
 from crystal.app.memories import remember
 from crystal.app.migrate.found import FoundStore
-from crystal.capture.backfill import Past, is_export_of_known, plan_file
+from crystal.capture.backfill import Past, has_transcript, is_export_of_known, plan_file
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.snapshots import Container
 from crystal.capture.source import opened_source
@@ -39,7 +39,8 @@ from crystal.transcript.stores import StoredMemory, StoredVector, StoreRow
 
 NEW, KNOWN = "new", "known"
 GONE = "private, or forgotten here"
-NOTHING_LEFT = "nothing is left without private parts"
+HAS_TRANSCRIPT = "its transcript is on this disk: crystal backfill imports it"
+NOTHING_LEFT = "no text is left of it"
 REFUSED = "too long for a memory, or nothing but secrets"
 MEMORIES = "memories"
 BATCH = 500
@@ -149,7 +150,7 @@ class Migration:
         return opened_source(self.container.found.path, self.container.root.place.form, ANYWHERE, {})
 
     def _rows(self, source: Source) -> Iterator[tuple[Hashable, str]]:
-        known: dict[tuple[str, str | None], tuple[dict[str, str], bool]] = {}
+        known: dict[tuple[str, str | None], tuple[dict[str, str], str]] = {}
         given = set()
         for row in self.found.reader.rows(source):
             place = (row.session, row.about)
@@ -161,14 +162,17 @@ class Migration:
             given.add((place, row.record))
             yield (row.table, row.key, self._uuid(row)), state
 
-    def _seen(self, session: str, about: str | None) -> tuple[dict[str, str], bool]:
-        """Return the states of a session's records, and whether crystal has the session from elsewhere."""
+    def _seen(self, session: str, about: str | None) -> tuple[dict[str, str], str]:
+        """Return the states of a session's records, and the state of a record that was not seen before."""
         config, store = self.machine.config, self.machine.store
         origin = Origin(config.agent_id, config.device, session, about, self.found.name)
         key = f"{self.found.name}/{session}" + (f"/{about}" if about else "")
         state = ledger.state_of(store, config.device, key)
         seen = {} if state is None else snapshots.seen_records(store, state.id)
-        return {name: one.state for name, one in seen.items()}, is_export_of_known(store, origin)
+        unseen = (
+            KNOWN if is_export_of_known(store, origin) else HAS_TRANSCRIPT if has_transcript(store, origin) else NEW
+        )
+        return {name: one.state for name, one in seen.items()}, unseen
 
     def _uuid(self, row: StoreRow) -> str:
         return f"{self.found.reader.ids_of or self.found.name}:{row.record}"
@@ -235,8 +239,8 @@ class Migration:
         return vectors.put_vectors(self.machine.store, generation, put)
 
 
-def _state(row: StoreRow, seen: dict[str, str], is_elsewhere: bool) -> str:
+def _state(row: StoreRow, seen: dict[str, str], unseen: str) -> str:
     found = seen.get(row.record)
     if found is None:
-        return KNOWN if is_elsewhere else NEW
+        return unseen
     return GONE if found == "private" else KNOWN
