@@ -1,4 +1,4 @@
-"""Memory programs whose stores ``crystal migrate`` takes over: where they keep them. ``reader`` names who reads them.
+"""Memory programs whose stores ``crystal migrate`` takes over: where they keep them.
 
 A row here and a reader are all that a store needs: CONTRIBUTING.md, "A store for migrate".
 """
@@ -7,7 +7,7 @@ from crystal.config.harness import Form, Harness, Place
 
 
 def _store(name: str, title: str, *places: Place) -> Harness:
-    return Harness(name, title, name.replace("-", "_"), places, is_export=True, is_store=True)
+    return Harness(name, title, places, is_export=True, is_store=True)
 
 
 def _memory_crystal(file: str, *, below: str = ".", form: Form = "database") -> tuple[Place, ...]:
