@@ -69,6 +69,8 @@ class StoredVector(NamedTuple):
 class StoreReader(MessageReader):
     """Reads the store of another memory program."""
 
+    silent_kinds = ("*",)
+
     keys: Mapping[str, str] = {}
     """The column of each table's key, if it is not ``id``."""
 
