@@ -20,7 +20,7 @@ MODELS = {1536: ("openai", "text-embedding-3-small"), 3072: ("openai", "text-emb
           768: ("ollama", "nomic-embed-text")}  # fmt: skip
 _PREFIXES = ("cc:", "ce:")
 _NOT_TAKEN = {
-    "file": "a file: it is on your disk",
+    "file": "a piece of a file: crystal sources add has the file",
     "manual": "the text of a memory, which comes as one",
 }
 
