@@ -317,6 +317,8 @@ class Crystal:
     ) -> ForgetPlan:  # fmt: skip
         """List what would be forgotten: memories (mem-...), numbers of hits, ids of lines; what is set narrows.
 
+        In a large memory the plan lists a part, and ``unread`` is how many messages may be added to it.
+
         Raises:
             UsageError: A target is unknown, or nothing is named.
         """
