@@ -22,13 +22,13 @@ from typing import Any
 _FOLDER = Path(__file__).parent
 _MARKS = "[\u0300-\u036f]+"
 _TAG = r"<(?:(\w+)=)?(\w+)>|(\w+)|\s+"
-_OTHER_TAGS = ("word", "hidden", "comma", "dot", "dash strong_link", "strong_link spaced_dash", "slash", "sign",
+_OTHER_TAGS = ("word", "hidden", "comma", "dot", "dash strong_link", "strong_link", "slash", "sign",
                "number", "number day", "nth day", "number year", "date", "short_date", "time",
                "time weekday_time")  # fmt: skip
 """What tokens get by their form instead of from the lexicon."""
 
 _CUES = frozenset(
-    "month short_month weekday short_weekday season feast unit half_year day_word night quarter relative_year".split()
+    "month short_month weekday short_weekday season unit half_year day_word night quarter relative_year".split()
 )
 
 Tags = Mapping[str, Any]
