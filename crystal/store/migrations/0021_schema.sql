@@ -572,8 +572,7 @@ CREATE TABLE index_parts (                 -- the files
     bytes      INTEGER NOT NULL,           -- how long the file is
     mtime_ns   INTEGER NOT NULL,           -- when the file was written: another time, and it is looked through
     checksum   INTEGER NOT NULL,           -- CRC-32 of its directory, which has those of its content
-    made_at    INTEGER NOT NULL,           -- when it was made
-    retired_at INTEGER                     -- when others took its place, NULL while it is used
+    made_at    INTEGER NOT NULL            -- when it was made
 ) WITHOUT ROWID;
 
 CREATE TABLE index_log (                   -- what is not in the files yet: searches look at these chunks themselves
