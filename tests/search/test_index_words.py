@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.search.index.plan import merges
+from crystal.search.index.step import merges
 from crystal.search.index.terms import camel_parts, document_words, query_terms
 from crystal.search.index.words import Gathering, PartWords, merge_words
 from crystal.store import Store

@@ -21,8 +21,7 @@ from crystal.search.index.files import (
     write_file,
 )
 from crystal.search.index.part_vectors import build_arrays
-from crystal.search.index.parts import IndexPart, build_part, merge_parts, open_meanings, open_part
-from crystal.search.index.plan import merges
+from crystal.search.index.parts import MAX_DOCUMENTS, IndexPart, build_part, merge_parts, open_meanings, open_part
 from crystal.store import Store
 from crystal.store.search import index_log, index_source
 from crystal.store.search.index_log import Change, Log, PartFile, State
@@ -250,3 +249,49 @@ def _for_a_while(items: Iterator[T], is_over: Callable[[], bool]) -> Iterator[T]
         yield item
         if count % MIN_AT_ONCE == 0 and is_over():
             return
+
+
+SMALL = 512
+"""Parts of fewer documents are merged whenever there are two: it costs a few milliseconds."""
+
+FAN_OUT = 8
+
+
+def merges(sizes: Sequence[int], *, most: int = MAX_DOCUMENTS) -> list[list[int]]:
+    """Return groups of parts to merge, by index in ``sizes``; each becomes one part of ``most`` at most."""
+    groups = [[at] for at in range(len(sizes))]
+    totals = list(sizes)
+    while True:
+        found = _next(totals, most)
+        if not found:
+            return [group for group in groups if len(group) > 1]
+        first, *others = found
+        for other in others:
+            groups[first] += groups[other]
+            totals[first] += totals[other]
+            groups[other], totals[other] = [], 0
+
+
+def _next(totals: Sequence[int], most: int) -> list[int]:
+    """Return the smallest parts of the first level that has enough of them, as many as fit together; or none."""
+    levels: dict[int, list[int]] = {}
+    for at in sorted((at for at, total in enumerate(totals) if total), key=lambda at: (totals[at], at)):
+        levels.setdefault(_level(totals[at]), []).append(at)
+    for level, members in sorted(levels.items()):
+        if len(members) < (FAN_OUT if level else 2):
+            continue
+        chosen: list[int] = []
+        for at in members[:FAN_OUT]:
+            if sum(totals[one] for one in chosen) + totals[at] <= most:
+                chosen.append(at)
+        if len(chosen) > 1:
+            return chosen
+    return []
+
+
+def _level(documents: int) -> int:
+    level = 0
+    while documents >= SMALL:
+        documents //= FAN_OUT
+        level += 1
+    return level
