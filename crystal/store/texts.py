@@ -13,7 +13,7 @@ import struct
 import sys
 import weakref
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -85,7 +85,7 @@ class TextReader:
         db = self._db()
         if known is None and db is not None:
             found = list(db.execute("SELECT body FROM text_blocks WHERE id = ?", (block,)))
-            known = _unpacked(_decompressed(found[0][0])) if found else []
+            known = _unpacked(found[0][0]) if found else []
             if db.txn_state("main") == apsw.SQLITE_TXN_WRITE:
                 return known  # a transaction that is undone gives the number away again
         self._blocks[block] = known or []
@@ -121,7 +121,10 @@ def _decoded(data: bytes) -> str:
         return ""
 
 
-def _unpacked(data: bytes) -> list[str]:
+@lru_cache(maxsize=2)
+def _unpacked(body: bytes) -> list[str]:
+    """Return the texts of a block. SQLite asks for each text while the block is being written."""
+    data = _decompressed(body)
     count = _LENGTH.unpack_from(data)[0] if data else 0
     at = _LENGTH.size * (count + 1)
     texts = []

@@ -2,7 +2,7 @@
 
 ``lexicon.json`` holds an object for each language: a tag, and the phrases that carry it, separated by commas. A list
 numbers its values from 1 (``month``), an object names them. Case and accents do not matter. A phrase may carry several
-tags: ``last`` is a relation (``last week``) and an ordinal (``the last week of May``).
+tags.
 
 A pattern such as ``<number> <unit> ago`` stands beside the function of ``meanings`` that reads what it matches.
 ``<tag>`` and ``<name=tag>`` are groups, capitals are macros, spaces mean nothing.

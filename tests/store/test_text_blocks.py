@@ -148,7 +148,7 @@ def test_any_texts_are_read_as_they_were(texts: list[str]) -> None:
 
 def test_very_short_texts_become_blocks_too(store: Store) -> None:
     texts = {ident: f"{ident}" for ident in range(1, 4_100)}
-    write(store, texts, together=100)
+    write(store, texts, together=500)
     pack(store)
     assert store.value("SELECT count(*) FROM text_blocks") == 3
     assert_holds(store, texts)
