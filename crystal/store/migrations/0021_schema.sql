@@ -1,4 +1,4 @@
--- The whole schema. Times are milliseconds since the Unix epoch, UTC; offsets are bytes.
+-- Times are milliseconds since the Unix epoch, UTC; offsets are bytes.
 
 -- What was captured: transcripts, and the ledger of their bytes.
 
@@ -202,7 +202,7 @@ CREATE TABLE chunks (
     body              TEXT NOT NULL,       -- where its text is in text_blocks; a turn's text is its chunks laid over
                                            -- each other at start
     text_sha256       BLOB NOT NULL,       -- the same text is embedded once
-    source            TEXT NOT NULL,       -- kind of source: conversation, memory
+    source            TEXT NOT NULL,       -- kind of source: conversation, file, memory
     role              TEXT NOT NULL,
     session           INTEGER REFERENCES sessions(id),
     project           INTEGER REFERENCES projects(id),
