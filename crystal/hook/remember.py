@@ -59,7 +59,8 @@ def _is_kept_as_marked(words: str) -> bool:
     lowered = words.replace("\u2019", "'").lower()
     if not any(letter.isalnum() for letter in words) or lowered in lists.LITERALS or lowered.startswith(lists.ROLE):
         return False
-    return not _has_phrase(lowered.split(), lists.THIS_WORK)
+    starts = [clause[:1] for _, clause in _clauses(lowered)]
+    return ["now"] not in starts and not _has_phrase([_bare(word) for word in lowered.split()], lists.THIS_WORK)
 
 
 def _marked_words(rest: str) -> "str | None":
@@ -149,7 +150,7 @@ def _clauses(text: str) -> "list[tuple[str, list[str]]]":
             bare = _bare(word)
             found[-1][1].extend(_apart(bare) if bare else ())
             last = "" if bare in lists.SHORTENED else word.rstrip("\"')*_`")[-1:]
-            if found[-1][1] and (last in ",;.!:" or word in lists.DASHES):
+            if found[-1][1] and (last in tuple(",;.!:") or word in lists.DASHES):
                 found.append((last, []))
         found.append(("\n", []))
     return found
@@ -189,7 +190,7 @@ def _asks_for_work(said: _Statement) -> bool:
     """Return True if a clause tells the agent to do something now."""
     for place, (mark, words) in enumerate(said.clauses):
         for before, word, after in zip(words, words[1:], [*words[2:], ""], strict=False):
-            is_order = word in lists.ACTIONS if said.is_explicit else word not in lists.SUBJECTS
+            is_order = word in lists.ACTIONS if said.is_explicit and words[0] != "the" else word not in lists.SUBJECTS
             if before in ("so", "then") and is_order:
                 return True
             if before in ("and", "but") and word in lists.ACTIONS and after in lists.OBJECTS:

@@ -93,7 +93,8 @@ PASSING = _phrases(
 )
 THIS_WORK = _phrases(
     """this task|this pr|this branch|this bug|this issue|this ticket|this change|this session|this conversation
-    |this function|this refactor|this feature|this step|this prompt|this question|this test|for now|right now"""
+    |this function|this refactor|this feature|this step|this prompt|this question|this test|for now|right now
+    |your task|your job|your goal|your context|context is|step by step|only what you need"""
 )
 STANDING = _phrases(
     """always|never|whenever|every time|each time|any time|from now on|going forward|in the future|in future
@@ -123,9 +124,10 @@ ENVIRONMENTS = _words(
 TASKS = _words(
     """task goal plan point aim request ask question requirement requirements idea problem objective changes pr
     branch code focus priority deadline scope intention intent purpose rest message answer prompt feedback comment
-    comments review fix patch diff build function bug issue test"""
+    comments review fix patch diff build function bug issue test input output array string loop variable argument
+    parameter stack trace error exception line"""
 )
-NO_LABELS = TASKS | _words("error errors output log warning exception trace todo step steps context")
+NO_LABELS = TASKS | _words("errors log warning todo step steps context")
 LITERALS = _words("true false null none undefined nil nan yes no on off 0 1")
 SHORTENED = _words("mr mrs ms dr st vs etc e.g i.e no nr prof inc ltd")
 ROLE = ("you are", "you're", "you have", "you can", "you don't", "you cannot", "you can't")

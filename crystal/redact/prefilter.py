@@ -44,10 +44,9 @@ _HINTS: dict[Rules, tuple[bytes, ...]] = {
     pgpass_spans: PGPASS_HINTS,
     header_spans: HEADER_HINTS,
     command_spans: COMMAND_HINTS,
-    named_spans: NAMED_HINTS,
 }
 """Families of rules, and what must be in a text for each to find anything."""
-_LOOKING = (format_spans, encoded_spans, mnemonic_spans)
+_LOOKING = (format_spans, named_spans, encoded_spans, mnemonic_spans)
 """Families that look for themselves: what they count in random letters would need an automaton of endless size."""
 
 
@@ -78,7 +77,7 @@ def secret_hints() -> tuple[tuple[bytes, ...], ...]:
     One for all would need a state for each pair of what two groups have read, which in random letters is a new one
     for nearly every byte.
     """
-    return (*_PRIVATE_HINTS, *chain(*_HINTS.values())), (_CUT_HINT, *format_hints()), encoded_hints()
+    return (*_PRIVATE_HINTS, *chain(*_HINTS.values())), NAMED_HINTS, (_CUT_HINT, *format_hints()), encoded_hints()
 
 
 @lru_cache(maxsize=1)
