@@ -23,12 +23,13 @@ from crystal.config.packages import answer, broken_package
 from crystal.errors import CrystalError, UnavailableError, UsageError
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "init": ("setup", "Set crystal up on this machine."),
+    "init": ("init", "Set crystal up on this machine."),
     "search": ("search", "Find what was said."),
     "show": ("sessions", "Read a session, or a hit with the turns around it."),
     "sessions": ("sessions", "List sessions, newest first."),
     "agents": ("agents", "List the agents found here, and how much of them is captured."),
     "projects": ("projects", "List projects; rename, join, split or mark them."),
+    "sources": ("sources", "Search your own files too: add folders, sync, watch and remove them."),
     "mcp": ("mcp", "Serve the memory to an agent over standard input and output."),
     "remember": ("memories", "Remember a fact, a preference, an event, an opinion or a skill."),
     "memories": ("memories", "List memories; edit, hide or restore them, show former versions."),
@@ -51,7 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "promote": ("roles", "Make this machine the home of the others."),
     "demote": ("roles", "Hand home over to a device, or leave home."),
     "completion": ("completion", "Print a script that lets your shell complete commands."),
-    "uninstall": ("setup", "Remove what init added."),
+    "uninstall": ("uninstall", "Remove what init added."),
 }
 """Every command in the order of the help page: the file of this folder that has it, and what it does in a line."""
 

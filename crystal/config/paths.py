@@ -1,4 +1,4 @@
-"""Where things live: the ``~/.ldm`` tree, the settings file and Claude Code's own folders.
+"""Paths of crystal's files: the ``~/.ldm`` tree, the settings file and the agents' own folders.
 
 This module turns an environment and a home folder into absolute paths, makes folders and files that only the user can
 read, and keeps the machine's register of agents. It never looks at ``os.environ`` itself.
@@ -22,6 +22,8 @@ from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageEr
 if sys.platform != "win32":
     import fcntl
 
+SOURCES_FILE = "sources.json"
+"""The list of sources, beside the archives."""
 MEMORY_RECORD = "memories.jsonl"
 """The name of the record of memories, in an agent's folder."""
 AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
