@@ -22,7 +22,7 @@ class Format(NamedTuple):
     pattern: bytes
 
 
-_APART_RAW = rb"(?:^|[^A-Za-z0-9+/]|\\[nrtbf/]|u[0-9a-fA-F]{4})"
+APART_RAW = rb"(?:^|[^A-Za-z0-9+/]|\\[nrtbf/]|u[0-9a-fA-F]{4})"
 """Nothing of a picture in base64 before it, in text whose escapes are not yet undone."""
 
 _DIGITS = rb"(?:[MNO][DTjz][AEIMQUYcgk][w-z0-5])"
@@ -86,9 +86,9 @@ _OWN_HINTS = {
     b"sk-": rb"sk-(?:[A-Za-z0-9]{0,11}[_-]){0,12}[A-Za-z0-9]{16}",
     b"eyJ": rb"eyJ[\w-]{8,}\.[\w-]{8}",
     b"T3BlbkFJ": rb"T3BlbkFJ",
-    b"EAAA": _APART_RAW + rb"EAAA[\w-]{60}",
-    b"EAA": _APART_RAW + rb"EAA[A-Za-z0-9]{80}",
-    b"cio": _APART_RAW + rb"cio[A-Za-z0-9]{32}",
+    b"EAAA": APART_RAW + rb"EAAA[\w-]{60}",
+    b"EAA": APART_RAW + rb"EAA[A-Za-z0-9]{80}",
+    b"cio": APART_RAW + rb"cio[A-Za-z0-9]{32}",
     b"sl.": rb"sl\.(?:u\.)?[\w-]{60}",
     b"": _DIGITS + rb"{4}",
     b"AAAAAAAAAAAAAAAAAAAA": rb"A{20}[A-Za-z0-9]+%",
