@@ -18,8 +18,7 @@ Model = dict[str, Any]
 _VERSION = "1.0.0"
 _CONFIG = ("opencode", "debug", "config")
 _LAST = (
-    "SELECT json_extract(data, '$.model') AS model FROM message"
-    " WHERE model NOT NULL ORDER BY time_created DESC LIMIT 1"
+    "SELECT json_extract(data, '$.model') AS model FROM message WHERE model NOT NULL ORDER BY time_created DESC LIMIT 1"
 )
 _USED = ("opencode", "db", "--format", "json", _LAST)
 _ID_BITS, _TICKS = (1 << 48) - 1, 1 << 12
