@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from crystal import transcript
 from crystal.capture import files, tail
 from crystal.capture.database import DatabaseChangedError
 from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
+from crystal.capture.said_again import gists, said_again
 from crystal.capture.source import opened_source, stamp_of
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, WatermarkMovedError
@@ -323,8 +323,8 @@ class _ConversationCapture:
         here = list(self.reader.records(self.source, self.conversation))
         own = {record.id for record in here}
         names = [self._name(ident) for ident, one in earlier.items() if one.state == "captured" and ident not in own]
-        said = {name: Counter(map(_gist, turns)) for name, turns in turns_of_lines(self.by.store, names).items()}
-        return _matched(said, {record.id: Counter(map(_gist, self._turns(record))) for record in here} if said else {})
+        said = {name: gists(turns) for name, turns in turns_of_lines(self.by.store, names).items()}
+        return said_again(said, {record.id: gists(self._turns(record)) for record in here} if said else {})
 
     def _was_in_copy(self) -> bool:
         roots = [self.by.folders.root_of(path) for path in seen.paths_with(self.by.store, self.key)]
@@ -365,26 +365,6 @@ class _ConversationCapture:
         )
         self.tally.add(self.by.sink(tail.make_segment(raw, reading, after), partial(claim_records, records=noted)))
         return after
-
-
-def _gist(turn: tuple[str, str]) -> tuple[str, str]:
-    """Return what is the same in two files: of a tool's call its main argument, because each file names tools anew."""
-    role, text = turn
-    line, _, _ = text.partition("\n")
-    return role, " ".join((line.partition(": ")[2] or line if role == "tool_call" else text).split())
-
-
-def _matched(
-    copies: Mapping[str, Counter[tuple[str, str]]], here: Mapping[str, Counter[tuple[str, str]]]
-) -> dict[str, tuple[str, ...]]:
-    """Return which copies are said again whole, by the record that says the last of each."""
-    left, found = sum(here.values(), Counter[tuple[str, str]]()), dict[str, tuple[str, ...]]()
-    for name, said in copies.items():
-        if said and said <= left:
-            left -= said
-            last = [ident for ident, own in here.items() if own & said][-1]
-            found[last] = (*found.get(last, ()), name)
-    return found
 
 
 def _size(record: Record) -> int:
