@@ -221,11 +221,11 @@ class Machine:
         """Return the key of the hashes that stand for secrets in this store."""
         return hashlib.blake2b(b"redaction", key=store_key(self.store)).digest()
 
-    def redactor(self) -> Redactor:
+    def redactor(self, *, keeps_lines: bool = False) -> Redactor:
         """Return the redactor that removes secrets and private spans from text, as the settings say."""
         from crystal.redact import Redactor  # noqa: PLC0415 - compiles its rules: who stores no new text needs none
 
-        return Redactor(self.redaction_key(), secrets=self.config.redact_enabled)
+        return Redactor(self.redaction_key(), secrets=self.config.redact_enabled, keeps_lines=keeps_lines)
 
     @property
     def transcript_folders(self) -> Folders:

@@ -142,7 +142,7 @@ def _show(
         return
     say(*_outcome(done))
     if proof is not None:
-        say(*_proof_words(proof, {str(path) for path in plan.still_held[:SHOWN]}))
+        say(*proof_words(proof, {str(path) for path in plan.still_held[:SHOWN]}))
 
 
 def _say_nothing_found(plan: ForgetPlan) -> None:
@@ -222,7 +222,8 @@ def _outcome(done: Forgotten) -> Iterator[str]:
         yield f"other machines forget it when they next sync: {', '.join(map(one_line, done.machines))}"
 
 
-def _proof_words(proof: ForgetProof, named: Collection[str]) -> Iterator[str]:
+def proof_words(proof: ForgetProof, named: Collection[str]) -> Iterator[str]:
+    """Describe a proof in lines; ``named`` are agents' files that were shown already."""
     from crystal.cli.render import size_words
 
     looked = f"{count_words(proof.files, 'file')}, {size_words(proof.bytes)}"

@@ -16,6 +16,7 @@ import apsw
 import pytest
 
 from crystal.mcp import protocol
+from crystal.mcp.catalog import TOOLS
 from crystal.mcp.protocol import MAX_AT_ONCE, Offer
 from tests.support.mcp_client import INITIALIZE, ROOT, Process, crystal_offer, served
 from tests.support.store_factory import add_turn, open_store
@@ -207,7 +208,7 @@ def test_settings_that_cannot_be_read_are_told_by_the_tools(home: Path) -> None:
     (home / ".config/crystal").mkdir(parents=True)
     with Process(CRYSTAL_MCP_MAX_CHARACTERS="many") as talk:
         talk.greet()
-        assert len(talk.ask("tools/list")["result"]["tools"]) == 7
+        assert len(talk.ask("tools/list")["result"]["tools"]) == len(TOOLS)
         result = talk.tool("crystal_status")
         assert result["isError"]
         assert "CRYSTAL_MCP_MAX_CHARACTERS" in result["content"][0]["text"]
@@ -244,7 +245,7 @@ def test_the_official_client_speaks_both_eras_with_it(home: Path) -> None:
 
     async def talk(mode: str) -> str:
         async with Client(server, mode=mode) as client:  # type: ignore[arg-type]
-            assert len((await client.list_tools()).tools) == 7
+            assert len((await client.list_tools()).tools) == len(TOOLS)
             assert len((await client.list_resources()).resources) == 1
             found = await client.call_tool("crystal_search", {"query": "zebra"})
             assert found.structured_content is None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from crystal.forgetting.match.patterns import TextMatcher, words_of
 from crystal.forgetting.request import ForgetContext, ForgetPlan
 from crystal.search.index.terms import Tokenize, beginning_of, document_words
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
+from crystal.store.forget.forgotten_rows import ForgottenSource
+from crystal.store.search.file_places import texts_of_files
 from crystal.store.search.tokenizer import tokenizer
 
 SCOPES = ("session", "project", "before")
@@ -73,7 +76,8 @@ def rare_words(
         tokenize = tokenizer(store)
         stems = {word: " ".join(tokenize(word)) for word in left}
         beginnings = {word: beginning_of(stem.split(" ")[0]) if stem else "" for word, stem in stems.items()}
-        for said in forgotten_rows.each_text(store):
+        in_files = (ForgottenSource("", "", text) for text in texts_of_files(store))
+        for said in chain(forgotten_rows.each_text(store), in_files):
             if not left:
                 break
             if said.uuid in lines or said.uid in memories:

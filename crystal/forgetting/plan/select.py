@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -12,9 +13,11 @@ from crystal.forgetting.match.terms import Terms, folded, repetitions
 from crystal.forgetting.plan.indexed_turns import turns_repeating, turns_with_terms
 from crystal.forgetting.request import Because, ForgetRequest, Selection
 from crystal.model.capture import MIRROR_IDS, Memory, is_unicode, parse_hit_name
+from crystal.model.sources import FilePlace
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
 from crystal.store.memories.memories import memories_by_key, memories_like, memory_of, memory_of_chunk
+from crystal.store.search.file_places import place_of_file_chunk
 from crystal.store.search.scope import is_folder, matching_projects, session_matches
 from crystal.store.sessions.conversations import place_of_chunk
 
@@ -97,9 +100,21 @@ def _chunk(store: Store, number: int) -> Selection | None:
     if place is None:
         return None
     if place.turn is None:
+        _refuse_file(place_of_file_chunk(store, number))
         memory = memory_of_chunk(store, number)
         return None if memory is None else Selection(memories={memory.id})
     return Selection({forgotten_rows.uuid_of_turn(store, place.turn)})
+
+
+def _refuse_file(place: FilePlace | None) -> None:
+    """Refuse a hit in a file of a person's own: the memory follows the file.
+
+    Raises:
+        UsageError: It is one.
+    """
+    if place is not None:
+        hint = f"take it out of the file, then run: crystal sources sync {shlex.quote(place.name)}"
+        raise UsageError(f"this is in your file {place.folder}/{place.path}, which crystal does not change", hint=hint)
 
 
 # ----------------------------------------------------------------------------------------------------------- scopes
