@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import functools
 import importlib
 import os
 import re
@@ -108,6 +109,7 @@ class LazyCommands(TyperGroup):
             formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
 
 
+@functools.cache
 def load_command(name: str) -> Any:
     """Import one command: the function of its name, or ``commands`` of the file of its name."""
     file = COMMANDS[name][0]
