@@ -89,8 +89,8 @@ def modules_after(code: str, *flags: str) -> set[str]:
     return set(child.stdout.split())
 
 
-SQL_FOLDERS = (PACKAGE / "store", ROOT / "relay_worker", PACKAGE / "transcript")
-"""A reader of another program's database queries that program's tables."""
+SQL_FOLDERS = (PACKAGE / "store", ROOT / "relay_worker", PACKAGE / "transcript", PACKAGE / "handoff")
+"""What reads another program's database queries that program's tables."""
 
 
 @pytest.mark.slow
