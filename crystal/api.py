@@ -315,9 +315,7 @@ class Crystal:
         self, *targets: str | int, query: str | None = None, session: str | None = None, project: str | None = None,
         before: int | str | None = None, key: str | None = None,
     ) -> ForgetPlan:  # fmt: skip
-        """List what would be forgotten: memories (mem-...), numbers of hits, ids of lines; what is set narrows.
-
-        In a large memory the plan lists a part, and ``unread`` is how many messages may be added to it.
+        """List what would be forgotten, in a large memory a part of it: memories (mem-...), hits, ids of lines.
 
         Raises:
             UsageError: A target is unknown, or nothing is named.
