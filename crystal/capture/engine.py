@@ -331,11 +331,10 @@ class Capture:
         here = self.with_projects()
         here.meet()
         tally = Tally()
-        known = {state.path: state.mark for state in ledger.all_states(self.store, self.device)}
+        known = ledger.read_to(self.store, self.device)
         roots = [root for root in here.roots if harness in (None, root.harness)]
         for found in files.all_transcripts(roots, tally.fail, here.folders):
-            mark = known.get(str(found.path))
-            if mark and (mark.offset, mark.dev, mark.inode) == (found.size, found.dev, found.inode):
+            if known.get(found.name) == (found.size, found.dev, found.inode):
                 continue
             tally.files += 1
             here.attempt(found.path, tally, here.capture_tail)

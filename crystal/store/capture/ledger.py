@@ -61,6 +61,12 @@ def all_states(store: Store, device: str | None = None) -> list[TranscriptState]
     return [_state(row) for row in store.rows(f"SELECT {_COLUMNS} FROM capture_state{where} ORDER BY id", values)]
 
 
+def read_to(store: Store, device: str) -> dict[str, tuple[int, int, int]]:
+    """Return (offset, dev, inode) of every file that was read on one device, by path."""
+    rows = store.rows("SELECT path, offset, dev, inode FROM capture_state WHERE device = ? ORDER BY id", (device,))
+    return {os.fsdecode(path): (offset, dev, inode) for path, offset, dev, inode in rows}
+
+
 def last_rule(store: Store, state: TranscriptState) -> str | None:
     """Return the rule that makes the bytes just before the watermark private, or None."""
     return store.find(

@@ -1,5 +1,6 @@
 """What was seen of files that are rewritten, and of databases: their records, and whether they changed since."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -87,6 +88,12 @@ def stamps(store: Store, path: Path) -> dict[str, str]:
     """Return the stamps of a file's conversations, by their keys; that of the whole file has an empty one."""
     rows = store.rows("SELECT conversation, stamp FROM snapshot_stamps WHERE path = ?", (stored_path(path),))
     return {str(conversation): str(stamp) for conversation, stamp in rows}
+
+
+def file_stamps(store: Store) -> dict[str, str]:
+    """Return the stamps of whole files, by their paths."""
+    rows = store.rows("SELECT path, stamp FROM snapshot_stamps WHERE conversation = ''")
+    return {os.fsdecode(path): stamp for path, stamp in rows}
 
 
 def paths_with(store: Store, conversation: str) -> list[str]:
