@@ -76,6 +76,10 @@ LIVES = (
         None, lambda file: ("--fork", file.stem),
     ),
     Life(
+        "goose", ".local/share/goose/sessions/sessions.db*", "shell", {"command": COMMAND},
+        lambda _: ("--resume",),  # it forks in its terminal alone
+    ),
+    Life(
         "cline", ".cline/data/sessions/*/*.messages.json", "run_commands", {"commands": [COMMAND]},
         None,  # it resumes in its terminal alone
     ),
