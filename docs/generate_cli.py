@@ -58,6 +58,7 @@ MORE: dict[str, str] = {
     "status": "See [its JSON](json.md#crystal-status).",
     "doctor": "See [its JSON](json.md#crystal-doctor).",
     "sync": "See [sweeping on a timer](../how-to/timer.md) and [its JSON](json.md#crystal-sync-crystal-backfill-and-crystal-import).",  # noqa: E501
+    "watch": "See [watching](../how-to/agents.md#capture-as-soon-as-an-agent-writes).",
     "import": "See [importing an export](../how-to/agents.md#import-an-export) and [its JSON](json.md#crystal-sync-crystal-backfill-and-crystal-import).",  # noqa: E501
     "backfill": "See [importing the past](../how-to/import-the-past.md) and [its JSON](json.md#crystal-sync-crystal-backfill-and-crystal-import).",  # noqa: E501
     "verify": "See [proving that nothing is missing](../how-to/prove-nothing-is-missing.md) and [its JSON](json.md#crystal-verify).",  # noqa: E501
@@ -91,6 +92,7 @@ EXITS: dict[str, str] = {
     "context": READS,
     "status": f"1 when turns are NOT kept, {READS}",
     "doctor": "1 when a check fails",
+    "watch": f"0 also when it is ended by Ctrl-C, 4 also when another one runs or the system cannot watch so many folders, {WRITES}; it also needs the package watchfiles",  # noqa: E501
     "sync": f"130 also when you stop it while vectors are made: the rest follows, 3 when nothing here can run a timer, {WRITES}; a transcript that cannot be read is a warning",  # noqa: E501
     "backfill": f"{WRITES}; a transcript that cannot be read is a warning",
     "verify": "1 when bytes are not captured yet, 4 when the store is busy, 6 when something is damaged",

@@ -130,11 +130,12 @@ def _state_of(
         _cleanup(machine, name),
         round(known.percent, 1),
         tuple(known.kinds),
-        _is_live(machine, name),
+        tells_of_turns(machine, name),
     )
 
 
-def _is_live(machine: Machine, name: str) -> bool | None:
+def tells_of_turns(machine: Machine, name: str) -> bool | None:
+    """Return whether an agent runs crystal at the end of each turn; None if it has no way to."""
     if name == CLAUDE_CODE:
         found = [read_facts(folder / "settings.json") for folder in machine.places.claude_dirs]
         return any(facts.commands or facts.plugin for facts in found)
