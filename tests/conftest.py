@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import os
+import shutil
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,10 @@ from crystal.config.harnesses import places_of_all
 # Two cores shared by many make every deadline a lie; a slow example is found by the clock of the whole run.
 settings.register_profile("crystal", deadline=None, print_blob=True)
 settings.load_profile("crystal")
+
+# Every worker reads every test, and the tests start hundreds of processes: none of them compiles everything anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Whatever the one who runs the tests has set must change nothing.
 CLEARED_PREFIXES = (
@@ -31,13 +38,36 @@ CLEARED = (
 )
 KEPT = ("CRYSTAL_E2E",)
 
+MEMORY_DISK = Path("/dev/shm")
+MEMORY_DISK_BYTES = 4 << 30
+
 _connect = socket.socket.connect
 _connect_ex = socket.socket.connect_ex
 _getaddrinfo = socket.getaddrinfo
+_numbers = itertools.count()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the tests' folders in memory where there is room: a disk makes each commit wait."""
+    if MEMORY_DISK.is_dir() and shutil.disk_usage(MEMORY_DISK).free > MEMORY_DISK_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Run one test more at a time than there are processors: many wait for a process or a clock."""
+    return (os.cpu_count() or 1) + 1
 
 
 class NetworkTouched(AssertionError):
     """A test tried to leave this machine."""
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """A new folder. pytest's own lists the folders of all tests, and moves a link, each time."""
+    folder = tmp_path_factory.getbasetemp() / f"{request.node.originalname[:30]}{next(_numbers)}"
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ import pytest
 from crystal.app import import_exports
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
+from tests.support.table import each_row
 
 EXPORT = samples.AGENTS / "chatgpt" / "home" / "Downloads" / "conversations.json"
 
@@ -65,7 +66,7 @@ def test_a_session_that_its_agent_gave_is_not_imported_again(home: Path) -> None
     assert captured_turns() == before
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1, 2]", b"PK\x03\x04 torn", b"\xff\xfe\x00"])
+@each_row("content", [b"", b"{}", b"[1, 2]", b"PK\x03\x04 torn", b"\xff\xfe\x00"])
 def test_a_file_that_is_no_export_is_named(content: bytes, home: Path) -> None:
     path = home / "notes.json"
     path.write_bytes(content)

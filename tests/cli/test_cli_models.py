@@ -20,6 +20,7 @@ from tests.support.capture_machine import NOW, line
 from tests.support.command import crystal
 from tests.support.embedding_store import Dice
 from tests.support.providers_server import KEY, serve_providers, status
+from tests.support.table import each_row
 from tests.support.tiny_models import write_tiny
 
 NOUNS = (
@@ -233,7 +234,7 @@ def test_the_address_and_dimension_of_the_old_provider_go_with_it(memory, tiny):
     assert "model =" not in default_paths().config_file.read_text()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "code", "told"),
     [
         (("use", "nothing"), 1, "no model 'nothing'"),

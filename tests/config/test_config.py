@@ -18,6 +18,7 @@ from crystal.config.load import load_config
 from crystal.config.table import SETTINGS, Config, setting_for, unknown_variables
 from crystal.errors import UnavailableError, UsageError
 from tests.support.settings_cases import FROM_FILE, GOOD
+from tests.support.table import each_row
 
 # Values that each kind refuses, as text and as TOML.
 BAD_TEXT = {
@@ -91,7 +92,7 @@ def test_a_fresh_machine_has_the_defaults(home: Path) -> None:
     assert list(home.iterdir()) == []
 
 
-@pytest.mark.parametrize("key", SETTINGS)
+@each_row("key", SETTINGS)
 def test_each_key_is_taken_from_its_variable(key: str, home: Path) -> None:
     text, _, expected = GOOD[key]
     for alias in SETTINGS[key].variables:
@@ -103,7 +104,7 @@ def test_each_key_is_taken_from_its_variable(key: str, home: Path) -> None:
         assert config.origin(key) == f"environment {alias.variable}"
 
 
-@pytest.mark.parametrize("key", FROM_FILE)
+@each_row("key", FROM_FILE)
 def test_each_key_is_taken_from_the_file(key: str, home: Path, file: Path) -> None:
     _, toml, expected = GOOD[key]
     file.write_text(toml_of(key, toml))
@@ -112,7 +113,7 @@ def test_each_key_is_taken_from_the_file(key: str, home: Path, file: Path) -> No
     assert config.origin(key) == f"file {file}"
 
 
-@pytest.mark.parametrize("key", SETTINGS)
+@each_row("key", SETTINGS)
 def test_each_key_is_taken_from_a_flag_as_text_or_as_a_value(key: str, home: Path) -> None:
     text, _, expected = GOOD[key]
     for value in (text, expected):
@@ -202,7 +203,7 @@ def bad(table: dict[str, list[str]], keys: list[str]) -> list[tuple[str, str]]:
     return [(key, value) for key in keys for value in table.get(SETTINGS[key].kind.name, [])]
 
 
-@pytest.mark.parametrize(("key", "text"), bad(BAD_TEXT, list(SETTINGS)))
+@each_row(("key", "text"), bad(BAD_TEXT, list(SETTINGS)))
 def test_a_bad_variable_is_named_with_its_value_and_what_is_accepted(key: str, text: str, home: Path) -> None:
     if SETTINGS[key].kind.name == "number" and key == "hook.flush_seconds" and text == "-0.1":
         text = "61"
@@ -218,7 +219,7 @@ def test_a_bad_variable_is_named_with_its_value_and_what_is_accepted(key: str, t
     assert variable in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize(("key", "toml"), bad(BAD_TOML, FROM_FILE))
+@each_row(("key", "toml"), bad(BAD_TOML, FROM_FILE))
 def test_a_bad_value_in_the_file_is_named_with_file_key_and_what_is_accepted(
     key: str, toml: str, home: Path, file: Path
 ) -> None:
@@ -231,7 +232,7 @@ def test_a_bad_value_in_the_file_is_named_with_file_key_and_what_is_accepted(
         assert f"accepted: {SETTINGS[key].kind.accepts}" in caught.value.message
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "named", "hint"),
     [
         ("[embedding]\nprovidr = 1", "'embedding.providr'", "did you mean embedding.provider?"),

@@ -17,6 +17,7 @@ from crystal.config.load import load_config
 from crystal.config.settings_file import parse, parse_fragment
 from crystal.errors import UsageError
 from tests.support.settings_cases import FROM_FILE, GOOD
+from tests.support.table import each_row
 
 FILE = Path("config.toml")
 
@@ -78,7 +79,7 @@ def test_changing_one_value_changes_nothing_around_it(key: str, value: object, o
     assert set_in(LIVELY, key, value) == LIVELY.replace(old, new)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "key", "value", "after"),
     [
         ("", "agent_id", "a", 'agent_id = "a"\n'),
@@ -216,7 +217,7 @@ def test_setting_a_value_makes_a_private_file(home: Path) -> None:
     assert load_config({"CRYSTAL_CONFIG": str(file)}, home).search_limit == 20
 
 
-@pytest.mark.parametrize("key", FROM_FILE)
+@each_row("key", FROM_FILE)
 def test_every_key_can_be_set_and_taken_out_again(key: str, home: Path, file: Path) -> None:
     text, _, expected = GOOD[key]
     for value in (text, expected):

@@ -28,6 +28,7 @@ from crystal.credentials.api_keys import (
 )
 from crystal.errors import NotConfiguredError, UsageError
 from tests.support.key_places import KEY, program
+from tests.support.table import each_row
 
 
 def no_keyring(service: str, name: str) -> str | None:
@@ -176,7 +177,7 @@ def test_a_key_loses_the_blanks_around_it(data: Path) -> None:
 # ------------------------------------------------------------------------------------------------- .env
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "value"),
     [
         ("K=v", "v"),

@@ -26,6 +26,7 @@ from crystal.config.paths import (
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 from crystal.hook import main as hook
 from tests.support.data_dir_cases import DATA_DIR_CASES, DataDirCase
+from tests.support.table import each_row
 
 needs_no_root = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may enter every folder"
@@ -56,21 +57,24 @@ def is_private(path: Path) -> bool:
 # ---------------------------------------------------------------------------------------------- where things are
 
 
-@pytest.mark.parametrize("case", DATA_DIR_CASES, ids=lambda case: case.name)
+@each_row("case", DATA_DIR_CASES)
 def test_the_data_folder_is_where_the_table_says(case: DataDirCase, home: Path, cwd: Path) -> None:
-    env, expected = case.build(home, cwd)
+    env, expected = case.build(home := home / case.name, cwd)
     assert resolve_places(env, home).data_dir == expected
 
 
-@pytest.mark.parametrize("case", DATA_DIR_CASES, ids=lambda case: case.name)
-def test_the_hook_finds_the_same_data_folder(case: DataDirCase, home: Path, cwd: Path) -> None:
-    env, expected = case.build(home, cwd)
+@each_row("case", DATA_DIR_CASES)
+def test_the_hook_finds_the_same_data_folder(
+    case: DataDirCase, home: Path, cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env, expected = case.build(home := home / case.name, cwd)
+    monkeypatch.setenv("HOME", str(home))
     assert Path(hook.find_data_dir(env)) == expected
 
 
-@pytest.mark.parametrize("case", DATA_DIR_CASES, ids=lambda case: case.name)
+@each_row("case", DATA_DIR_CASES)
 def test_an_explicit_data_folder_wins_over_everything(case: DataDirCase, home: Path, cwd: Path) -> None:
-    env, _ = case.build(home, cwd)
+    env, _ = case.build(home := home / case.name, cwd)
     found = resolve_places(env, home, data_dir=Path("given"))
     assert (found.data_dir, found.data_dir_source) == (cwd / "given", "flag")
 
@@ -151,12 +155,12 @@ def test_the_settings_folder_on_a_mac(home: Path, monkeypatch: pytest.MonkeyPatc
     assert paths.user_config_dir({"XDG_CONFIG_HOME": "/x"}, home) == Path("/x/crystal")
 
 
-@pytest.mark.parametrize("agent", ["a", "cc-mini", "cc-Laptop.2", "0", "A" * 64, "a..b", "a_"])
+@each_row("agent", ["a", "cc-mini", "cc-Laptop.2", "0", "A" * 64, "a..b", "a_"])
 def test_agent_ids_of_harmless_letters_are_taken(agent: str, places: Places) -> None:
     assert places.agent_folder(agent).parent.name == agent
 
 
-@pytest.mark.parametrize(
+@each_row(
     "agent", ["", ".", "..", "../x", "a/b", "a\\b", "-a", ".a", "_a", "a b", "a\n", "a\0", "é", "A" * 65, "~", "a:b"]
 )
 def test_agent_ids_that_could_leave_their_folder_are_refused(agent: str, places: Places) -> None:

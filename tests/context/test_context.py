@@ -38,6 +38,7 @@ from crystal.text.fence import HEADER, fenced
 from tests.support.capture_machine import NOW, line
 from tests.support.command import crystal
 from tests.support.context_machine import QUARTZ, say, told
+from tests.support.table import each_row
 
 MEMORY = Remembered(
     "mem-000000000000", "tabs", "fact", None, None, None, "active", "cli", "cc-desk", "desk", None, NOW, NOW
@@ -127,7 +128,7 @@ def test_tokens_are_counted_high(text: str, least: int) -> None:
     assert count_tokens(text) >= least
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "trusted"),
     [("cli", True), ("mcp", True), ("prompt", True), ("python", True), ("user", True), ("web", False), ("", False),
      ("tool", False), ("tool_result", False), ("mcp:web_fetch", False), ("https://x.test", False), ("import", False)],

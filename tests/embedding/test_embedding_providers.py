@@ -32,6 +32,7 @@ from crystal.store.search import vectors
 from tests.support import providers_server as server
 from tests.support.embedding_store import NOW, add_chunk, open_store, unit
 from tests.support.providers_server import KEY, Providers, providers  # noqa: F401 - the fixture
+from tests.support.table import each_row
 
 USUAL = {"openai": 1536, "ollama": 768, "google": 768, "voyage": 512}
 
@@ -219,7 +220,7 @@ def test_a_wrong_key_is_denied_without_being_repeated(providers, provider):  # n
 
 
 @every_provider
-@pytest.mark.parametrize("key", [None, "", "two words", "line\nbreak", "umläut"])
+@each_row("key", [None, "", "two words", "line\nbreak", "umläut"])
 def test_no_key_or_an_impossible_one_is_not_configured_and_nobody_is_asked(providers, provider, key):  # noqa: F811
     if provider == "ollama":
         return
@@ -249,7 +250,7 @@ def test_nobody_listening_is_unavailable(provider):
 
 
 @every_provider
-@pytest.mark.parametrize("url", ["gopher://x", "http://", "http://[::1", "http://127.0.0.1:99999", "://", "//"])
+@each_row("url", ["gopher://x", "http://", "http://[::1", "http://127.0.0.1:99999", "://", "//"])
 def test_an_address_that_is_none_is_a_clear_error(provider, url):
     with pytest.raises(UsageError):
         make_embedder(provider, base_url=url, key=KEY).embed_query("x")

@@ -19,6 +19,7 @@ from crystal.embedding.embedded import DATA, SmallStaticModel, StaticEmbedder, s
 from crystal.embedding.static import StaticModel, static_model
 from crystal.embedding.wordpiece import WordPiece
 from crystal.errors import DamagedError
+from tests.support.table import each_row
 
 KNOWN = json.loads((Path(__file__).parent.parent / "data" / "embedding" / "wordpiece.json").read_text("utf-8"))
 UNKNOWN = 100
@@ -41,7 +42,7 @@ def cosine(embedder: StaticEmbedder, one: str, other: str) -> float:
     return sum(x * y for x, y in zip(a, b, strict=True))
 
 
-@pytest.mark.parametrize(("text", "ids"), KNOWN)
+@each_row(("text", "ids"), KNOWN)
 def test_tokens_are_those_of_the_reference(words, text, ids):
     assert words.encode(text) == ids
     assert words.encode(text) == ids  # and again, from the words remembered

@@ -13,6 +13,7 @@ import pytest
 from crystal.export import jsonl
 from tests.support.command import crystal
 from tests.support.exports import SESSION, exported, records, remember
+from tests.support.table import each_row
 
 OTHER = "11111111-5b0e-4d6e-9d19-1a3c1c1d1a11"
 
@@ -27,7 +28,7 @@ def names(folder):
     return [one["id"] for one in records(folder / "export.jsonl") if one["type"] == "session"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "chosen"),
     [
         (["--all"], {SESSION, OTHER}),
@@ -37,8 +38,9 @@ def names(folder):
     ],
 )
 def test_the_filters_choose_whole_sessions(memory, tmp_path, words, chosen):
-    exported(tmp_path / "out", "jsonl", *words)
-    assert set(names(tmp_path / "out")) == chosen
+    folder = tmp_path / "".join(words)
+    exported(folder, "jsonl", *words)
+    assert set(names(folder)) == chosen
 
 
 def test_only_the_owner_can_read_what_is_written(memory, tmp_path):
@@ -57,7 +59,7 @@ def test_json_says_what_was_written(memory, tmp_path):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "message"),
     [
         (["--as", "jsonl"], "nothing is chosen to export"),

@@ -65,7 +65,7 @@ def test_every_agents_memory_survives_export_and_import_byte_for_byte(home, tmp_
     assert (proved["faults"], proved["percent"]) == ([], 100)
 
 
-def test_every_line_follows_the_schema_and_the_end_counts_them(home, tmp_path):
+def test_every_line_follows_the_schema_the_end_counts_them_and_importing_them_here_adds_nothing(home, tmp_path):
     remember_samples(home)
     exported(tmp_path / "a", "jsonl")
     judge = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text("utf-8")))
@@ -77,11 +77,6 @@ def test_every_line_follows_the_schema_and_the_end_counts_them(home, tmp_path):
     said = {(turn["uuid"], turn["part"]) for line in lines for turn in line["turns"]}
     shown = [json.loads(crystal("show", one["id"], "--json").out)["turns"] for one in found if one["type"] == "session"]
     assert {(turn["uuid"], turn["part"]) for turns in shown for turn in turns} <= said
-
-
-def test_importing_into_the_memory_that_exported_adds_nothing(home, tmp_path):
-    remember_samples(home)
-    exported(tmp_path / "a", "jsonl")
     tally = take(tmp_path / "a" / "export.jsonl")
     assert (tally.turns, tally.bytes_captured, tally.bytes_private) == (0, 0, 0)
 
@@ -231,8 +226,8 @@ ANY = st.text(st.characters() | st.sampled_from('\ud800\0\u2028\r\n`<>\\"')) | s
 )
 
 
-@settings(max_examples=12)
-@given(st.lists(ANY.map(lambda text: "say " + text), min_size=1, max_size=12))
+@settings(max_examples=3)
+@given(st.lists(ANY.map(lambda text: "say " + text), min_size=20, max_size=60))
 def test_any_text_survives_exactly(texts: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         other_home(Path(folder), patch, "here")

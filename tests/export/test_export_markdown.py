@@ -99,7 +99,7 @@ def test_code_keeps_its_language_and_its_text() -> None:
 
 
 def test_each_session_has_a_file_that_the_index_links_to(home: Path, tmp_path: Path) -> None:
-    remember_samples(home)
+    remember_samples(home, ["pi"])
     done = exported(tmp_path / "out", "markdown")
     files = {path.name for path in (tmp_path / "out").iterdir()}
     links = re.findall(r"\]\(([^)]+)\)", (tmp_path / "out" / "index.md").read_text("utf-8"))

@@ -30,6 +30,7 @@ from crystal.store.sync.adopt import adopt_memories
 from tests.support.pairing_boxes import Box
 from tests.support.ranked_by import search
 from tests.support.store_factory import NOW, Meaning, add_turn, embed_all, open_store
+from tests.support.table import each_row
 
 SHOP = Project("/code/shop", "/code/shop", None, "shop")
 SECRET = "ghp_0123456789abcdefghijklmnopqrstuvwxyz"
@@ -115,7 +116,7 @@ def test_any_text_under_any_key_comes_back(machine: Machine, text: str, key: str
     assert memories.memories_with_other_chunks(machine.store) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "key", "words"),
     [
         ("", None, "the text is empty"),

@@ -34,6 +34,7 @@ from tests.memories.test_memories import SHOP, forget, state, version
 from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import URL, Box, Pairs, two_machines
 from tests.support.relay_world import RelaySite
+from tests.support.table import each_row
 
 Value = TypeVar("Value")
 
@@ -257,7 +258,7 @@ def test_a_memory_is_the_same_after_the_message() -> None:
     assert memory_from_dict(message.memory) == one
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [
         {"id": "mem-00000000000G"}, {"id": "mem-0"}, {"id": None}, {"id": "mem-000000000001\n"},
@@ -269,7 +270,7 @@ def test_a_memory_is_the_same_after_the_message() -> None:
         {"source": ""}, {"source": 1}, {"agent": "../x"}, {"agent": ""}, {"device": ""}, {"session": 1},
         {"created_at": -1}, {"created_at": "1"}, {"updated_at": 1 << 53}, {"updated_at": True}, {"updated_at": 1.5},
     ],
-    ids=repr,
+
 )  # fmt: skip
 def test_a_field_that_is_something_else_refuses_the_message(change: dict[str, Any]) -> None:
     memory_from_dict(words_of())

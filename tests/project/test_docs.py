@@ -18,6 +18,7 @@ from crystal.cli.app import COMMANDS, app, load_command
 from crystal.config.load import load_config
 from tests.support.docs_blocks import ROOT, Block, agrees, blocks_of, install_shim, run_command, run_python, steps_of
 from tests.support.docs_sample import write_sample
+from tests.support.table import each_row
 
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
 STARTS_WITH_A_MEMORY = "<!-- docs test: starts with a memory -->"
@@ -66,7 +67,7 @@ def test_the_blocks_of_a_page_run_and_print_what_it_shows(page: Path, reader: Pa
             assert agrees(step.expected, printed), f"{block.place}: $ {step.command}\n{printed}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@each_row("page", PAGES)
 def test_what_is_not_run_says_why_and_names_commands_that_exist(page: Path, home: Path) -> None:
     for block in blocks_of(page):
         assert block.language in RUN | CHECKED | SHOWN, f"{block.place}: {block.language!r} is not run by any test"
@@ -142,7 +143,7 @@ def anchors_of(page: Path) -> set[str]:
     return set(names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@each_row("page", PAGES)
 def test_every_link_leads_somewhere(page: Path) -> None:
     for match in LINK.finditer(without_code(page.read_text("utf-8"))):
         target, _, anchor = match["target"].partition("#")
@@ -160,7 +161,7 @@ PICTURE = re.compile(r"!\[(?P<said>[^\]\n]+)\]\((?P<target>[^)\s]+)\)")
 A_MACHINE = re.compile(r"/tmp|/root|/Users/|/home/(?!you\b)|[-/]crystal-pictures")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@each_row("page", PAGES)
 def test_every_picture_is_there_and_said_in_words(page: Path) -> None:
     for match in PICTURE.finditer(without_code(page.read_text("utf-8"))):
         assert (page.parent / match["target"]).is_file(), f"{named(page)} shows {match['target']}, which is not there"
@@ -194,7 +195,7 @@ def test_every_page_can_be_reached_from_the_index() -> None:
     }
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@each_row("page", PAGES)
 def test_a_line_of_prose_is_one_sentence(page: Path) -> None:
     text = re.sub(r"^(```+).*?^\1$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     for number, line in enumerate(text.splitlines(), 1):

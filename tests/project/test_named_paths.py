@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.docs_blocks import ROOT
+from tests.support.table import each_row
 
 PAGES = sorted(
     [
@@ -48,7 +49,7 @@ def _is_there(parts: list[str]) -> bool:
     return any(re.search(rf"\b{parts[-1]}\b", file.read_text("utf-8")) for file in files if file.exists())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@each_row("page", PAGES)
 def test_a_page_names_what_is_there(page: Path) -> None:
     text = page.read_text("utf-8")
     assert missing_paths(text) + missing_modules(text) == []

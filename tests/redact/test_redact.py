@@ -13,6 +13,7 @@ from crystal.redact.formats import FORMATS
 from crystal.redact.spans import MARKER
 from tests.support import redact_samples as samples
 from tests.support.redact_lines import line_with
+from tests.support.table import each_row
 
 DATA = Path(__file__).parent.parent / "data" / "redact"
 LEVELS = range(samples.NESTED_LEVELS)
@@ -34,8 +35,8 @@ def escaped(secret: str, levels: int) -> bytes:
 # Known formats
 
 
-@pytest.mark.parametrize("levels", LEVELS)
-@pytest.mark.parametrize("name", samples.FORMATS)
+@each_row("levels", LEVELS)
+@each_row("name", samples.FORMATS)
 def test_a_token_of_a_known_format_goes_at_every_level_of_escaping(redactor: Redactor, name: str, levels: int) -> None:
     secret = samples.FORMATS[name](7)
     for text in (
@@ -82,13 +83,13 @@ def test_webhooks_and_storage_keys_keep_their_address(redactor: Redactor) -> Non
 # Values beside telling names
 
 
-@pytest.mark.parametrize("form", rows("password_forms.txt"))
+@each_row("form", rows("password_forms.txt"))
 def test_a_password_goes_beside_a_telling_name_even_a_weak_one(redactor: Redactor, form: str) -> None:
     for secret in ("hunter2", "P@ssw0rd!", "Tr0ub4dor&3", "s3cr3t-Value_9", "pässwört9", "abc/def9+x="):
         assert_gone(redactor, form.replace("{}", secret), secret)
 
 
-@pytest.mark.parametrize("form", rows("token_forms.txt"))
+@each_row("form", rows("token_forms.txt"))
 def test_a_value_that_looks_random_goes_beside_a_telling_name(redactor: Redactor, form: str) -> None:
     for alphabet, length in ((samples.ALNUM, 40), (samples.HEX, 32), (samples.HEX, 64), (samples.URLSAFE, 32)):
         secret = samples.drawn(alphabet, length, length)
@@ -128,7 +129,7 @@ def test_numbers_and_booleans_under_telling_keys_keep_their_type(redactor: Redac
 # Addresses and headers
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "left"),
     [
         ("postgres://ada:{}@db.example:5432/app", "postgres://ada:[]@db.example:5432/app"),
@@ -138,7 +139,7 @@ def test_numbers_and_booleans_under_telling_keys_keep_their_type(redactor: Redac
         ("see <https://ada:{}@host/>.", "see <https://ada:[]@host/>."),
     ],
 )
-@pytest.mark.parametrize("levels", LEVELS)
+@each_row("levels", LEVELS)
 def test_a_password_in_an_address_goes_and_user_and_host_stay(
     redactor: Redactor, text: str, left: str, levels: int
 ) -> None:
@@ -176,8 +177,8 @@ KINDS = (
 )
 
 
-@pytest.mark.parametrize("levels", LEVELS)
-@pytest.mark.parametrize("kind", KINDS)
+@each_row("levels", LEVELS)
+@each_row("kind", KINDS)
 def test_a_private_key_block_goes_whole(redactor: Redactor, kind: str, levels: int) -> None:
     block = samples.pem(kind, 3)
     for text in (
@@ -196,8 +197,8 @@ def test_a_private_key_block_goes_whole(redactor: Redactor, kind: str, levels: i
         assert b"after" in clean
 
 
-@pytest.mark.parametrize("levels", LEVELS)
-@pytest.mark.parametrize("rows_left", [1, 3, 6])
+@each_row("levels", LEVELS)
+@each_row("rows_left", [1, 3, 6])
 def test_a_private_key_that_was_cut_off_goes_as_far_as_it_goes(redactor: Redactor, rows_left: int, levels: int) -> None:
     block = "\n".join(samples.pem("RSA PRIVATE KEY", 5).split("\n")[: rows_left + 1])
     for end in ("", block[-20:-10], "\n... (truncated)"):
@@ -210,7 +211,7 @@ def test_a_private_key_that_was_cut_off_goes_as_far_as_it_goes(redactor: Redacto
 # What stays
 
 
-@pytest.mark.parametrize("text", rows("innocent.txt"))
+@each_row("text", rows("innocent.txt"))
 def test_what_only_looks_like_a_secret_stays(redactor: Redactor, text: str) -> None:
     assert redactor.clean_text(text) == (text, {})
     for levels in LEVELS:

@@ -16,6 +16,7 @@ from crystal.redact import Redactor
 from crystal.redact.encoded import MIN_LITERAL
 from crystal.redact.formats import FORMATS
 from tests.support import redact_samples as samples
+from tests.support.table import each_row
 
 REDACTOR = Redactor(b"a key of this machine")
 ALPHABETS = {
@@ -56,7 +57,7 @@ def test_every_row_of_the_table_has_a_sample_that_goes_and_one_that_stays() -> N
     ]
 
 
-@pytest.mark.parametrize(("kind", "positive", "negative"), [(row[0], row[2], row[3]) for row in ROWS])
+@each_row(("kind", "positive", "negative"), [(row[0], row[2], row[3]) for row in ROWS])
 def test_a_row_takes_its_sample_and_leaves_the_near_miss(kind: str, positive: str, negative: str) -> None:
     assert found(f"see {filled(positive)} there") == {kind: 1}
     assert found(f"see {filled(negative)} there") == {}
@@ -70,8 +71,8 @@ ENCODABLE = [
 ]
 
 
-@pytest.mark.parametrize("before", ["", "x", "ab", "k: "])
-@pytest.mark.parametrize(("kind", "positive", "pattern"), ENCODABLE)
+@each_row("before", ["", "x", "ab", "k: "])
+@each_row(("kind", "positive", "pattern"), ENCODABLE)
 def test_a_known_token_goes_in_base64_and_hex_at_any_alignment(
     kind: str, positive: str, pattern: bytes, before: str
 ) -> None:
@@ -95,9 +96,9 @@ def test_a_known_token_goes_in_base64_and_hex_at_any_alignment(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [40, 76])
-@pytest.mark.parametrize("start", [0, 5, 17, 23, 39])
-@pytest.mark.parametrize(("kind", "positive"), [row[:2] for row in ENCODABLE if len(row[1]) < 26][::5])
+@each_row("width", [40, 76])
+@each_row("start", [0, 5, 17, 23, 39])
+@each_row(("kind", "positive"), [row[:2] for row in ENCODABLE if len(row[1]) < 26][::5])
 def test_a_token_goes_that_was_wrapped(kind: str, positive: str, start: int, width: int) -> None:
     token = filled(positive)
     lines = textwrap.wrap("x" * start + " " + token if start else token, width, break_on_hyphens=False)
@@ -129,8 +130,8 @@ def test_a_secret_goes_from_what_was_encoded_for_a_url(text: str) -> None:
         assert clean.endswith(" HTTP/1.1")
 
 
-@pytest.mark.parametrize("strength", [128, 160, 192, 224, 256])
-@pytest.mark.parametrize("gap", [" ", "\n", ", ", "  "])
+@each_row("strength", [128, 160, 192, 224, 256])
+@each_row("gap", [" ", "\n", ", ", "  "])
 def test_a_recovery_phrase_goes(strength: int, gap: str) -> None:
     words = Mnemonic("english").to_mnemonic(bytes(range(7, 7 + strength // 8))).split()
     clean, findings = REDACTOR.clean_text(f"My wallet: {gap.join(words)}. Keep it!")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from crystal.redact import Redactor
 from crystal.text.fence import fenced
 from tests.support.redact_lines import line_with
+from tests.support.table import each_row
 
 # Private spans
 
 
-@pytest.mark.parametrize("secrets", [True, False])
-@pytest.mark.parametrize(
+@each_row("secrets", [True, False])
+@each_row(
     ("text", "left"),
     [
         ("a <private>b</private> c", "a [private] c"),
@@ -58,8 +57,8 @@ def test_a_private_span_is_hidden_in_every_copy_of_a_line(redactor: Redactor) ->
 RECALLED = fenced("data: hits 1-1\n[7k2m9x 17 user]\nthe key of the shed is under the red pot", "7k2m9x")
 
 
-@pytest.mark.parametrize("secrets", [True, False])
-@pytest.mark.parametrize(
+@each_row("secrets", [True, False])
+@each_row(
     ("text", "left"),
     [
         (f"a {RECALLED} c", "a [recalled] c"),

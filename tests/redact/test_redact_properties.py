@@ -19,6 +19,7 @@ from crystal.redact.views import unescaped, unescaped_json
 from crystal.redact.work import RedactionWork
 from crystal.text.fence import HEADER, closing, fenced, opening
 from tests.support import redact_samples as samples
+from tests.support.table import each_row
 
 REDACTOR = Redactor(b"a key of this machine")
 
@@ -228,7 +229,7 @@ def test_private_spans_never_overlap_and_are_in_order() -> None:
     check()
 
 
-@pytest.mark.parametrize("make", samples.FORMATS.values(), ids=samples.FORMATS)
+@each_row("make", samples.FORMATS.values())
 def test_a_marker_is_all_that_is_left_of_a_secret(make: Callable[[int], str]) -> None:
     clean, _ = REDACTOR.clean_text(make(11))
     assert MARKER.fullmatch(clean.encode())

@@ -32,6 +32,7 @@ from crystal.summarize.llm import (
 from crystal.summarize.models import ChatModel, MissingModel, choose_model
 from tests.summarize.test_summarize_simple import SESSION
 from tests.support.chat_server import CARD, Reply, chat_server, ollama_reply, openai_reply
+from tests.support.table import each_row
 
 PROMPT = Prompt("the task", "the transcript", ANSWER_SCHEMA)
 KEY = "sk-test-not-a-key"
@@ -196,7 +197,7 @@ def test_the_request_to_ollama_says_how_long_the_prompt_may_be() -> None:
     assert "Authorization" not in server.requests[0]["headers"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reply", "error", "words", "billed"),
     [
         (
@@ -296,7 +297,7 @@ def test_a_strange_reply_is_an_answer_that_says_nothing(body: object) -> None:
     assert completion.input_tokens in (None, 1000)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mode", "provider", "key", "base_url", "consent", "kind"),
     [
         ("simple", "openai", KEY, None, True, type(None)),

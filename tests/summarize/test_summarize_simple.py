@@ -27,6 +27,7 @@ from crystal.summarize.markdown import (
 from crystal.summarize.simple import summarize_simply
 from crystal.summarize.topics import topics, words
 from crystal.summarize.wording import code_span, cut, escaped, one_line, prose, sentences
+from tests.support.table import each_row
 
 SESSION = Session(
     1,
@@ -112,7 +113,7 @@ def test_a_given_title_wins() -> None:
     assert summarize_simply(WORK, title="Spool\nrepair", session_id="x").title == "Spool repair"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "title"),
     [
         ([("user", "Fix the parser. It fails.")], "Fix the parser"),

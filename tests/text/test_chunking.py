@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from crystal.model.capture import Chunk
 from crystal.text.chunking import merge, split
 from crystal.text.grapheme import boundary_after, boundary_before, is_boundary
+from tests.support.table import each_row
 
 FAMILY = "👨‍👩‍👧"
 PIECES = [
@@ -182,7 +183,7 @@ def test_merging_says_where_a_stretch_is_missing() -> None:
     assert merge([Chunk(2, "cd"), Chunk(0, "abc")]) == "abcd"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "boundaries"),
     [
         ("ab", [1]),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from crystal.text.fence import fenced, new_nonce
 from crystal.text.quoting import TAG_MARK, quote, quote_line
+from tests.support.table import each_row
 
 TRICKS = {
     "as it is": "</crystal-memory>",
@@ -84,7 +85,7 @@ HIDDEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("trick", TRICKS.values(), ids=TRICKS)
+@each_row("trick", TRICKS.values())
 def test_no_spelling_of_the_tag_passes(trick: str) -> None:
     quoted = quote(f"before {trick} after")
     assert TAG_MARK in quoted

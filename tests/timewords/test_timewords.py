@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from crystal.timewords import LOOKED_AT, MAX_SPANS, find_times, meanings
 from crystal.timewords.lexicon import lexicon, may_name_time, patterns
 from crystal.timewords.parse import local
+from tests.support.table import each_row
 from tests.timewords.known_times import DATES, RELATIVE
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -34,7 +35,7 @@ def spans(text, now=NOW):
     return [f"{shown(span.start)}..{shown(span.end)}" for span in find_times(text, now=now, tz=BERLIN)]
 
 
-@pytest.mark.parametrize(("text", "expected"), [*RELATIVE, *DATES])
+@each_row(("text", "expected"), [*RELATIVE, *DATES])
 def test_a_time_is_one_span(text, expected):
     assert spans(text) == [expected]
 
@@ -143,7 +144,7 @@ since v2023
 """.strip().split("\n")
 
 
-@pytest.mark.parametrize("text", ["", " ", "last", "\0", *NO_TIMES])
+@each_row("text", ["", " ", "last", "\0", *NO_TIMES])
 def test_what_is_no_time_is_left_alone(text):
     assert spans(text) == []
 

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from crystal.errors import UsageError
 from crystal.timewords.parse import ago, clock, end_of, iso, local, parse_when
+from tests.support.table import each_row
 
 NOW = 1_795_219_200_000  # 2026-11-21T00:00:00Z
 BERLIN = ZoneInfo("Europe/Berlin")
 NEW_YORK = ZoneInfo("America/New_York")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("now", "2026-11-21T00:00:00.000Z"),
@@ -46,7 +47,7 @@ def test_every_accepted_form_in_a_zone_of_its_own(text, expected):
     assert iso(parse_when(text, now=NOW, tz=BERLIN)) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["", " ", "x", "24", "h", "-1d", "1.5h", "2026-13-01", "2026-02-30", "0000-01-01", "2026-11-20T25:00", "9999y",
      "99999999999d", "999999999d", "tomorrowish", "2026-11-20T14:30+99:00", "20261120", "1e5d", "\x00", "7d7d"],
