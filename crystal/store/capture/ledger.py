@@ -63,8 +63,8 @@ def all_states(store: Store, device: str | None = None) -> list[TranscriptState]
 
 def read_to(store: Store, device: str) -> dict[str, tuple[int, int, int]]:
     """Return (offset, dev, inode) of every file that was read on one device, by path."""
-    rows = store.rows("SELECT path, offset, dev, inode FROM capture_state WHERE device = ? ORDER BY id", (device,))
-    return {os.fsdecode(path): (offset, dev, inode) for path, offset, dev, inode in rows}
+    sql = "SELECT path, offset, dev, inode FROM capture_state WHERE device = ? ORDER BY id"
+    return {os.fsdecode(path): (offset, dev, inode) for path, offset, dev, inode in store.rows(sql, (device,))}
 
 
 def last_rule(store: Store, state: TranscriptState) -> str | None:
