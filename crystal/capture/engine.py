@@ -365,6 +365,9 @@ class Capture:
             raise
         except (CrystalError, OSError) as error:
             tally.fail(path, error)
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            # A mistake of a reader, in a form that nobody has seen. What it says may hold text.
+            tally.fail(path, CrystalError(f"crystal does not understand it ({type(error).__name__}); update crystal"))
 
     # -- off and on --------------------------------------------------------------------------------------------------
 
