@@ -11,7 +11,7 @@ from crystal.config.harnesses import HARNESSES
 from tests.e2e.agents import AGENTS, Agent, Running, install_agent
 from tests.e2e.client import NoClient
 from tests.e2e.conftest import ENVIRON, cache_folder
-from tests.e2e.fake_models import FakeModels
+from tests.e2e.fake_models import Answer, FakeModels
 from tests.support.whole_memory import Memory, wait_until
 
 TURN = [("user", "what is quartz"), ("assistant", "A mineral of silicon and oxygen.")]
@@ -69,3 +69,19 @@ def test_an_agent_works_when_crystal_is_gone(running: Running, models: FakeModel
 
     assert "A mineral of silicon and oxygen." in running.ask("what is quartz")
     assert not [body for body in models.requests if "crystal/gone" in str(body)], "the hook's failure became a prompt"
+
+
+@pytest.mark.parametrize("running", [agent for agent in AGENTS if agent.name == "openclaw"], indirect=True)
+def test_openclaws_model_remembers_and_searches(running: Running, models: FakeModels) -> None:
+    remembering, searching = {"text": "The quartz is in the cellar."}, {"query": "quartz"}
+    for prompt, tool, given in (("keep", "remember", remembering), ("where", "search", searching)):
+        called = {"id": f"crystal_{tool}", "args": given}
+        models.when(f"{prompt} the stone", Answer("It is done.", "tool_call", called))
+    memory = Memory(running.home, running.env())
+    memory.crystal("init", "--yes", "--agent", "openclaw")
+    running.ask("keep the stone")
+    assert "The quartz is in the cellar." in memory.crystal("memories")
+    running.ask("where the stone")
+    [found] = {turn["content"] for turn in models.requests[-1]["messages"][-3:] if turn["role"] == "tool"}
+    assert "The quartz is in the cellar." in found
+    assert "<crystal-memory-" in found
