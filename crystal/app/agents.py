@@ -166,7 +166,7 @@ def unfinished_lines(machine: Machine) -> Iterator[tuple[Path, int, int]]:
 
 
 Watermarks = dict[Hashable, int]
-"""How far files are read, by path, and by device, inode and name: a link may give a folder another name."""
+"""Number of bytes read of each file, by path, and by device, inode and name: a link may give a folder another name."""
 
 
 def watermarks(states: Sequence[ledger.TranscriptState]) -> Watermarks:

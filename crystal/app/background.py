@@ -26,9 +26,9 @@ from crystal.store.sessions.sessions import due_sessions, sessions_summarized_as
 
 ENRICH_LOCK = "enrich.lock"
 SOON = 200
-"""So many chunks get their vectors while a person waits."""
+"""Maximum number of chunks that get their vectors while a person waits."""
 ROUND_SECONDS = 60.0
-"""After so long with vectors, what was said meanwhile gets into the index, and summaries get a turn."""
+"""Maximum time for vectors before new text goes into the index and summaries are written."""
 MAX_SUMMARIES = 1_000
 MAX_PAUSE_SECONDS = 10.0
 

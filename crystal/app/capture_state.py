@@ -1,4 +1,4 @@
-"""Whether conversations are being kept: gathers the facts from this machine for ``crystal.capture.state``."""
+"""Gather the facts that tell whether capture works, for ``crystal.capture.state``."""
 
 # ruff: noqa: PTH112, PTH113  os.path.isdir never raises, Path.is_dir does below a folder that may not be entered
 

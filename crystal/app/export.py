@@ -24,7 +24,7 @@ _ALL = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written: the folder, its files and their bytes, the sessions and their turns."""
+    """Result of an export: the folder, its files and their bytes, the sessions and their turns."""
 
     folder: Path
     form: Form

@@ -1,4 +1,4 @@
-"""Whether the readers still know the formats of the agents' files, by the records of their newest files."""
+"""Check that the readers still know the formats of the agents' files, by the records of the newest files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from crystal.store.capture.record_counts import SAID, CountedRecords, counted_re
 from crystal.transcript import NOT_JSON, is_known, reader_of
 
 WINDOW = 500
-"""How many records of the newest files tell of a format, or a few more: files are counted as a whole."""
+"""Minimum number of newest records that are checked; files are counted as a whole."""
 MANY = 200
-"""So many records without a word of anybody are no accident."""
+"""Number of records without a turn from which on the format counts as changed."""
 MIN_UNKNOWN = 3
 CHANGED_PERCENT = 5.0
 SHOWN_KINDS = 3
@@ -24,7 +24,7 @@ UPDATE = "update crystal, then run: crystal verify --repair"
 
 @dataclass(slots=True)
 class FormatState:
-    """What the reader of one agent made of its records.
+    """Counts of the records that the reader of one agent saw.
 
     Attributes:
         records, said: Of the newest files: how many records there are, and how many of them gave turns.

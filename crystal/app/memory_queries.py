@@ -22,7 +22,7 @@ from crystal.store.notes import ALIAS, read_note
 from crystal.store.search.scope import is_folder, is_within
 
 SHOWN = 8
-"""So many ids are named where a beginning fits several."""
+"""Maximum number of ids in an error about an ambiguous beginning."""
 
 
 def list_memories(

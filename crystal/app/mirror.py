@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from crystal.sync.mirror.device import Mirror
 
 STALE_MS = 3 * 3_600_000
-"""When a mirror is said to be old: home tells that it is alive every hour, also when nothing changes."""
+"""Age at which a mirror counts as old: home reports every hour, also when nothing changes."""
 
 MIRROR_FILE = "mirror.db"
 

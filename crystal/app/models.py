@@ -90,7 +90,7 @@ class ModelChoice:
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """How many chunks the memory has, and by provider and model each generation with how many have its vector."""
+    """Number of chunks, and by provider and model each generation with the number of its vectors."""
 
     chunks: int = 0
     generations: Mapping[tuple[str, str], tuple[Generation, int]] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from crystal.config.paths import write_derived
 
 PROGRESS_FILE = "progress.json"
 STALE_MS = 15 * 60_000
-"""After so long without a word the writer counts as gone; one step of the index takes a few minutes at most."""
+"""Age at which progress counts as stale; one step of the index takes a few minutes at most."""
 MIN_WRITE_SECONDS = 0.2
 
 Report = Callable[["Progress"], None]
@@ -23,7 +23,7 @@ Report = Callable[["Progress"], None]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one step is. Times are ms since the epoch; ``total`` and ``done`` count ``what``.
+    """Progress of one step. Times are ms since the epoch.
 
     Attributes:
         step: ``vectors``, ``index`` or ``summaries``.

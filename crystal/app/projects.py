@@ -17,7 +17,7 @@ CONTROL_CHARS = frozenset(map(chr, range(32)))
 
 
 class ProjectChange(NamedTuple):
-    """What a change of projects did.
+    """Result of a change of projects.
 
     Attributes:
         name: What the project is called now.

@@ -31,12 +31,12 @@ from crystal.store.private_record import RECORD_FILE, read_record
 MADE = "crystal.db.rebuilt"
 """A whole new database that only waits to take its place."""
 _FILES = ("-wal", "-shm", "-journal", "")
-"""What belongs to a database file, itself last."""
+"""Suffixes of the files of a database, its own last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What came of making the database again: ``missing`` is for people, ``kept`` is where the old file is."""
+    """Result of a rebuild: ``missing`` is for people, ``kept`` is the path of the old file."""
 
     missing: tuple[str, ...]
     kept: Path | None

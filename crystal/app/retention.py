@@ -10,11 +10,11 @@ from crystal.store.notes import read_note, write_note
 DAY_MS = 24 * 60 * 60 * 1000
 MAX_LEAP_MS = 7 * DAY_MS
 NOTE = "retention"
-"""What the store remembers: the setting as it was met, and when it is applied next, ms."""
+"""Name of the note with the setting as it was last seen and the time of its next run, ms."""
 
 
 class RetentionPreview(NamedTuple):
-    """What a retention would forget now.
+    """Messages that a retention would forget now.
 
     Attributes:
         messages: Number of messages.

@@ -192,7 +192,7 @@ def beginning(pattern: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a session that began in a folder now would be told; ``refusals`` say why it would be nothing."""
+    """Context that a session in a folder would get now; ``refusals`` say why it would get none."""
 
     folder: str
     project: str | None

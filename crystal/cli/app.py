@@ -23,7 +23,7 @@ from crystal.config.packages import answer, broken_package
 from crystal.errors import CrystalError, UnavailableError, UsageError
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "init": ("setup", "Set crystal up on this machine."),
+    "init": ("init", "Set crystal up on this machine."),
     "search": ("search", "Find what was said."),
     "show": ("sessions", "Read a session, or a hit with the turns around it."),
     "sessions": ("sessions", "List sessions, newest first."),
@@ -52,7 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "promote": ("roles", "Make this machine the home of the others."),
     "demote": ("roles", "Hand home over to a device, or leave home."),
     "completion": ("completion", "Print a script that lets your shell complete commands."),
-    "uninstall": ("setup", "Remove what init added."),
+    "uninstall": ("uninstall", "Remove what init added."),
 }
 """Every command in the order of the help page: the file of this folder that has it, and what it does in a line."""
 

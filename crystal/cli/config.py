@@ -13,7 +13,7 @@ import typer
 from crystal.app.context import default_paths, open_reader, this_config, this_home
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
-from crystal.cli.render import count_words, note
+from crystal.cli.render import count_words, look_of, note, padded, say, say_item
 from crystal.config.kinds import shown
 from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
 from crystal.config.settings_file import read_file
@@ -206,24 +206,14 @@ def _print_table(config: Config, keys: list[dict[str, Any]]) -> None:
         for row in places + settings + secrets:
             print("\t".join(row))
         return
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    home = f"{this_home()}{os.sep}"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("setting", "value", "from"):
-        table.add_column(name, overflow="fold", no_wrap=name == "setting")
+    look, home, width = look_of(sys.stdout), f"{this_home()}{os.sep}", max(len(name) for name, *_ in places + settings)
     for section in (places, settings, secrets):
         for key, value, source in section:
-            dim = "dim" if source == "default" or value in ("not found", "(not set)") else ""
-            short = "config.toml" if source == file else source.replace(home, "~/")
-            table.add_row(
-                Text(key, "" if dim else "bold"), Text(value.replace(home, "~/"), dim), Text(short, dim or "cyan")
-            )
-        table.add_section()
-    Console().print(table)
+            is_usual = source == "default" or value in ("not found", "(not set)")
+            origin = "config.toml" if source == file else source
+            words = f"{value}  ({origin})".replace(home, "~/")
+            say_item(f"{padded(key, width)}  ", words, look, style=look.dim if is_usual else look.bold)
+        say("")
 
 
 def _key_row(key: Mapping[str, Any]) -> tuple[str, str, str]:

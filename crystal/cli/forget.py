@@ -31,7 +31,7 @@ REASONS = {
     "bookkeeping": "the client's own note that repeats it",
     "copy": "a copy",
 }
-"""Why something goes that was not asked for."""
+"""Reasons for items that the request did not name."""
 
 
 def forget(

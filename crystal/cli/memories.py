@@ -29,7 +29,7 @@ Idents = Annotated[
 Category = Annotated[str | None, typer.Option(help="fact, preference, event, opinion or skill.", metavar="CATEGORY")]
 TEXT_LINES = 3
 MAX_READ = 16 << 20
-"""So many bytes are read from standard input: more than any memory has."""
+"""Maximum bytes read from standard input: more than any memory has."""
 
 commands = typer.Typer(help="What was remembered.", invoke_without_command=True)
 

@@ -32,9 +32,9 @@ if TYPE_CHECKING:  # what sends and fetches loads for the commands that do
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 WATCH_SECONDS = 5.0
-"""How long the relay may keep a question until something comes; what is said at home waits as long to be published."""
+"""Time that the relay may hold a request until something comes; what is said at home waits as long to be published."""
 DELIVER_SECONDS = 5.0
-"""How often a device that watches asks for news of home."""
+"""Interval at which a device that watches asks for news of home."""
 
 commands = typer.Typer(help="Share one memory among machines: pair, send, fetch, check.", invoke_without_command=True)
 

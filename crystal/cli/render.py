@@ -22,7 +22,7 @@ from crystal.config.harnesses import HARNESSES
 
 Span = tuple[int, int]
 Word = list[tuple[str, bool]]
-"""What is not torn apart at the end of a line: characters, each marked or not."""
+"""Characters that stay on one line, each marked or not."""
 
 MAX_WIDTH = 110
 PIPE_WIDTH = 100
@@ -37,7 +37,7 @@ _HARMFUL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How output should look.
+    """Width and colours of the output.
 
     Attributes:
         width: Columns.

@@ -1,4 +1,4 @@
-"""What is known of an agent program (harness): its name, its reader, and the places where it keeps conversations."""
+"""Description of an agent program (harness): its name, its reader, and the places of its conversations."""
 
 import fnmatch
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from typing import Literal, NamedTuple
 
 Form = Literal["lines", "document", "database"]
-"""How a file is written: ``lines`` are added at its end; the others are rewritten and read as a whole."""
+"""Form of a file: ``lines`` are added at its end; the others are rewritten and read as a whole."""
 
 
 class Place(NamedTuple):
@@ -65,18 +65,23 @@ class Harness(NamedTuple):
     Attributes:
         name: Stored with every session.
         title: Its name for people.
-        reader: The module in ``crystal.transcript`` whose ``READER`` understands its files.
         places: Where its files are.
         cleanup: What it deletes by itself, and when, by default; empty if nothing is known.
         is_export: Whether its files are exports, which lie anywhere: they are read when a person names them.
+        reader: The module in ``crystal.transcript`` whose ``READER`` understands its files; by default its name.
     """
 
     name: str
     title: str
-    reader: str
     places: tuple[Place, ...]
     cleanup: str = ""
     is_export: bool = False
+    reader: str | None = None
+
+    @property
+    def module(self) -> str:
+        """Return the module of its reader."""
+        return self.reader or self.name.replace("-", "_")
 
 
 def user_data(name: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Agent programs (harnesses) whose conversations are read: where they keep them. ``reader`` names who understands them.
+"""Agent programs (harnesses) whose conversations are read: where they keep them.
 
 A row here and a reader are all that a harness needs: docs/how-to/add-a-transcript-reader.md.
 """
@@ -48,10 +48,10 @@ _ZED_HOME = {
     "win32": "AppData/Local/Zed",
 }
 
-HARNESSES = {
-    CLAUDE_CODE: Harness(
-        name=CLAUDE_CODE,
-        title="Claude Code",
+_ROWS = (
+    Harness(
+        CLAUDE_CODE,
+        "Claude Code",
         reader="claude_code.reader",
         places=(
             Place(
@@ -66,10 +66,9 @@ HARNESSES = {
         ),
         cleanup="transcripts after 30 days",
     ),
-    "gemini-cli": Harness(
-        name="gemini-cli",
-        title="Gemini CLI",
-        reader="gemini_cli",
+    Harness(
+        "gemini-cli",
+        "Gemini CLI",
         places=(
             Place(
                 home=".gemini",
@@ -82,10 +81,9 @@ HARNESSES = {
         ),
         cleanup="chats after 30 days",
     ),
-    "copilot-cli": Harness(
-        name="copilot-cli",
-        title="Copilot CLI",
-        reader="copilot_cli",
+    Harness(
+        "copilot-cli",
+        "Copilot CLI",
         places=(
             Place(
                 home=".copilot",
@@ -96,10 +94,9 @@ HARNESSES = {
             ),
         ),
     ),
-    "pi": Harness(
-        name="pi",
-        title="Pi",
-        reader="pi",
+    Harness(
+        "pi",
+        "Pi",
         places=(
             Place(
                 home=".pi/agent",
@@ -110,10 +107,9 @@ HARNESSES = {
             ),
         ),
     ),
-    "cline": Harness(
-        name="cline",
-        title="Cline",
-        reader="cline",
+    Harness(
+        "cline",
+        "Cline",
         places=(
             Place(
                 home=".cline/data",
@@ -125,25 +121,22 @@ HARNESSES = {
             *_extension_tasks("saoudrizwan.claude-dev"),
         ),
     ),
-    "roo-code": Harness(
-        name="roo-code",
-        title="Roo Code",
-        reader="roo_code",
+    Harness(
+        "roo-code",
+        "Roo Code",
         places=_extension_tasks("rooveterinaryinc.roo-cline"),
     ),
-    "codex": Harness(
-        name="codex",
-        title="Codex CLI",
-        reader="codex",
+    Harness(
+        "codex",
+        "Codex CLI",
         places=(
             *_codex_places(".codex", "CODEX_HOME"),
             *_codex_places("Library/Developer/Xcode/CodingAssistant/codex"),
         ),
     ),
-    "qwen-code": Harness(
-        name="qwen-code",
-        title="Qwen Code",
-        reader="qwen_code",
+    Harness(
+        "qwen-code",
+        "Qwen Code",
         places=(
             *(
                 Place(
@@ -159,10 +152,9 @@ HARNESSES = {
             Place(home=".qwen", folder="tmp", files=("*/chats/session-*.json",), variable="QWEN_HOME", form="document"),
         ),
     ),
-    "droid": Harness(
-        name="droid",
-        title="Droid",
-        reader="droid",
+    Harness(
+        "droid",
+        "Droid",
         places=(
             Place(
                 home=".factory",
@@ -174,37 +166,32 @@ HARNESSES = {
             ),
         ),
     ),
-    "chatgpt": Harness(
-        name="chatgpt",
-        title="ChatGPT",
-        reader="chatgpt",
+    Harness(
+        "chatgpt",
+        "ChatGPT",
         places=_exported("conversations*.json"),
         is_export=True,
     ),
-    "claude-ai": Harness(
-        name="claude-ai",
-        title="Claude.ai",
-        reader="claude_ai",
+    Harness(
+        "claude-ai",
+        "Claude.ai",
         places=_exported("conversations*.json"),
         is_export=True,
     ),
-    "specstory": Harness(
-        name="specstory",
-        title="SpecStory",
-        reader="specstory",
+    Harness(
+        "specstory",
+        "SpecStory",
         places=_exported("[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]_*.md"),
         is_export=True,
     ),
-    "opencode": Harness(
-        name="opencode",
-        title="OpenCode",
-        reader="opencode",
+    Harness(
+        "opencode",
+        "OpenCode",
         places=(Place(home=".local/share", folder="opencode", files=("opencode*.db",), form="database"),),
     ),
-    "openclaw": Harness(
-        name="openclaw",
-        title="OpenClaw",
-        reader="openclaw",
+    Harness(
+        "openclaw",
+        "OpenClaw",
         places=tuple(
             Place(home=home, folder="agents", files=files, variable=variable, form=form)
             for home, variable in ((".openclaw", "OPENCLAW_STATE_DIR"), (".clawdbot", "CLAWDBOT_STATE_DIR"))
@@ -212,29 +199,26 @@ HARNESSES = {
         ),
         cleanup="sessions after 30 days, and the oldest of more than 5,000",
     ),
-    "goose": Harness(
-        name="goose",
-        title="Goose",
-        reader="goose",
+    Harness(
+        "goose",
+        "Goose",
         places=tuple(
             Place(home=home, folder="sessions", files=(file,), variable=variable, below="data", form=form)
             for home, variable in ((_GOOSE_HOME, "GOOSE_PATH_ROOT"), ("Library/Application Support/Block/goose", None))
             for file, form in _GOOSE_FILES
         ),
     ),
-    "zed": Harness(
-        name="zed",
-        title="Zed",
-        reader="zed",
+    Harness(
+        "zed",
+        "Zed",
         places=tuple(
             Place(home=home, folder="threads", files=("threads.db",), form="database")
             for home in (_ZED_HOME, ".var/app/dev.zed.Zed/data/zed")
         ),
     ),
-    "vscode-chat": Harness(
-        name="vscode-chat",
-        title="VS Code chat",
-        reader="vscode_chat",
+    Harness(
+        "vscode-chat",
+        "VS Code chat",
         places=tuple(
             Place(
                 home=user_data(editor),
@@ -250,10 +234,9 @@ HARNESSES = {
             for editor in EDITORS
         ),
     ),
-    "cursor": Harness(
-        name="cursor",
-        title="Cursor",
-        reader="cursor",
+    Harness(
+        "cursor",
+        "Cursor",
         places=(
             Place(
                 home=user_data("Cursor"),
@@ -276,10 +259,9 @@ HARNESSES = {
             ),
         ),
     ),
-    "kiro": Harness(
-        name="kiro",
-        title="Kiro",
-        reader="kiro",
+    Harness(
+        "kiro",
+        "Kiro",
         places=(
             Place(
                 home=".kiro",
@@ -294,10 +276,9 @@ HARNESSES = {
             ),
         ),
     ),
-    AIDER: Harness(
-        name=AIDER,
-        title="Aider",
-        reader="aider",
+    Harness(
+        AIDER,
+        "Aider",
         places=(
             Place(
                 home=".",
@@ -310,7 +291,9 @@ HARNESSES = {
             ),
         ),
     ),
-}
+)
+
+HARNESSES = {row.name: row for row in _ROWS}
 """By name. Where the name of a file outside of all folders fits several, its content tells."""
 
 

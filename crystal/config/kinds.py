@@ -1,4 +1,4 @@
-"""Which values a setting takes: pure words about values, never where they come from.
+"""Kinds of values of the settings: parse and check them. Knows nothing of where they come from.
 
 A value arrives as text (environment, flags) or as a TOML value (the settings file); both end in the same check.
 """

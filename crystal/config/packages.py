@@ -61,7 +61,7 @@ PACKAGES = {
     "tomlkit": "tomlkit",
     "typer": "typer",
 }
-"""What is imported, and the name under which it is installed."""
+"""Distribution by module."""
 
 _ASKED_BY_NAME = frozenset(
     ["certifi", "cryptography", "httpcore", "httpx", "mcp_types", "mnemonic", "msgspec", "segno", "spake2", "tomlkit"]

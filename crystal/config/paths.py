@@ -1,4 +1,4 @@
-"""Where things live: the ``~/.ldm`` tree, the settings file and Claude Code's own folders.
+"""Paths of crystal's files: the ``~/.ldm`` tree, the settings file and the agents' own folders.
 
 This module turns an environment and a home folder into absolute paths, makes folders and files that only the user can
 read, and keeps the machine's register of agents. It never looks at ``os.environ`` itself.

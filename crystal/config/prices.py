@@ -1,4 +1,4 @@
-"""What a call to a paid model costs, in US dollars: a table, and a rule for models that are not in it.
+"""Prices of paid models, in US dollars: a table, and a rule for models that are not in it.
 
 Prices are list prices per million tokens, without discounts for cached or batched input, so that an estimate errs
 upwards. Prices change; the ledger keeps what was computed at the time of the call.

@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class ProviderKind(Enum):
-    """Where a provider's model runs; the value is how the reference page says it."""
+    """Place where a provider's model runs; the value is its name on the reference page."""
 
     EMBEDDED = "part of crystal"
     INSTALLED = "a model installed on this machine"
@@ -170,7 +170,7 @@ SUMMARIZERS: Mapping[str, tuple[str, str]] = {
     "ollama": ("http://localhost:11434", "llama3.2"),
     "google": ("https://generativelanguage.googleapis.com/v1beta/openai", "gemini-2.5-flash-lite"),
 }
-"""Who can write summaries and help a search: the address and the model if none is set."""
+"""Providers of models that write, each with its address and default model."""
 
 EMBEDDING_PROVIDERS: Mapping[str, EmbeddingProvider] = {row.name: row for row in _ROWS}
 

@@ -1,4 +1,4 @@
-"""What a setting is: a key with its kind, its meaning and the variables that set it."""
+"""One setting: a key with its kind, its meaning and the variables that set it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from crystal.store.sessions.contexts import Injection
 DEFAULT = "default.json"
 RULES = "rules.json"
 KEPT_MS = 90 * 86_400_000
-"""How long a mark is kept. Clients delete transcripts after 30 days."""
+"""Time for which a mark is kept. Clients delete transcripts after 30 days."""
 
 MAX_MARK_BYTES = 64 * 1024
 

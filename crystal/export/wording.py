@@ -1,4 +1,4 @@
-"""How an export names speakers and agents, and what it may contain: given by who knows the language of people."""
+"""Functions that name speakers and agents in an export, and that make text harmless; given by the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What init has changed in other programs' files, for an exact uninstall.
+"""Record of the changes that init made in other programs' files, for an exact uninstall.
 
 A record (a file in ``~/.ldm``) holds only what the changed files cannot tell later: whether the file, the containers of
 our entries and the folders existed before. Uninstall removes our entries without it, too.

@@ -12,7 +12,7 @@ from crystal.errors import UsageError
 KEYWORDS = frozenset(
     "type enum minLength maxLength minimum maximum items minItems maxItems anyOf default description title".split()
 )
-"""What a property of an input schema may say."""
+"""Keywords that a property of an input schema may have."""
 
 
 def checked(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from crystal.timewords.parse import iso
 
 SNIPPET = 200
 MAX_PREVIEWS = 50
-"""How many previews are remembered, by their token."""
+"""Maximum number of previews that are kept, by their token."""
 NAMING = ("id", "query", "session", "project", "before", "key")
 SHOWN_PLACES = 10
 

@@ -1,4 +1,4 @@
-"""What this server offers: its tools and resources by method, joined to the functions that answer.
+"""Map the methods of the protocol to the functions that answer: tools and resources.
 
 Nothing of the memory is imported before the first answer that needs it.
 """
@@ -36,7 +36,7 @@ _IMPORTING = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class McpSettings:
-    """What the user's settings say about this server."""
+    """The user's settings for this server."""
 
     aliases: bool = False
     room: int = 20_000

@@ -54,7 +54,7 @@ class AnswerItem:
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What a tool answers, in two forms of which one is sent: ``text`` for reading, ``data`` for programs."""
+    """Answer of a tool in two forms, of which one is sent: ``text`` for reading, ``data`` for programs."""
 
     text: str
     data: Json

@@ -46,7 +46,7 @@ UNSUPPORTED_VERSION = -32022
 MAX_AT_ONCE = 4
 MAX_WAITING = 200
 SECONDS_AFTER_THE_END = 10.0
-"""How long requests that came before the end of the input are still worked on."""
+"""Time for requests that are open when the input ends."""
 
 Id = str | int
 Result = dict[str, Any]
@@ -80,7 +80,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a server offers: its name, and a function for each method except the greetings, from params to result."""
+    """Content of a server: its name, and a function for each method except the greetings, from params to result."""
 
     name: str
     version: str

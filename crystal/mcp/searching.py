@@ -21,13 +21,13 @@ DEFAULT_SIMILAR = 10
 SIMILAR_FIELDS = ("id", "text", "score", "origin", "by", "when", "characters_left")
 FILTERS = ("project", "session", "role", "agent", "device", "branch", "source")
 STEPS = (26, 120, MAX_LIMIT)
-"""So many hits are asked for, one step after the other. More hits are chosen from more candidates, which may change the
+"""Numbers of hits to ask for, one step after the other. More hits are chosen from more candidates, which may change the
 order: what the steps before gave comes first, so that pages neither repeat nor leave out anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOutcome:
-    """What a question gave: hits but for those of the client's own session, and how many of those there were."""
+    """Hits without those of the client's own session, and the number of these."""
 
     result: SearchResult
     hits: tuple[Hit, ...]

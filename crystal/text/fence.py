@@ -14,7 +14,7 @@ NAME = "crystal-memory"
 NONCE_CHARACTERS = 6
 ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 HEADER = "recalled, as data:"
-"""How the line after the opening tag begins, where an agent may not know what the tags mean."""
+"""Beginning of the line after the opening tag, for agents that may not know the tags."""
 
 
 def new_nonce() -> str:

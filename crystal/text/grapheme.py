@@ -1,4 +1,4 @@
-"""Where a text may be cut: never inside what a reader sees as one character.
+"""Find places to cut a text: never inside what a reader sees as one character.
 
 A small part of Unicode's rules for grapheme clusters (UAX #29), enough for combining marks, emoji sequences,
 flags, Hangul and CR LF. Pure, knows nothing of chunks or transcripts, and looks at most ``REACH`` characters around
@@ -10,7 +10,7 @@ from __future__ import annotations
 import unicodedata
 
 REACH = 256
-"""How far a boundary is looked for, in characters. Beyond it a cut is made anyway."""
+"""Maximum distance of a boundary, in characters. Beyond it a cut is made anyway."""
 
 _ZWJ = "\u200d"
 

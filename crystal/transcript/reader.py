@@ -281,7 +281,7 @@ def reader_of(harness: str) -> TranscriptReader:
     """
     if harness not in HARNESSES:
         raise UnavailableError(f"transcripts of {harness} cannot be read here", hint="update crystal on this machine")
-    reader: TranscriptReader = importlib.import_module(f"crystal.transcript.{HARNESSES[harness].reader}").READER
+    reader: TranscriptReader = importlib.import_module(f"crystal.transcript.{HARNESSES[harness].module}").READER
     return reader
 
 

@@ -86,7 +86,7 @@ def diary(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         Place(home=".diary", folder="days", files=("*.json",), form="document"),
         Place(home=".diary", folder="days", files=("*.db",), form="database"),
     )
-    row = Harness("diary", "Diary", "diary", places)
+    row = Harness("diary", "Diary", places)
     monkeypatch.setitem(harnesses.HARNESSES, "diary", row)
     folder = home / ".diary" / "days"
     folder.mkdir(parents=True)

@@ -245,7 +245,7 @@ def test_a_broken_file_can_be_found_and_mended_from_here(run: Run, file: Path) -
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no terminals of this kind there")
-def test_a_terminal_gets_a_table(home: Path) -> None:
+def test_a_terminal_gets_aligned_rows(home: Path) -> None:
     import pty
 
     code = "from crystal.cli.app import load_command; load_command('config')([])"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from crystal.install import jsontext
 from crystal.install.claude_settings import hooks as hooks_room
 from crystal.install.claude_settings.hooks import TIMEOUTS
+from crystal.install.live import json_entries
 from tests.support.settings_entries import COMMAND, FOREIGN, OLDER, ours
 
 # --- documents of every kind
@@ -106,7 +107,7 @@ def test_what_was_added_meanwhile_stays(text: str, event: str, first: bool) -> N
     assert hooks_room.ours(after) == {}
     left = json.loads(after)
     assert {"matcher": "*", "hooks": [FOREIGN]} in left["hooks"][event]
-    assert hooks_room.without_ours(document) == hooks_room.without_ours(left)
+    assert json_entries.others(document) == json_entries.others(left)
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from crystal.errors import UnavailableError, UsageError
-from crystal.install.claude_settings import hooks as hooks_room
 from crystal.install.claude_settings.hooks import TIMEOUTS
 from crystal.install.claude_settings.settings_file import (
     SettingsPlan,
@@ -27,6 +26,7 @@ from crystal.install.claude_settings.settings_file import (
     plan_uninstall,
     read_facts,
 )
+from crystal.install.live import json_entries
 from tests.support.settings_entries import COMMAND, FOREIGN, OLDER, ours
 
 
@@ -335,11 +335,11 @@ def test_the_command_survives_the_shell(tmp_path: Path) -> None:
         f"LDM_HOME={awkward}",
     ]
     assert shlex.split(words) == [*expected, "||", "true"]
-    assert hooks_room.is_ours({"type": "command", "command": words})
+    assert json_entries.is_ours(None, {"type": "command", "command": words})
     words_there = hook_words(Path("C:\\py\\python.exe"), Path("C:\\a b\\crystal\\hook\\main.py"), {})
     on_windows = hook_line(words_there, windows=True)
     assert on_windows == "C:/py/python.exe -I -S 'C:/a b/crystal/hook/main.py'"
-    assert hooks_room.is_ours({"type": "command", "command": on_windows})
+    assert json_entries.is_ours(None, {"type": "command", "command": on_windows})
 
 
 def test_the_command_succeeds_if_crystal_is_gone(tmp_path: Path) -> None:

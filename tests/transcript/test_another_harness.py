@@ -29,8 +29,8 @@ def notes(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     module = types.ModuleType("crystal.transcript.notebook")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(compile(CODE, str(PAGE), "exec"), vars(module))
-    for name, row in eval(f"{{{ROW}}}", {"Harness": Harness, "Place": Place}).items():
-        monkeypatch.setitem(harnesses.HARNESSES, name, row)
+    [row] = eval(f"[{ROW}]", {"Harness": Harness, "Place": Place})
+    monkeypatch.setitem(harnesses.HARNESSES, row.name, row)
     assert crystal("init", "--yes", "--no-import").code == 0
     path = home / ".notebook" / "log" / "shop" / "s1.notes"
     path.parent.mkdir(parents=True)

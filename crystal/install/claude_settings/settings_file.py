@@ -15,6 +15,7 @@ from crystal.errors import CrystalError, DamagedError, UsageError
 from crystal.hook import main as hook
 from crystal.install.claude_settings import hooks
 from crystal.install.file_change import BOM, FileChange, decoded, encoded, json_errors, read_whole, write_whole
+from crystal.install.live import json_entries
 
 MEND = "nothing was changed; correct that place (Claude Code's /doctor shows it too), then run the command again"
 WRITTEN_BY_HAND = "nothing was changed; see docs/reference/hook.md for the entries to change by hand"
@@ -202,7 +203,7 @@ def backup_path(settings: Path) -> Path:
 def _prove(settings: Path, before: str, after: str, wanted: Mapping[str, list[str]]) -> None:
     """Check that the document has exactly our entries as wanted, and nothing else has changed."""
     old = json.loads(before) if before.strip() else {}
-    is_only_ours = hooks.same(hooks.without_ours(json.loads(after)), hooks.without_ours(old))
-    if hooks.ours(after) != wanted or not is_only_ours:
+    rest = [json.dumps(json_entries.others(document)) for document in (old, json.loads(after))]
+    if hooks.ours(after) != wanted or rest[0] != rest[1]:
         problem = f"{settings}: crystal's hooks cannot be changed without changing others"
         raise DamagedError(problem, hint=WRITTEN_BY_HAND)

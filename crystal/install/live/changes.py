@@ -17,7 +17,6 @@ from pathlib import Path
 from crystal.config.paths import home_of, system_errors
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 from crystal.install import jsontext
-from crystal.install.claude_settings.hooks import OURS
 from crystal.install.file_change import FileChange, decoded, encoded, json_errors, read_whole
 from crystal.install.live import json_entries
 from crystal.install.live.mechanisms import MECHANISMS, WRITTEN, HookCommand, OwnFile, Part, SharedFile
@@ -243,7 +242,7 @@ def _refuse_read_only(path: Path, target: Path, before: bytes | None) -> None:
 
 
 def _by_hand(part: OwnFile) -> str:
-    line = next((line for line in part.text.splitlines() if OURS.search(line)), None)
+    line = next((line for line in part.text.splitlines() if json_entries.OURS.search(line)), None)
     return f"add this line to it: {line}" if part.executable and line else "move it away, then run the command again"
 
 
@@ -256,7 +255,7 @@ def _files_of(name: str, env: Mapping[str, str], home: Path) -> list[tuple[Path,
 
 def _is_own(data: bytes) -> bool:
     text = data.decode("utf-8", "replace")
-    return WRITTEN in text or OURS.search(text) is not None
+    return WRITTEN in text or json_entries.OURS.search(text) is not None
 
 
 def _has_ours(path: Path, *, is_own: bool) -> bool:

@@ -7,13 +7,15 @@ our plugin instead. Every result is compared with what was there before by ``oth
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from crystal.install import jsontext
-from crystal.install.claude_settings.hooks import OURS
 from crystal.install.jsontext import Child, JsonSyntaxError, Node
 
+OURS = re.compile(r"""(?:^|[/\\\s"'=])crystal[/\\]+hook(?:[/\\]+main)?\.py(?=$|["'\s])""")
+"""The hook of any version, in a command."""
 SECTIONS = ("hooks", "plugins")
 """The keys of a document in which our entries are."""
 PLUGIN = "crystal"
@@ -38,6 +40,11 @@ class Found(NamedTuple):
 
     steps: tuple[tuple[Node, Child], ...]
     path: tuple[str, ...]
+
+    @property
+    def entry(self) -> Node:
+        """Return the entry itself."""
+        return self.steps[-1][1].node
 
 
 def added(text: str, entries: Sequence[Entry], kept: Sequence[str]) -> str:
@@ -71,16 +78,21 @@ def removed(text: str, kept: Sequence[str]) -> str:
     """
     while True:
         plain = jsontext.blank_comments(text)
-        found = list(_find(plain))
-        if not found:
+        entries = list(find(plain))
+        if not entries:
             return text
-        text = jsontext.without(text, plain, *_outermost(found[-1], kept))
+        text = without_entry(text, plain, entries[-1], kept)
+
+
+def without_entry(text: str, plain: str, found: Found, kept: Sequence[str]) -> str:
+    """Return the document without one entry that was found in ``plain``, the text without comments; see ``removed``."""
+    return jsontext.without(text, plain, *_outermost(found, kept))
 
 
 def ours(text: str) -> list[tuple[str, str]]:
     """Return our entries in a document, sorted: the path of each, and its value as JSON, with the group around it."""
     found = []
-    for steps, _ in _find(jsontext.blank_comments(text)):
+    for steps, _ in find(jsontext.blank_comments(text)):
         lists = [at for at, (container, _) in enumerate(steps) if isinstance(container.value, list)]
         last = lists[0] if lists else len(steps) - 1
         path = ".".join(str(child.key) for _, child in steps[:last])
@@ -128,7 +140,8 @@ def _runs_hook(command: object) -> bool:
     return isinstance(command, str) and OURS.search(command) is not None
 
 
-def _find(plain: str) -> Iterator[Found]:
+def find(plain: str) -> Iterator[Found]:
+    """Yield our entries in a document without comments, in its order."""
     root = jsontext.parse(plain)
     for section in root.children if isinstance(root.value, dict) else ():
         if section.key in SECTIONS:

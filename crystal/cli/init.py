@@ -1,11 +1,11 @@
-"""``crystal init`` and ``crystal uninstall``."""
+"""``crystal init``."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated
 
@@ -13,20 +13,17 @@ import typer
 
 from crystal.app.capture_engine import make_capture
 from crystal.app.capture_state import capture_state
-from crystal.app.context import Machine, default_paths, open_machine, open_reader, this_config, this_home, usable_config
+from crystal.app.context import Machine, open_machine, this_config, this_home, usable_config
 from crystal.app.import_past import plan_import
 from crystal.app.notices import refresh_notice
 from crystal.app.open_store import refuse_links, refuse_lost
 from crystal.capture.state import Condition, describe
 from crystal.cli.capture import enrich_here, follow_up, import_with_bar, imported_words
 from crystal.cli.render import count_words, size_words
-from crystal.cli.timer import change_timer
 from crystal.config.edit import set_value
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
-from crystal.config.paths import Places
 from crystal.config.table import Config
-from crystal.errors import CrystalError, UsageError
-from crystal.install.claude_settings.layers import plugin_removals
+from crystal.errors import UsageError
 from crystal.install.claude_settings.settings_file import read_facts
 from crystal.install.clients.entry_text import GUIDANCE, snippet
 from crystal.install.clients.known import NAMES, known_clients
@@ -34,28 +31,66 @@ from crystal.install.live.changes import LivePlan, is_live
 from crystal.install.live.mechanisms import MECHANISMS
 from crystal.install.setup_plan import (
     AGENT_NAMES,
-    RemovalPlan,
     SetupPlan,
-    apply_removal,
     apply_setup,
     found_agents,
-    plan_removal,
     plan_setup,
     proposed_agent,
     server_entry,
 )
-from crystal.install.setup_plan import purge as purge_data
-from crystal.install.timer import SCHEDULES
 from crystal.store.search.vectors import serving_generation
 from crystal.store.sync.relay_peers import home_peer
 
 
 class Role(str, Enum):
-    """What a machine is to others."""
+    """Role of a machine among those that share one memory."""
 
     STANDALONE = "standalone"
     HOME = "home"
     DEVICE = "device"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleOptions:
+    """The options of ``init`` for machines that share one memory."""
+
+    role: Role | None
+    relay: str | None
+    token_stdin: bool
+    local_memory: bool | None
+
+    def check(self, now: str) -> None:
+        """Refuse what does not go together, before anything is made.
+
+        Raises:
+            UsageError: It does not, or the machine has another role already.
+        """
+        if (self.relay is not None or self.token_stdin) and self.role is not Role.HOME:
+            raise UsageError("--relay and --token-stdin go with --role home", hint="a device gets both by: relay join")
+        if self.local_memory is not None and Role.DEVICE not in (self.role, now):
+            raise UsageError("--local-memory goes with --role device", hint="other roles always have a memory here")
+        if self.role is not None and now not in (self.role, Role.STANDALONE):
+            step = "crystal promote" if self.role is Role.HOME else "crystal demote"
+            raise UsageError(f"this machine is {now} already", hint=f"change its role with: {step}")
+
+    def apply(self, config: Config, *, asks: bool) -> None:
+        """Give this machine its role, and say what to do next."""
+        if self.local_memory is not None:
+            set_value(config.places.config_file, "relay.local_memory", self.local_memory)
+        if self.role is Role.DEVICE:
+            set_value(config.places.config_file, "role", "device")
+        if self.role in (None, Role.STANDALONE):
+            return
+        with open_machine({"data_dir": str(config.places.data_dir)}) as machine:
+            if self.role is Role.HOME:
+                from crystal.cli.roles import make_home  # the relay's code is for those who use a relay
+
+                change = make_home(machine, self.relay, asks=asks, token_stdin=self.token_stdin)
+                typer.echo(f"role: home, with the relay at {self.relay or machine.config.relay_url}")
+                for note in (*change.notes, "add a device with: crystal relay pair"):
+                    typer.echo(f"      {note}")
+            elif home_peer(machine.store) is None:
+                typer.echo("role: device; on the home machine run: crystal relay pair; then here: crystal relay join")
 
 
 def init(
@@ -136,7 +171,8 @@ def init(
         agent = typer.prompt("agent id of this machine", default=agent, err=True)
     agents = found_agents(config.places, os.environ, this_home()) if every else agent_name
     plan = plan_setup(config, agent, os.environ, this_home(), only=client, agents=agents)
-    _check_role(config.role, role, relay=relay, token_stdin=token_stdin, local_memory=local_memory)
+    sharing = RoleOptions(role, relay, token_stdin, local_memory)
+    sharing.check(config.role)
     if dry_run:
         _show_plan(plan)
         return
@@ -144,7 +180,7 @@ def init(
     refuse_lost(plan.places)
     apply_setup(plan, os.environ)
     _say_done(plan)
-    _take_role(config, role, relay, local_memory, asks=sys.stdin.isatty() and not yes, token_stdin=token_stdin)
+    sharing.apply(config, asks=sys.stdin.isatty() and not yes)
     with open_machine({"agent_id": agent, "data_dir": str(plan.places.data_dir)}) as machine:
         make_capture(machine).meet()
         refresh_notice(machine)
@@ -184,115 +220,6 @@ def _offer_past(machine: Machine, *, wanted: bool | None, asks: bool, wait: bool
     typer.echo(f"      {imported_words(import_with_bar(machine, past))}")
     for problem in enrich_here(machine) if wait else follow_up(machine):
         typer.echo(f"crystal: warning: {problem}", err=True)
-
-
-def _check_role(
-    now: str, role: Role | None, *, relay: str | None, token_stdin: bool, local_memory: bool | None
-) -> None:
-    """Refuse what does not go together, before anything is made."""
-    if (relay is not None or token_stdin) and role is not Role.HOME:
-        raise UsageError("--relay and --token-stdin go with --role home", hint="a device gets both by: relay join")
-    if local_memory is not None and Role.DEVICE not in (role, now):
-        raise UsageError("--local-memory goes with --role device", hint="other roles always have a memory here")
-    if role is not None and now not in (role, Role.STANDALONE):
-        step = "crystal promote" if role is Role.HOME else "crystal demote"
-        raise UsageError(f"this machine is {now} already", hint=f"change its role with: {step}")
-
-
-def _take_role(
-    config: Config, role: Role | None, relay: str | None, local_memory: bool | None, *, asks: bool, token_stdin: bool
-) -> None:
-    if local_memory is not None:
-        set_value(config.places.config_file, "relay.local_memory", local_memory)
-    if role is Role.DEVICE:
-        set_value(config.places.config_file, "role", "device")
-    if role in (None, Role.STANDALONE):
-        return
-    with open_machine({"data_dir": str(config.places.data_dir)}) as machine:
-        if role is Role.HOME:
-            from crystal.cli.roles import make_home  # the relay's code is for those who use a relay
-
-            change = make_home(machine, relay, asks=asks, token_stdin=token_stdin)
-            typer.echo(f"role: home, with the relay at {relay or machine.config.relay_url}")
-            for note in (*change.notes, "add a device with: crystal relay pair"):
-                typer.echo(f"      {note}")
-        elif home_peer(machine.store) is None:
-            typer.echo("role: device; on the home machine run: crystal relay pair; then here: crystal relay join")
-
-
-def uninstall(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
-    purge: Annotated[bool, typer.Option("--purge", help="Delete the memory too, for good.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleting the memory.")] = False,
-) -> None:
-    """Remove from Claude Code and other agents what init added. The memory stays, unless you give --purge."""
-    places = default_paths()
-    plan = plan_removal(places, os.environ, this_home())
-    for problem in plan.problems:
-        typer.echo(f"crystal: warning: {problem.message}", err=True)
-    if dry_run:
-        _show_removal(plan, purge=purge)
-        _say_plugin_stays(places)
-        return
-    if purge:
-        _confirm_purge(plan, yes=yes)
-    apply_removal(plan, places, os.environ)
-    _say_taken_out(plan)
-    _say_plugin_stays(places)
-    change_timer(install=False, schedules=SCHEDULES)
-    if purge:
-        purge_data(plan, places)
-        typer.echo("memory deleted")
-    elif plan.data:
-        typer.echo(f"the memory stays in {places.ldm_home}; delete it with: crystal uninstall --purge")
-    if plan.problems:
-        raise plan.problems[0]
-
-
-def _show_removal(plan: RemovalPlan, *, purge: bool) -> None:
-    differences = [change.diff() for change in plan.settings]
-    differences += [each.diff() for each in (*plan.clients, *plan.live) if each.changed]
-    typer.echo("".join(differences), nl=False)
-    for path in plan.data if purge else ():
-        typer.echo(f"would delete {path}")
-
-
-def _confirm_purge(plan: RemovalPlan, *, yes: bool) -> None:
-    """Say what other machines would miss, and ask before deleting the memory.
-
-    Raises:
-        UsageError: Nobody can be asked: standard input is no terminal.
-        typer.Abort: The answer is no.
-    """
-    from crystal.app.sync.roles import only_here
-
-    with suppress(CrystalError), open_reader() as machine:
-        for words in only_here(machine):
-            typer.echo(f"crystal: warning: {words}", err=True)
-    if yes or not plan.data:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError("--purge deletes the memory for good", hint="add --yes to do it without being asked")
-    for path in plan.data:
-        typer.echo(f"  {path}", err=True)
-    typer.confirm("delete all of this for good?", abort=True, err=True)
-
-
-def _say_taken_out(plan: RemovalPlan) -> None:
-    for change in plan.settings:
-        typer.echo(f"{change.path}: {'hooks removed' if change.changed else 'has no crystal hook'}")
-    for each in plan.clients:
-        if each.changed:
-            typer.echo(f"{each.path}: crystal's server removed")
-    for one in plan.live:
-        if one.changed:
-            typer.echo(f"{one.path}: {'removed' if one.after is None else 'hooks removed'}")
-
-
-def _say_plugin_stays(places: Places) -> None:
-    """Say how the plugin goes: Claude Code alone can take it out."""
-    for removal in [each for folder in places.claude_dirs for each in plugin_removals(folder)]:
-        typer.echo(f"the plugin stays and still captures; remove it with: {removal}")
 
 
 def _show_plan(plan: SetupPlan) -> None:

@@ -1,0 +1,94 @@
+"""``crystal uninstall``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from crystal.app.context import default_paths, open_reader, this_home
+from crystal.cli.timer import change_timer
+from crystal.config.paths import Places
+from crystal.errors import CrystalError, UsageError
+from crystal.install.claude_settings.layers import plugin_removals
+from crystal.install.setup_plan import RemovalPlan, apply_removal, plan_removal
+from crystal.install.setup_plan import purge as purge_data
+from crystal.install.timer import SCHEDULES
+
+
+def uninstall(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete the memory too, for good.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleting the memory.")] = False,
+) -> None:
+    """Remove from Claude Code and other agents what init added. The memory stays, unless you give --purge."""
+    places = default_paths()
+    plan = plan_removal(places, os.environ, this_home())
+    for problem in plan.problems:
+        typer.echo(f"crystal: warning: {problem.message}", err=True)
+    if dry_run:
+        _show_removal(plan, purge=purge)
+        _say_plugin_stays(places)
+        return
+    if purge:
+        _confirm_purge(plan, yes=yes)
+    apply_removal(plan, places, os.environ)
+    _say_taken_out(plan)
+    _say_plugin_stays(places)
+    change_timer(install=False, schedules=SCHEDULES)
+    if purge:
+        purge_data(plan, places)
+        typer.echo("memory deleted")
+    elif plan.data:
+        typer.echo(f"the memory stays in {places.ldm_home}; delete it with: crystal uninstall --purge")
+    if plan.problems:
+        raise plan.problems[0]
+
+
+def _show_removal(plan: RemovalPlan, *, purge: bool) -> None:
+    differences = [change.diff() for change in plan.settings]
+    differences += [each.diff() for each in (*plan.clients, *plan.live) if each.changed]
+    typer.echo("".join(differences), nl=False)
+    for path in plan.data if purge else ():
+        typer.echo(f"would delete {path}")
+
+
+def _confirm_purge(plan: RemovalPlan, *, yes: bool) -> None:
+    """Say what other machines would miss, and ask before deleting the memory.
+
+    Raises:
+        UsageError: Nobody can be asked: standard input is no terminal.
+        typer.Abort: The answer is no.
+    """
+    from crystal.app.sync.roles import only_here
+
+    with suppress(CrystalError), open_reader() as machine:
+        for words in only_here(machine):
+            typer.echo(f"crystal: warning: {words}", err=True)
+    if yes or not plan.data:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("--purge deletes the memory for good", hint="add --yes to do it without being asked")
+    for path in plan.data:
+        typer.echo(f"  {path}", err=True)
+    typer.confirm("delete all of this for good?", abort=True, err=True)
+
+
+def _say_taken_out(plan: RemovalPlan) -> None:
+    for change in plan.settings:
+        typer.echo(f"{change.path}: {'hooks removed' if change.changed else 'has no crystal hook'}")
+    for each in plan.clients:
+        if each.changed:
+            typer.echo(f"{each.path}: crystal's server removed")
+    for one in plan.live:
+        if one.changed:
+            typer.echo(f"{one.path}: {'removed' if one.after is None else 'hooks removed'}")
+
+
+def _say_plugin_stays(places: Places) -> None:
+    """Say how the plugin goes: Claude Code alone can take it out."""
+    for removal in [each for folder in places.claude_dirs for each in plugin_removals(folder)]:
+        typer.echo(f"the plugin stays and still captures; remove it with: {removal}")
