@@ -17,6 +17,7 @@ from crystal.app.context import Machine, open_machine, open_reader
 from crystal.app.mirror import Mirrored, open_mirror
 
 if TYPE_CHECKING:
+    from crystal.app.sources import RemovedSource, SourceState
     from crystal.capture.engine import Tally
     from crystal.forgetting import ForgetPlan, Forgotten
     from crystal.forgetting.prove.prove import ForgetProof
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from crystal.search.request import SearchResult
     from crystal.sessions.reading import Conversation, SessionSummary
     from crystal.sessions.timeline import Day
+    from crystal.sources.sync import SyncReport
     from crystal.store import Store
     from crystal.store.sessions.recent import Message
 
@@ -53,11 +55,7 @@ class Crystal:
 
     @classmethod
     def reader(cls, data_dir: str | Path | None = None) -> Crystal:
-        """Open this machine's memory for reading only: nothing is created, and methods that change it fail.
-
-        Raises:
-            NotConfiguredError, ForeignStoreError: As for the class.
-        """
+        """Open this machine's memory for reading only: nothing is created, and methods that change it fail."""
         overrides: dict[str, object] = {} if data_dir is None else {"data_dir": str(data_dir)}
         self = cls.__new__(cls)
         self._exit = contextlib.ExitStack()
@@ -107,7 +105,7 @@ class Crystal:
             agent: Only this agent: the name of an agent program, or crystal's id.
             device: Only this machine.
             branch: Only this git branch.
-            source: ``conversation``, ``file`` or ``memory``.
+            source: ``conversation``, ``file`` or ``memory``; or a source of files, by its name.
             as_of: Search the memory as it was then (of a day, at its end), in the forms of ``since``. Time words in
                 the question, ages and recency are relative to then.
             recency: How strongly newer hits win among hits nearly as good: ``off``, ``light``, ``strong``; None
@@ -317,6 +315,8 @@ class Crystal:
     ) -> ForgetPlan:  # fmt: skip
         """List what would be forgotten: memories (mem-...), numbers of hits, ids of lines; what is set narrows.
 
+        In a large memory the plan lists a part, and ``unread`` is how many messages may be added to it.
+
         Raises:
             UsageError: A target is unknown, or nothing is named.
         """
@@ -351,6 +351,30 @@ class Crystal:
         from crystal.app.capture_switch import turn_off
 
         turn_off(self._machine, session)
+
+    def sources_add(self, folder: str | Path, name: str | None = None) -> SyncReport:
+        """Add a folder to the sources, and index its files."""
+        from crystal.app.sources import add_source
+
+        return self.sources_sync(add_source(self._machine, Path(folder), name).name)[0]
+
+    def sources_sync(self, name: str | None = None) -> Sequence[SyncReport]:
+        """Read what has changed in all sources, or in one, and embed it."""
+        from crystal.app.sources import sync_and_embed
+
+        return sync_and_embed(self._machine, name)
+
+    def sources_status(self) -> Sequence[SourceState]:
+        """Return the sources, by name."""
+        from crystal.app.sources import list_sources
+
+        return list_sources(self._machine)
+
+    def sources_remove(self, name: str) -> RemovedSource:
+        """Remove a source with all that is stored of it; the files themselves stay."""
+        from crystal.app.sources import remove_source
+
+        return remove_source(self._machine, name)
 
     def _remembered(self, one: Remembered) -> Remembered:
         """Embed a new memory at once, if that is quick, so that it is found by meaning."""

@@ -221,11 +221,11 @@ class Machine:
         """Return the key of the hashes that stand for secrets in this store."""
         return hashlib.blake2b(b"redaction", key=store_key(self.store)).digest()
 
-    def redactor(self) -> Redactor:
+    def redactor(self, *, keeps_lines: bool = False) -> Redactor:
         """Return the redactor that removes secrets and private spans from text, as the settings say."""
         from crystal.redact import Redactor  # noqa: PLC0415 - compiles its rules: who stores no new text needs none
 
-        return Redactor(self.redaction_key(), secrets=self.config.redact_enabled)
+        return Redactor(self.redaction_key(), secrets=self.config.redact_enabled, keeps_lines=keeps_lines)
 
     @property
     def transcript_folders(self) -> Folders:
@@ -300,3 +300,17 @@ def damage_here() -> CrystalError | None:
     if found is None:
         return None
     return StoreDamagedError(f"{places.db} is damaged: {found}", hint="run: crystal verify --repair")
+
+
+@contextlib.contextmanager
+def damage_explained() -> Iterator[None]:
+    """Raise what is wrong with the database instead of an unexpected error that it caused."""
+    try:
+        yield
+    except CrystalError:
+        raise
+    except Exception as error:
+        found = damage_here()
+        if found is None:
+            raise
+        raise found from error

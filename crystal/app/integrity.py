@@ -16,6 +16,7 @@ from crystal.app.formats import count_as_known
 from crystal.app.mirror import open_mirror
 from crystal.app.projects import project_finder
 from crystal.app.rebuild import rebuild_database, why_rebuild
+from crystal.app.sources import mend_sources, source_faults
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.snapshots import unread
 from crystal.errors import CrystalError, NotConfiguredError, NotFoundError, StoreDamagedError
@@ -59,6 +60,7 @@ def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
     # Where the record of memories and the database differ:
     for one in find_faults(machine.store, machine.places.ldm_home / "agents", machine.memory_record()):
         proof.faults.append(Fault("behind" if one.is_behind else "memories", str(one.path), one.message))
+    proof.faults += source_faults(machine)
     folder = folder_of(machine.store.path)
     with machine.store.reading():
         is_used = not isinstance(open_index(machine.store, folder), Absent)
@@ -93,6 +95,7 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
         return tally
 
     tally = run_capture(machine, mend)
+    done += mend_sources(machine)
     if tally.bytes_captured:
         done.append(f"{tally.bytes_captured:,} bytes captured")
     if any(fault.kind == "index" for fault in proof.faults):

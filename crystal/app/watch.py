@@ -17,17 +17,10 @@ from crystal.capture.engine import Capture, Tally
 from crystal.capture.files import LOG_SUFFIX
 from crystal.capture.lock import try_lock
 from crystal.config.harnesses import HARNESSES, Root
-from crystal.config.packages import install_command
-from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
+from crystal.errors import CrystalError, UnavailableError
+from crystal.sources.watch import LOOK_MS, changed_paths
 
 WATCH_LOCK = "watch.lock"
-QUIET_MS = 500
-"""Changes are told once none has come for so long."""
-DEBOUNCE_MS = 1_500
-"""Changes that go on are told after so long."""
-LOOK_MS = 30_000
-"""So often it looks for folders that have appeared or were replaced."""
-
 Watched = dict[str, tuple[int, int]]
 """What is watched: paths, each with its device and inode."""
 Tell = Callable[[Tally], object]
@@ -77,24 +70,10 @@ def _paths_of(root: Root) -> list[Path]:
 
 def _changes(watched: Watched, stop: Event) -> Iterator[set[str]]:
     """Yield the paths that changed, none of them from time to time."""
-    try:
-        import watchfiles  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        hint = install_command("watchfiles")
-        raise NotConfiguredError("the package watchfiles is not installed", hint=hint) from error
-    if not watched:
-        stop.wait(LOOK_MS / 1000)
+    if watched:
+        yield from changed_paths(map(Path, watched), stop)
+    elif not stop.wait(LOOK_MS / 1000):
         yield set()
-        return
-    try:
-        for changes in watchfiles.watch(
-            *watched, watch_filter=None, debounce=DEBOUNCE_MS, step=QUIET_MS, rust_timeout=LOOK_MS,
-            yield_on_timeout=True, stop_event=stop, raise_interrupt=False,
-        ):  # fmt: skip
-            yield {path for _, path in changes}
-    except OSError as error:
-        hint = "allow more with: sudo sysctl fs.inotify.max_user_watches=524288"
-        raise UnavailableError(f"the system does not watch these folders: {error}", hint=hint) from error
 
 
 def _harnesses(path: str, roots: Iterable[Root]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import TextIO
 
 from crystal.config.harnesses import HARNESSES
+from crystal.model.sources import FilePlace
 
 Span = tuple[int, int]
 Word = list[tuple[str, bool]]
@@ -175,6 +176,11 @@ def speaker(role: str, tool: str | None = None, harness: str | None = None) -> s
     agent = agent_title(harness).removesuffix(" Code").removesuffix(" CLI") or "agent"
     names = {"user": "you", "assistant": agent, "thinking": f"{agent}, thinking", "source": "file"}
     return names.get(role, role)
+
+
+def file_words(place: FilePlace | None) -> list[str]:
+    """Return where in which file of a source a text is, in words; nothing for a text of none."""
+    return [] if place is None else [place.name, f"{place.path}:{place.lines}", place.title]
 
 
 def agent_title(harness: str | None) -> str:

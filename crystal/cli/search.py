@@ -18,7 +18,7 @@ from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.last_search import remember_hits
 from crystal.cli.options import AsJson, OnlyAgent, OnlyProject, project_value, time_span, whole_number
-from crystal.cli.render import Look, agent_title, cells, clipped, one_line, say, shown_branch, speaker
+from crystal.cli.render import Look, agent_title, cells, clipped, file_words, one_line, say, shown_branch, speaker
 from crystal.cli.status import warn_if_not_capturing
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.errors import UsageError
@@ -50,8 +50,8 @@ def search(
     role: Annotated[
         str | None,
         typer.Option(
-            help="Only user, assistant, thinking, tool, tool_call, tool_result, subagent, summary, memory; several by"
-            " commas.",
+            help="Only user, assistant, thinking, tool, tool_call, tool_result, subagent, summary, source, memory;"
+            " several by commas.",
             metavar="ROLE",
         ),
     ] = None,
@@ -59,7 +59,10 @@ def search(
     device: Annotated[str | None, typer.Option(help="Only this machine.", metavar="NAME")] = None,
     branch: Annotated[str | None, typer.Option(help="Only this git branch.", metavar="NAME")] = None,
     source: Annotated[
-        str | None, typer.Option(help="Only what comes from: conversation, file, memory.", metavar="SOURCE")
+        str | None,
+        typer.Option(
+            help="Only what comes from: conversation, file, memory; or one of `crystal sources`.", metavar="SOURCE"
+        ),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Search everything, also inside the folder of a known project.")
@@ -201,7 +204,7 @@ def _name(hit: Hit) -> str:
 def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
     who = clipped(speaker(hit.role, hit.tool, hit.harness), width)
     when = "time unknown" if hit.timestamp is None else f"{ago(hit.timestamp, now)} ({clock(hit.timestamp, now)})"
-    kind = [hit.category, f"key {hit.key}" if hit.key else None] if hit.category else []
+    kind = [hit.category, f"key {hit.key}" if hit.key else None] if hit.category else file_words(hit.file)
     parts = [*kind, when, hit.project, shown_branch(hit.branch), hit.freshness]
     if hit.subagent and hit.role != "subagent":
         parts.append("subagent")
@@ -233,7 +236,7 @@ def _explained(hit: Hit) -> str:
 def _is_empty(machine: Machine) -> bool:
     """Return True if neither this machine nor the mirror of home has anything to find."""
     known = [counts(store) for store in machine.stores]
-    return not any(each["turns"] or each["memories"] for each in known)
+    return not any(each["turns"] or each["memories"] or each["chunks"] for each in known)
 
 
 def _say_empty(store: Store) -> None:

@@ -15,7 +15,19 @@ from crystal.cli.json_output import print_json, record
 from crystal.cli.last_search import named_by_place
 from crystal.cli.options import AsJson, Limit, OnlyAgent, OnlyProject, project_value, time_span, whole_number
 from crystal.cli.pager import paged
-from crystal.cli.render import Look, agent_title, cells, clipped, harmless, one_line, padded, say, shown_branch, speaker
+from crystal.cli.render import (
+    Look,
+    agent_title,
+    cells,
+    clipped,
+    file_words,
+    harmless,
+    one_line,
+    padded,
+    say,
+    shown_branch,
+    speaker,
+)  # fmt: skip
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.memories.rules import is_memory_id
@@ -178,6 +190,7 @@ def _goes_on(before: ShownTurn, turn: ShownTurn) -> bool:
 
 def _speaker_line(turn: ShownTurn, harness: str | None, now: int, look: Look) -> str:
     parts = [] if turn.timestamp is None else [clock(turn.timestamp, now)]
+    parts += [one_line(part) for part in file_words(turn.file) if part]
     if turn.subagent:
         parts.append(f"subagent {one_line(turn.subagent)}")
     if turn.copied:

@@ -53,6 +53,7 @@ PACKAGES = {
     "msgspec": "msgspec",
     "numpy": "numpy",
     "orjson": "orjson",
+    "pathspec": "pathspec",
     "re2": "google-re2",
     "rich": "rich",
     "segno": "segno",
@@ -64,7 +65,19 @@ PACKAGES = {
 """Distribution by module."""
 
 _ASKED_BY_NAME = frozenset(
-    ["certifi", "cryptography", "httpcore", "httpx", "mcp_types", "mnemonic", "msgspec", "segno", "spake2", "tomlkit"]
+    [
+        "certifi",
+        "cryptography",
+        "httpcore",
+        "httpx",
+        "mcp_types",
+        "mnemonic",
+        "msgspec",
+        "pathspec",
+        "segno",
+        "spake2",
+        "tomlkit",
+    ]
 )
 """Packages of the relay, of providers and of agents, that take long to load: only whether they are there."""
 

@@ -22,6 +22,8 @@ from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageEr
 if sys.platform != "win32":
     import fcntl
 
+SOURCES_FILE = "sources.json"
+"""The list of sources, beside the archives."""
 MEMORY_RECORD = "memories.jsonl"
 """The name of the record of memories, in an agent's folder."""
 AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -16,7 +16,14 @@ from pathlib import Path
 from crystal.config.edit import set_value
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.load import host_name
-from crystal.config.paths import Places, checked_agent_id, make_private_dir, register_agent, registered_agents
+from crystal.config.paths import (
+    SOURCES_FILE,
+    Places,
+    checked_agent_id,
+    make_private_dir,
+    register_agent,
+    registered_agents,
+)  # fmt: skip
 from crystal.config.table import Config
 from crystal.errors import CrystalError
 from crystal.hook import main as hook
@@ -246,7 +253,8 @@ class RemovalPlan:
 def plan_removal(places: Places, env: Mapping[str, str], home: Path) -> RemovalPlan:
     """Find what init added, and the data: everything that crystal created, and nothing else."""
     data = [path for pattern in OWN_DATA for path in sorted(places.data_dir.glob(pattern))]
-    data += [places.config_file, places.machine_json, *(places.ldm_home / name for name in (NAMES_FILE, RECORD_FILE))]
+    data += [places.config_file, places.machine_json]
+    data += [places.ldm_home / name for name in (NAMES_FILE, RECORD_FILE, SOURCES_FILE)]
     data += [folder / name for folder in _agent_folders(places) for name in AGENT_FOLDERS]
     data += [manifest.parent for manifest in sorted(places.models.glob("*/crystal.json"))]
     removed: list[ClientPlan] = []

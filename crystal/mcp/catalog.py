@@ -99,11 +99,12 @@ SEARCHING = Tool(
         "offset": number(_OFFSET, 0, 900),
         "project": text(_PROJECT),
         "session": text(_SESSION),
-        "role": text("Only user, assistant, thinking, tool_call, tool_result, subagent or memory; several by commas."),
+        "role": text("Only user, assistant, thinking, tool_call, tool_result, subagent, source or memory; several by"
+                     " commas."),
         "agent": text(_AGENT),
         "device": text("Only this machine, by its name."),
         "branch": text("Only this git branch."),
-        "source": one_of("Only conversations, or only memories.", ["conversation", "memory", "file"]),
+        "source": text("Only what comes from: conversation, memory, file; or a source of files, by its name."),
         "since": text(f"Not older than: {_TIME}.", 60),
         "before": text(f"Older than: {_TIME}.", 60),
         "as_of": text("Search the memory as it was at this time.", 60),
@@ -228,9 +229,52 @@ FORGETTING = Tool(
     repeats=False,
 )
 
+_SOURCE = text("Only this source, by its name.", 60)
+
+ADDING_SOURCE = Tool(
+    "crystal_sources_add",
+    "Search files too",
+    "Index the text files of a folder inside of the one that you work in, so that crystal_search finds them beside "
+    "conversations: notes, documentation, code. Only when the user asks for it.",
+    "sources:add",
+    {"path": text("The folder, relative to the one that you work in.", 1_000),
+     "name": text("What to call it. Default: the folder's name.", 60)},
+    ("path",),
+    reads=False,
+)  # fmt: skip
+
+SYNCING_SOURCES = Tool(
+    "crystal_sources_sync",
+    "Read changed files",
+    "Read what has changed in the folders that the user has added, so that crystal_search finds it. Use it before you "
+    "search for something that was written into a file just now.",
+    "sources:sync",
+    {"name": _SOURCE},
+    reads=False,
+)
+
+SOURCES_TOOL = Tool(
+    "crystal_sources_status",
+    "Indexed folders",
+    "Which folders of files are indexed, and when they were last read.",
+    "sources:status",
+    {},
+)
+
 TOOLS = tuple(
     replace(tool, properties={**tool.properties, "response_format": FORMAT})
-    for tool in (SEARCHING, REMEMBERING, FORGETTING, STATUS_TOOL, GETTING, RECENT_TOOL, TELLING)
+    for tool in (
+        SEARCHING,
+        REMEMBERING,
+        FORGETTING,
+        STATUS_TOOL,
+        GETTING,
+        RECENT_TOOL,
+        TELLING,
+        ADDING_SOURCE,
+        SYNCING_SOURCES,
+        SOURCES_TOOL,
+    )
 )
 
 ALIASES = (

@@ -13,6 +13,7 @@ from crystal.errors import CrystalError
 from crystal.mcp.page import AnswerItem, Json
 from crystal.model.capture import MIRROR_IDS
 from crystal.model.recall import Hit, Remembered
+from crystal.model.sources import FilePlace
 from crystal.sessions.reading import ShownTurn, find_target
 from crystal.store.sessions.recent import Message
 from crystal.text.quoting import quote, quote_line
@@ -120,7 +121,7 @@ def hit_item(hit: Hit, ids: ShortIds, *, around: bool = False) -> Make:
     kind, by = kind_of(hit.role, hit.tool, hit.subagent)
     if is_memory:
         kind, by = "memory", _memory_words(hit.category, hit.key)
-    place = place_of(hit.timestamp, hit.project, hit.device, ids.device)
+    place = f"{place_of(hit.timestamp, hit.project, hit.device, ids.device)}{_file_words(hit.file)}"
     name = hit.uuid if is_memory and hit.uuid else hit_name(hit.id)
     copies = f" x{hit.copies}" if hit.copies > 1 else ""
     head = f"{ids.memory(name) if is_memory else name} {by}{copies}"
@@ -136,13 +137,25 @@ def hit_item(hit: Hit, ids: ShortIds, *, around: bool = False) -> Make:
             "id": name, "score": hit.score, "text": text, "origin": kind, "by": by, "when": iso(hit.timestamp),
             "project": label(hit.project), "branch": label(hit.branch), "device": label(hit.device),
             "session_id": hit.session_id or None, "freshness": hit.freshness, "source": hit.source,
-            "copies": hit.copies, "similar": hit.similar, "characters_left": left, **beside,
+            "copies": hit.copies, "similar": hit.similar, "characters_left": left, **_file_data(hit.file), **beside,
         }  # fmt: skip
         shown = [f"[{where}] {said}" for where, said in beside.items()]
         whole = "\n".join([*shown[: "before" in beside], text, *shown["before" in beside :]])
         return AnswerItem(head, place, whole, data)
 
     return make
+
+
+def _file_words(place: FilePlace | None) -> str:
+    """Return where in which file a text is, to be appended to when and where."""
+    return "" if place is None else f" {label(place.name)}: {label(place.path)}:{place.lines}"
+
+
+def _file_data(place: FilePlace | None) -> Json:
+    if place is None:
+        return {}
+    return {"file": {"source": label(place.name), "path": label(f"{place.folder}/{place.path}"),
+                     "title": label(place.title), "lines": place.lines}}  # fmt: skip
 
 
 def _memory_words(category: str | None, key: str | None) -> str:
@@ -172,10 +185,10 @@ def turn_item(turn: ShownTurn, number: int | None = None, start: int = 0, most: 
         data = {
             "id": name, "number": number, "text": text, "origin": kind, "by": by,
             "when": iso(turn.timestamp), "focus": turn.focus, "characters_left": left,
-            "characters_archived": max(0, turn.full_length - len(turn.text)),
+            "characters_archived": max(0, turn.full_length - len(turn.text)), **_file_data(turn.file),
         }  # fmt: skip
         go_on = f"\n[start {len(quote(turn.text)) - left} goes on]" if left and turn.focus else ""
-        return AnswerItem(f"{name} {by}{mark}", "", f"{text}{go_on}", data)
+        return AnswerItem(f"{name} {by}{mark}", _file_words(turn.file).strip(), f"{text}{go_on}", data)
 
     return make
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from crystal.model.capture import Category, Memory, MemoryStatus
+from crystal.model.sources import FilePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ class Hit:
     answers that say nearly the same and are not shown. ``before`` and ``after`` are what was said around it.
     ``harness`` is the program that held the conversation.
     Of something that somebody asked to remember, ``uuid`` is its id, ``category`` its kind, and ``key`` its key.
+    ``file`` says where in which file of a source it is, None for what is in none.
     """
 
     id: int
@@ -126,3 +128,4 @@ class Hit:
     category: Category | None = None
     key: str | None = None
     harness: str | None = None
+    file: FilePlace | None = None

@@ -43,12 +43,14 @@ class Redactor:
         key: A secret of this machine. The hashes in the markers are keyed with it, so that equal secrets are seen
             to be equal here, and nobody without the key can confirm a guess.
         secrets: Whether secrets are taken out. Private spans and recalled text always are.
+        keeps_lines: Whether a marker is followed by the line ends of what it stands for, so that no line changes its
+            number.
     """
 
-    def __init__(self, key: bytes, *, secrets: bool = True) -> None:
+    def __init__(self, key: bytes, *, secrets: bool = True, keeps_lines: bool = False) -> None:
         self._key = key if len(key) <= 64 else blake2b(key).digest()
         self._spans_in: Callable[[bytes, RedactionWork], Iterator[Span]] = _all_spans if secrets else _always_spans
-        self._secrets = secrets
+        self._secrets, self._keeps_lines = secrets, keeps_lines
         self._may_hold = secret_prefilter() if secrets else private_prefilter()
         remember = lru_cache(maxsize=_MAX_REMEMBERED)
         self._settle_short = remember(self._settle)
@@ -122,7 +124,8 @@ class Redactor:
             if cut.rank > RECALLED:
                 digest = blake2b(cut.secret, key=self._key, digest_size=4, person=b"crystal-redact").hexdigest()
                 marker = f"[redacted:{cut.kind}:{digest}]".encode()
-            parts += (source[at : cut.start], marker)
+            lines = source.count(b"\n", cut.start, cut.end) if self._keeps_lines else 0
+            parts += (source[at : cut.start], marker, b"\n" * lines)
             at = cut.end
         parts.append(source[at:])
         return b"".join(parts)

@@ -64,7 +64,7 @@ def search_project_first(
     """
     question = _Question.of(sources, request)  # embedded only once
     inside = question.answer(replace(request.filters, project=project, general=True))
-    if any("keywords" in hit.ranks for hit in inside.hits if hit.source != "memory" or hit.project is not None):
+    if any("keywords" in hit.ranks for hit in inside.hits if hit.source == "conversation" or hit.project is not None):
         return inside, True
     everywhere = question.answer(replace(request.filters, project=None, general=False))
     has_words = any("keywords" in hit.ranks for hit in everywhere.hits)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from crystal.model.recall import Filters, Hit, Neighbour
+from crystal.model.sources import shown_text
 from crystal.search.candidates import QuestionVector
 from crystal.search.request import MemorySource
 from crystal.store.memories.memories import key_prefix
@@ -165,6 +166,7 @@ def _hit(places: Sequence[SearchedStore], answer: RankedAnswer, now: int, filter
         category=chunk.category,
         key=chunk.key,
         harness=chunk.harness,
+        file=chunk.file,
         before=before,
         after=after,
     )
@@ -193,10 +195,10 @@ def _count_copies(places: Sequence[SearchedStore], text_sha256: bytes) -> int:
 
 
 def _shown_text(chunk: Candidate) -> str:
-    """Return a chunk's text without the memory key that precedes it for the engines alone."""
+    """Return a chunk's text without the memory key or the title that precedes it for the engines alone."""
     if chunk.memory is not None and chunk.key is not None and chunk.start == 0:
         return chunk.text.removeprefix(key_prefix(chunk.key)) or chunk.text
-    return chunk.text
+    return shown_text(chunk.file, chunk.text)
 
 
 def freshness(ts: int | None, now: int) -> str:

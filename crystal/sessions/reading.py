@@ -14,9 +14,11 @@ from crystal.errors import NotFoundError, UsageError
 from crystal.memories.rules import is_memory_id
 from crystal.model.capture import MIRROR_IDS, Memory, parse_hit_name
 from crystal.model.recall import Filters
+from crystal.model.sources import FilePlace, shown_text
 from crystal.store import Store
 from crystal.store.memories.memories import first_chunk, memory_of_chunk
 from crystal.store.search.candidates import candidates
+from crystal.store.search.file_places import chunks_around
 from crystal.store.search.scope import agents_named, project_ids, scope_of, session_matches
 from crystal.store.sessions import conversations
 
@@ -50,7 +52,7 @@ class ShownTurn:
     """Turn with its text; ``hit`` is its number for ``show``, ``focus`` is True for the requested turn.
 
     ``full_length`` (characters) exceeds the length of the text if the middle of a long tool result is in the archive
-    only. ``uuid`` is None for turns that are not from a transcript.
+    only. ``uuid`` is None for turns that are not from a transcript; ``file`` says where text of a source is.
     """
 
     hit: int
@@ -67,6 +69,7 @@ class ShownTurn:
     full_length: int = 0
     copied: bool = False
     focus: bool = False
+    file: FilePlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +254,7 @@ def _read(store: Store, target: ShowTarget, context: int) -> Conversation:
             )
         place = conversations.place_of_chunk(store, target.chunk)
         if place is None or place.turn is None or row is None:
-            return Conversation(session, _lone(store, target.chunk))
+            return Conversation(session, _lone(store, target.chunk, context))
         turns = conversations.session_turns(store, row.row)
         subagent = next((turn.subagent for turn in turns if turn.id == place.turn), None)
         thread = [turn for turn in turns if turn.subagent == subagent]
@@ -284,11 +287,16 @@ def _shown(store: Store, turns: Sequence[conversations.TurnRow], focus: int | No
     )  # fmt: skip
 
 
-def _lone(store: Store, chunk: int) -> tuple[ShownTurn, ...]:
-    """Return a chunk that belongs to no turn."""
-    one = candidates(store, [chunk]).get(chunk)
-    if one is None:
-        return ()
+def _lone(store: Store, chunk: int, context: int) -> tuple[ShownTurn, ...]:
+    """Return a chunk that belongs to no turn: of a memory, or of a file, with ``context`` chunks of it around."""
     memory = memory_of_chunk(store, chunk)
-    text = one.text if memory is None else memory.text
-    return (ShownTurn(one.id, one.uuid, 0, one.role, text, one.ts, focus=True, full_length=len(text)),)
+    ids = [chunk] if memory is not None else chunks_around(store, chunk, max(0, context)) or [chunk]
+    found = candidates(store, ids)
+    shown = [found[ident] for ident in ids if ident in found]
+    texts = [shown_text(one.file, one.text) if memory is None else memory.text for one in shown]
+    return tuple(
+        ShownTurn(
+            one.id, one.uuid, 0, one.role, text, one.ts, focus=one.id == chunk, full_length=len(text), file=one.file
+        )
+        for one, text in zip(shown, texts, strict=True)
+    )

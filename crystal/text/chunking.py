@@ -65,7 +65,7 @@ class _Splitter:
         self.budget = budget
         self.overlap = overlap
         self.ascii = text.isascii()
-        self.fences = _fences(text)
+        self.fences = code_fences(text)
         self.fence_starts = [start for start, _ in self.fences]
 
     def chunks(self) -> list[Chunk]:
@@ -198,7 +198,7 @@ def _whole_characters(data: bytes) -> int:
     return len(data.decode("utf-8", "ignore"))
 
 
-def _fences(text: str) -> list[tuple[int, int]]:
+def code_fences(text: str) -> list[tuple[int, int]]:
     """Return (start, end) of every closed code fence, its lines included."""
     if "```" not in text and "~~~" not in text:
         return []

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from crystal.app import watch
+from crystal.sources import watch as changes
 from tests.support.agent_samples import lay_out
 from tests.support.command import crystal
 from tests.support.whole_memory import wait_until
@@ -24,8 +25,8 @@ pytest.importorskip("watchfiles")
 @pytest.fixture
 def watching(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """A watcher that looks for new folders often; the bytes that it captured."""
-    monkeypatch.setattr(watch, "LOOK_MS", 200)
-    monkeypatch.setattr(watch, "QUIET_MS", 50)
+    for module, name, value in ((watch, "LOOK_MS", 200), (changes, "LOOK_MS", 200), (changes, "DEBOUNCE_MS", 50)):
+        monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(watch, "start_worker", lambda _: None)
     assert crystal("init", "--yes", "--no-import").code == 0
     captured: list[int] = []

@@ -132,6 +132,17 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(  
 
     note("crystal backfill --dry-run", "backfill", "--dry-run", "--json")
     note("crystal sync, crystal backfill and crystal import", "backfill", "--json")
+    notes = memory / "notes"
+    notes.mkdir()
+    (notes / "a.md").write_text("# A\n\nthe okapi password=Tr0ub4dor&3xyz!")
+    (notes / "b.png").write_bytes(b"\0")
+    note("crystal sources", "sources", "add", str(notes), "--json")
+    note("crystal sources", "sources", "--json")
+    notes.rename(memory / "away")
+    note("crystal sources", "sources", "sync", "--json")
+    note("crystal search", "search", "okapi", "--json")
+    note("crystal show", "show", f"h{json.loads(run('search', 'okapi', '--json').out)['hits'][0]['id']}", "--json")
+    note("crystal sources", "sources", "remove", "notes", "--yes", "--prove", "--json")
     note("crystal search", "search", '"no such words" retry', "--recency", "strong", "--json", "--explain")
     note("crystal show", "show", PRICES, "--json")
     note("crystal sessions", "sessions", "--json")
@@ -211,18 +222,21 @@ def test_the_python_page_has_every_method_with_its_signature() -> None:
 
 
 def test_the_python_page_has_every_field_of_what_is_returned() -> None:
+    from crystal.app.sources import RemovedSource, SourceState
     from crystal.capture.engine import Tally
     from crystal.integrity.restore import Restored
     from crystal.integrity.verify import Fault, Proof
     from crystal.model.recall import FormerMemory, Hit, Remembered
+    from crystal.model.sources import FilePlace
     from crystal.search.request import SearchResult
     from crystal.sessions.reading import Conversation, SessionSummary, ShownTurn
     from crystal.sessions.timeline import Day, Stretch
+    from crystal.sources.sync import SyncReport
     from crystal.store.sessions.recent import Message
 
     page = (REFERENCE / "python.md").read_text("utf-8")
     kinds = (SearchResult, Hit, Conversation, ShownTurn, SessionSummary, Remembered, FormerMemory, Tally, Proof, Fault)
-    for kind in (*kinds, Restored, Message, Day, Stretch):
+    for kind in (*kinds, Restored, Message, Day, Stretch, FilePlace, SyncReport, SourceState, RemovedSource):
         row = next((line for line in page.splitlines() if line.startswith(f"| `{kind.__name__}` |")), "")
         names = re.findall(r"`(\w+)`", row)[1:]
         assert names[: len(dataclasses.fields(kind))] == [field.name for field in dataclasses.fields(kind)], (

@@ -55,7 +55,7 @@ def _fulfilling(store: Store, parts: Sequence[IndexPart], condition: ScopeCondit
 
 
 def _holds_everywhere(part: IndexPart) -> Mask:
-    return np.asarray(_named(part, "source", ("memory",)) & (part.arrays["project"] == 0))
+    return np.asarray(_named(part, "source", ("memory", "file")) & (part.arrays["project"] == 0))
 
 
 def _named(part: IndexPart, name: str, values: Sequence[str]) -> Mask:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 
 from crystal.store.connection import Store, translated
 from crystal.store.forget.forgotten_rows import as_json, each_text
+from crystal.store.search.file_places import texts_of_files
 from crystal.store.search.vectors import generations, table_of
 from crystal.store.text_blocks import texts_alone
 
@@ -23,6 +24,7 @@ def retained_texts(
     for said in each_text(store):
         if said.uuid not in lines and said.uid not in memories:
             yield f"{said.text}\n{said.key or ''}"
+    yield from texts_of_files(store)
     with translated(store.path):
         for session, *titles in store.db.execute("SELECT session_id, title, summary_title FROM sessions"):
             yield "\n".join([session, *(title or "" for title in titles if session not in sessions)])

@@ -24,8 +24,9 @@ _STREAMS = tuple("relay_out outbox relay_in relay_claims relay_fragments relay_s
 """Tables that must be consistent with each other: all are salvaged, or none."""
 
 _DERIVED = frozenset(
-    "turns turn_copies chunks text_blocks embedding_generations problems hook_runs refusals index_state index_parts"
-    " index_log mirror_home mirror_keys mirror_objects mirror_rows mirror_trash mirror_applied".split()
+    "turns turn_copies chunks text_blocks source_collections source_files sources embedding_generations problems"
+    " hook_runs refusals index_state index_parts index_log mirror_home mirror_keys mirror_objects mirror_rows"
+    " mirror_trash mirror_applied".split()
 )
 """Tables that are rebuilt, or start empty."""
 

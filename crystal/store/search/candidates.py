@@ -10,7 +10,9 @@ from typing import Any, cast
 import apsw
 
 from crystal.model.capture import Category
+from crystal.model.sources import FilePlace
 from crystal.store.connection import Store, translated
+from crystal.store.search.file_places import JOINED, PLACE, PLACE_COLUMNS
 from crystal.store.search.scope import SearchScope, where
 from crystal.store.search.tokenizer import TOKENIZER
 
@@ -42,6 +44,7 @@ class Candidate:
     category: Category | None = None
     key: str | None = None
     harness: str | None = None
+    file: FilePlace | None = None
 
 
 # ---------------------------------------------------------------------------------------------------------- search
@@ -124,19 +127,23 @@ def _own_chunk(
     )
 
 
-_DETAILS = """
+_DETAILS = f"""
 SELECT c.id, c.text, c.text_sha256, c.start, c.role, c.source, c.agent, c.device, c.branch, c.subagent, c.ts,
        c.turn, coalesce(t.uuid, m.uid), t.tool, c.session, s.session_id, p.name, p.cwd, t.part, m.uid, m.category,
-       m.key, s.harness
+       m.key, s.harness, {PLACE}
 FROM chunks c LEFT JOIN turns t ON t.id = c.turn LEFT JOIN sessions s ON s.id = c.session
-LEFT JOIN projects p ON p.id = c.project LEFT JOIN memories m ON m.id = c.memory
+LEFT JOIN projects p ON p.id = c.project LEFT JOIN memories m ON m.id = c.memory {JOINED}
 WHERE c.id IN (SELECT value FROM json_each(?))
 """
 
 
 def candidates(store: Store, ids: Sequence[int]) -> dict[int, Candidate]:
     """Return everything about some chunks, by id; ids that are gone are left out."""
-    return {row[0]: Candidate(*row) for row in store.rows(_DETAILS, (json.dumps(list(ids)),))}
+    rows = store.rows(_DETAILS, (json.dumps(list(ids)),))
+    return {
+        row[0]: Candidate(*(*row[:-PLACE_COLUMNS], None if row[-1] is None else FilePlace(*row[-PLACE_COLUMNS:])))
+        for row in rows
+    }
 
 
 # ----------------------------------------------------------------------------------------------------------- words

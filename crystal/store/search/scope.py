@@ -34,8 +34,8 @@ class ScopeCondition(NamedTuple):
         kind: ``in``: the column has one of the values. ``from``, ``before``: the time is known and not earlier than
             the value; earlier. ``session``: of the session whose row id is the value (twice), or a turn it copied.
             ``sessions``: of the sessions whose row ids are a JSON list: there may be thousands. ``subagent``: the role
-            is one of the values, or a subagent said it. ``held``: of one of the projects, or a memory that holds
-            everywhere. ``sql``: only SQLite can tell; the column is the condition.
+            is one of the values, or a subagent said it. ``held``: of one of the projects, or a memory or a
+            file that belongs to none. ``sql``: only SQLite can tell; the column is the condition.
         column: Of ``chunks``.
         values: The allowed values.
     """
@@ -55,7 +55,7 @@ class ScopeCondition(NamedTuple):
             "session": "(session = ? OR turn IN (SELECT turn FROM turn_copies WHERE session = ?))",
             "sessions": "session IN (SELECT value FROM json_each(?))",
             "subagent": f"({inside} OR subagent IS NOT NULL)",
-            "held": f"({inside} OR (project IS NULL AND source = 'memory'))",
+            "held": f"({inside} OR (project IS NULL AND source IN ('memory', 'file')))",
             "sql": self.column,
         }[self.kind]
 
@@ -111,7 +111,7 @@ def scope_of(store: Store, filters: Filters) -> SearchScope:
     if filters.role is not None:
         scope &= _role_scope(filters.role)
     if filters.source is not None:
-        scope &= _source_scope(filters.source)
+        scope &= _source_scope(store, filters.source)
     if filters.agent is not None:
         scope &= _agent_scope(store, filters.agent)
     for column, value in (("device", filters.device), ("branch", filters.branch)):
@@ -286,10 +286,17 @@ def _role_scope(wanted: str) -> SearchScope:
     return _one("subagent" if "subagent" in roles else "in", "role", *roles)
 
 
-def _source_scope(wanted: str) -> SearchScope:
-    if wanted.strip().lower() not in SOURCES:
-        return SearchScope(notes=(f"no source {wanted!r}; known: {', '.join(SOURCES)}",), is_empty=True)
-    return _one("in", "source", wanted.strip().lower())
+def _source_scope(store: Store, wanted: str) -> SearchScope:
+    """Return the scope of a kind of source, or of one that a person has added, by its name."""
+    if wanted.strip().lower() in SOURCES:
+        return _one("in", "source", wanted.strip().lower())
+    known = [name for (name,) in store.rows("SELECT name FROM source_collections ORDER BY name")]
+    if wanted not in known:
+        return _nothing("source", wanted, [*SOURCES, *known])
+    chunks = "SELECT x.chunk FROM sources x JOIN source_files f ON f.id = x.file"
+    return where(
+        f"id IN ({chunks} WHERE f.collection = (SELECT y.id FROM source_collections y WHERE y.name = ?))", wanted
+    )
 
 
 def agents_named(store: Store, wanted: str) -> AgentNames:

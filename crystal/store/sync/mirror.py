@@ -98,7 +98,7 @@ _EVERYTHING = (
     "INSERT OR IGNORE INTO mirror_rows SELECT 'private', uuid, 0 FROM private_lines",
     "INSERT OR IGNORE INTO mirror_rows SELECT 'copy', session || ':' || turn, 0 FROM turn_copies",
     "INSERT OR IGNORE INTO mirror_rows SELECT 'turn', id, 0 FROM turns",
-    "INSERT OR IGNORE INTO mirror_rows SELECT 'text', id, 0 FROM chunks",
+    "INSERT OR IGNORE INTO mirror_rows SELECT 'text', id, 0 FROM chunks WHERE source <> 'file'",
 )
 
 

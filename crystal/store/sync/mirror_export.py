@@ -52,9 +52,9 @@ def _follow_serving(store: Store, at: Home) -> VectorSpace | None:
         store.execute("DELETE FROM mirror_rows WHERE kind = 'vector'")
         if generation:
             store.execute(
-                "INSERT INTO mirror_rows SELECT 'vector', c.id, 0 FROM chunks c WHERE (c.vector_generation = ?1 OR c.id"
-                f" IN (SELECT rowid FROM {table_of(generation)}_rowids)) AND NOT EXISTS"
-                " (SELECT 1 FROM mirror_rows WHERE kind = 'text' AND key = +c.id AND position = 0)",
+                "INSERT INTO mirror_rows SELECT 'vector', c.id, 0 FROM chunks c WHERE c.source <> 'file'"
+                f" AND (c.vector_generation = ?1 OR c.id IN (SELECT rowid FROM {table_of(generation)}_rowids))"
+                " AND NOT EXISTS (SELECT 1 FROM mirror_rows WHERE kind = 'text' AND key = +c.id AND position = 0)",
                 (-generation,),
             )
     return space_of(store, generation)

@@ -1,0 +1,342 @@
+"""Files beside conversations: add folders, keep the memory equal to them, remove them for good."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from crystal.app.background import enrich
+from crystal.app.context import Machine
+from crystal.app.forget import forget_context
+from crystal.app.projects import project_finder
+from crystal.capture.lock import wait_lock
+from crystal.errors import CrystalError, NotFoundError, UsageError
+from crystal.forgetting.execute.execute import empty_log, rewrite
+from crystal.forgetting.execute.file_cleanup import delete_leftovers, purge_index
+from crystal.forgetting.match.forgotten_text import ForgottenText
+from crystal.forgetting.prove.prove import ForgetProof, prove
+from crystal.integrity.verify import Fault
+from crystal.sources.record import ListedSource, read_list, write_list
+from crystal.sources.split import read_as
+from crystal.sources.sync import Progress, SourceReader, SyncReport, hash_key, remove_rows, sync_source
+from crystal.store import Store
+from crystal.store.capture.privacy import store_key
+from crystal.store.capture.projects import project_row
+from crystal.store.health.checks import chunks_with_wrong_hash
+from crystal.store.notes import drop_note, read_note, write_note
+from crystal.store.search.scope import SOURCES, is_within
+from crystal.store.search.space import delete_chunks
+from crystal.store.search.vectors import serving_generation
+from crystal.store.sources import files, state
+from crystal.store.sources.files import Maker, Source
+
+SOURCES_LOCK = "sources.lock"
+LOCK_SECONDS = 600.0
+EMBED_SECONDS = 600.0
+MAX_NAME = 60
+_NAME = re.compile(r"\w[\w .+-]*")
+_PURGE = "sources_removed"
+"""Key in ``meta``: rows of a source were deleted, and files of the memory may still hold their words."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """A source, and what is stored of it; ``is_here`` is False if its folder is away. Times are ms since the epoch."""
+
+    name: str
+    folder: str
+    added_at: int
+    synced_at: int | None
+    is_here: bool
+    files: int
+    skipped: int
+    chunks: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedSource:
+    """A source that was removed. ``pending`` says what is left to do by the next sync, None: nothing."""
+
+    name: str
+    folder: str
+    chunks: int
+    pending: str | None
+    proof: ForgetProof | None
+
+
+# ---------------------------------------------------------------------------------------------------------- the list
+
+
+def add_source(machine: Machine, folder: Path, name: str | None = None) -> ListedSource:
+    """Add a folder to the sources. Its files are indexed by ``sync_sources``; adding it again changes nothing.
+
+    Raises:
+        UsageError: It is no folder, it overlaps with another source or crystal's own files, or the name is taken.
+    """
+    path = os.path.realpath(folder.expanduser())
+    if not Path(path).is_dir():
+        raise UsageError(f"{folder} is no folder", hint="give a folder with text files")
+    chosen = _checked_name(re.sub(r"[^\w.+-]+", "-", Path(path).name).strip("-.") or "files" if name is None else name)
+    with _locked(machine):
+        listed = _settle(machine)
+        known = next((one for one in listed if one.path == path and name in (None, one.name)), None)
+        if known is not None:
+            return known
+        _refuse_overlap(machine, listed, chosen, path)
+        new = ListedSource(chosen, path, machine.now())
+        write_list(machine.places.ldm_home, [*listed, new])
+        _settle(machine)
+    return new
+
+
+def _checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise UsageError(f"the name {name[:MAX_NAME]!r} cannot be used", hint="use letters, digits, spaces and . + - _")
+    if name.casefold() in SOURCES:
+        raise UsageError(f"the name {name!r} stands for a kind of source", hint="use another: --name NAME")
+    return name
+
+
+def _refuse_overlap(machine: Machine, listed: list[ListedSource], name: str, path: str) -> None:
+    for one in listed:
+        if one.name.casefold() == name.casefold():
+            raise UsageError(f"there is a source {one.name} already: {one.path}", hint="use another name: --name NAME")
+        if is_within(path, one.path) or is_within(one.path, path):
+            hint = f"to replace it: crystal sources remove {one.name}"
+            raise UsageError(f"{path} and the source {one.name} ({one.path}) hold the same files", hint=hint)
+    for barred in _barred(machine):
+        if is_within(path, str(barred)):
+            raise UsageError(
+                f"{path} is in {barred}, which is not a place for files of yours", hint="add another folder"
+            )
+
+
+def _barred(machine: Machine) -> list[Path]:
+    """Return folders that are never indexed: crystal's own, and conversations, which are captured."""
+    roots = [root.folder for root in machine.places.transcript_roots if not root.place.in_projects]
+    return [Path(os.path.realpath(path)) for path in (machine.places.ldm_home, machine.places.data_dir, *roots)]
+
+
+@contextmanager
+def _locked(machine: Machine) -> Iterator[None]:
+    with wait_lock(machine.places.data_dir / SOURCES_LOCK, seconds=LOCK_SECONDS):
+        yield
+
+
+def _settle(machine: Machine) -> list[ListedSource]:
+    """Give every listed source a row, and finish removing what is not listed. Under the lock; return the list."""
+    store, home = machine.store, machine.places.ldm_home
+    rows = files.all_sources(store)
+    listed = read_list(home)
+    if listed is None:
+        listed = [ListedSource(one.name, one.path, one.added_at) for one in rows]
+        if listed:
+            write_list(home, listed)
+    wanted = {(one.name, one.path) for one in listed}
+    for row in rows:
+        if (row.name, row.path) not in wanted:
+            write_note(store, _PURGE, "1")
+            remove_rows(store, row)
+    known = {(row.name, row.path) for row in rows}
+    with store.transaction():
+        for one in listed:
+            if (one.name, one.path) not in known:
+                files.put_source(store, *one)
+    return listed
+
+
+def _named(machine: Machine, name: str) -> ListedSource:
+    listed = read_list(machine.places.ldm_home) or []
+    found = next((one for one in listed if one.name == name), None)
+    if found is None:
+        known = ", ".join(one.name for one in listed)
+        raise NotFoundError(
+            f"there is no source {name!r}", hint=f"known: {known}" if known else "crystal sources add PATH"
+        )
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------- syncing
+
+
+def sync_sources(
+    machine: Machine,
+    name: str | None = None,
+    *,
+    progress: Callable[[str], Progress] = lambda _: lambda *_: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> tuple[list[SyncReport], list[str]]:
+    """Make the memory equal to the folders of all sources, or of one.
+
+    Args:
+        machine: This machine.
+        name: Only this source.
+        progress: Returns, for a source's name, what is called with its progress.
+        should_stop: Returns True to stop; the next call goes on.
+
+    Returns:
+        What was done, and what went wrong, in words: a folder that is not there keeps its rows.
+
+    Raises:
+        NotFoundError: There is no source of this name.
+    """
+    reports, problems = [], []
+    with _locked(machine):
+        _settle(machine)
+        if name is not None:
+            _named(machine, name)
+        rows = [one for one in files.all_sources(machine.store) if name in (None, one.name)]
+        reader = _reader(machine) if rows else None
+        for row in rows:
+            try:
+                assert reader is not None
+                reports.append(
+                    sync_source(
+                        machine.store, row, reader,
+                        project=_project(machine, row), progress=progress(row.name), should_stop=should_stop,
+                    )
+                )  # fmt: skip
+            except CrystalError as error:
+                if name is not None:
+                    raise
+                problems.append(f"source {row.name}: {error.message}")
+        problems += _purge(machine)
+    return reports, problems
+
+
+def sync_and_embed(machine: Machine, name: str | None) -> list[SyncReport]:
+    """Make the memory equal to the folders, and what is new in it found by meaning."""
+    reports, _ = sync_sources(machine, name)
+    enrich(machine, budget_seconds=EMBED_SECONDS)
+    return reports
+
+
+def _reader(machine: Machine) -> SourceReader:
+    config = machine.config
+    return SourceReader(
+        clean=machine.redactor(keeps_lines=True).clean_text,
+        key=hash_key(store_key(machine.store)),
+        maker=Maker(config.agent_id, config.device),
+        barred=_barred(machine),
+        read_as=f"{read_as()} {'redacted' if config.redact_enabled else 'whole'}",
+        now_ns=time.time_ns,
+    )
+
+
+def _project(machine: Machine, source: Source) -> int | None:
+    """Return the row of the git project that a source is in, so that a search in the project finds its files."""
+    found = project_finder(machine.store)(source.path)
+    if found.git_root is None:
+        return None
+    with machine.store.transaction():
+        return project_row(machine.store, found)
+
+
+# ---------------------------------------------------------------------------------------------------------- removing
+
+
+def remove_source(machine: Machine, name: str, *, is_proved: bool = False) -> RemovedSource:
+    """Remove a source with everything that is stored of it: rows, vectors, words in the search index, copies.
+
+    Args:
+        machine: This machine.
+        name: The source.
+        is_proved: Search every byte of crystal's files for its texts afterwards.
+
+    Raises:
+        NotFoundError: There is no such source.
+    """
+    store = machine.store
+    with _locked(machine):
+        listed = _settle(machine)
+        source = _named(machine, name)
+        row = next(one for one in files.all_sources(store) if one.name == name)
+        chunks = state.counts_of(store, row.id, 0).chunks
+        forgotten = _texts(store, row.id) if is_proved else None
+        write_list(machine.places.ldm_home, [one for one in listed if one != source])
+        _settle(machine)
+        pending = _purge(machine)
+    proof = None if forgotten is None else prove(forget_context(machine), forgotten)
+    return RemovedSource(source.name, source.path, chunks, next(iter(pending), None), proof)
+
+
+def _texts(store: Store, source: int) -> ForgottenText:
+    texts, bodies = state.texts_of_source(store, source)
+    return ForgottenText(texts=tuple(dict.fromkeys(texts)), bodies=tuple(dict.fromkeys(bodies)))
+
+
+def _purge(machine: Machine) -> list[str]:
+    """Take what was deleted out of the search index and out of the free space of the database, as forgetting does."""
+    store, now = machine.store, machine.now()
+    if read_note(store, _PURGE) is None:
+        return []
+    try:
+        delete_leftovers(machine.places.ldm_home, machine.places.data_dir, now, now)
+        purge_index(store, now)
+        empty_log(store)
+        rewrite(store)
+    except CrystalError as error:
+        return [f"{error.message}; to finish the removal: crystal sources sync"]
+    drop_note(store, _PURGE)
+    return []
+
+
+# ------------------------------------------------------------------------------------------------------------ status
+
+
+def list_sources(machine: Machine) -> list[SourceState]:
+    """Return every source, by name, with what is stored of it. Only reads."""
+    store = machine.store
+    serving = serving_generation(store)
+    rows = {(one.name, one.path): one for one in files.all_sources(store)}
+    listed = read_list(machine.places.ldm_home)
+    if listed is None:
+        listed = [ListedSource(one.name, one.path, one.added_at) for one in rows.values()]
+    found = []
+    for name, path, added_at in listed:
+        row = rows.get((name, path))
+        counts = state.counts_of(store, 0 if row is None else row.id, 0 if serving is None else serving.id)
+        synced_at = None if row is None else row.synced_at
+        found.append(SourceState(name, path, added_at, synced_at, Path(path).is_dir(), *counts))
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------ verify
+
+
+def source_faults(machine: Machine) -> Iterator[Fault]:
+    """Find sources that were never read, and files that search does not find as they are."""
+    store = machine.store
+    for one in list_sources(machine):
+        if one.synced_at is None:
+            yield Fault("behind", one.folder, f"the source {one.name} is not read yet")
+    damaged, alone = _damaged(store)
+    if damaged:
+        yield Fault("chunks", "source_files", f"search does not find {len(damaged)} files of sources as they are")
+    if alone:
+        yield Fault("chunks", "sources", f"chunks of files that belong to no file: {len(alone)}")
+
+
+def _damaged(store: Store) -> tuple[list[int], list[int]]:
+    """Return the files with missing or damaged chunks, and chunks of files without a file."""
+    wrong = set(chunks_with_wrong_hash(store)) if files.all_sources(store) else set()
+    return state.damaged_files(store, wrong), state.chunks_without_file(store)
+
+
+def mend_sources(machine: Machine) -> list[str]:
+    """Read files again whose rows are damaged or lost. Return what was done, in words."""
+    damaged, alone = _damaged(machine.store)
+    with machine.store.transaction():
+        files.delete_files(machine.store, damaged)
+        delete_chunks(machine.store, alone)
+    if not list_sources(machine):
+        return []
+    reports, problems = sync_sources(machine)
+    read = sum(one.added + one.changed for one in reports)
+    return [*([f"files of sources read again: {read}"] if read else []), *problems]

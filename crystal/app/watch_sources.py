@@ -1,0 +1,68 @@
+"""Keep the memory equal to the folders of sources while this process runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+
+from crystal.app.background import enrich
+from crystal.app.context import Machine, default_paths, open_kept_machine
+from crystal.app.sources import list_sources, sync_sources
+from crystal.capture.lock import try_lock
+from crystal.errors import CrystalError, NotFoundError, UnavailableError
+from crystal.sources.sync import SyncReport
+from crystal.sources.watch import changed_roots
+
+WATCH_LOCK = "sources-watch.lock"
+ENRICH_SECONDS = 60.0
+
+Tell = Callable[[list[SyncReport], list[str]], None]
+"""Called with what a sync did, and what went wrong."""
+
+
+def watch_sources(tell: Tell, stop: Event | None = None) -> None:
+    """Sync every source now, and again each time that something changes in its folder. Ends by Ctrl-C or ``stop``.
+
+    Raises:
+        UnavailableError: Another process watches already.
+        NotFoundError: There is no source.
+        NotConfiguredError: The package watchfiles is not installed.
+    """
+    with try_lock(default_paths().data_dir / WATCH_LOCK) as held:
+        if held is None:
+            raise UnavailableError("another process watches the sources already")
+        while stop is None or not stop.is_set():
+            _watch_these(tell, stop)
+
+
+def _watch_these(tell: Tell, stop: Event | None) -> None:
+    """Watch the folders that are there now, until there are others."""
+    roots = _roots()
+    if not roots:
+        raise NotFoundError("there is no folder to watch", hint="crystal sources add PATH")
+    for changed in changed_roots(list(roots), stop):
+        for root in changed:
+            _sync(roots[root], tell)
+        if _roots() != roots:
+            return
+
+
+def _roots() -> dict[Path, str]:
+    with open_kept_machine() as machine:
+        return {Path(one.folder): one.name for one in list_sources(machine) if one.is_here}
+
+
+def _sync(name: str, tell: Tell) -> None:
+    with open_kept_machine() as machine:
+        try:
+            reports, problems = sync_sources(machine, name)
+        except CrystalError as error:  # such as a folder that went away: the others are still watched
+            reports, problems = [], [error.message]
+        tell(reports, [*problems, *_enriched(machine, reports)])
+
+
+def _enriched(machine: Machine, reports: list[SyncReport]) -> list[str]:
+    if not any(one.chunks_new or one.removed or one.changed for one in reports):
+        return []
+    return enrich(machine, budget_seconds=ENRICH_SECONDS)

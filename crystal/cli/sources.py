@@ -1,0 +1,199 @@
+"""``crystal sources``: search your own files too: add folders, sync, watch and remove them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from crystal.app.context import Machine, open_kept_machine, open_machine, open_reader
+from crystal.app.sources import RemovedSource, SourceState, add_source, list_sources, remove_source, sync_sources
+from crystal.cli.capture import SYNC_SECONDS, enrich_here
+from crystal.cli.confirm import confirm
+from crystal.cli.json_output import iso_times, print_json
+from crystal.cli.options import AsJson
+from crystal.cli.progress import bar_shown
+from crystal.cli.render import count_words, look_of, one_line, say, say_item
+from crystal.sources.sync import SyncReport
+from crystal.timewords.parse import ago
+
+SHOWN = 10
+TIMES = frozenset(("added_at", "synced_at"))
+Name = Annotated[str, typer.Argument(help="The name of a source.", metavar="NAME", show_default=False)]
+
+commands = typer.Typer(help="Your own files in the memory.", invoke_without_command=True)
+
+
+@commands.callback()
+def list_them(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """Search your own files too: list the folders that are indexed."""
+    if context.invoked_subcommand is None:
+        _print_status(as_json=as_json)
+
+
+@commands.command("add")
+def add(
+    path: Annotated[Path, typer.Argument(help="A folder with text files.", metavar="PATH", show_default=False)],
+    name: Annotated[
+        str | None, typer.Option(help="What you call it; the folder's name if left out.", metavar="NAME")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Index the files of a folder. Ctrl-C is safe; `crystal sources sync` goes on."""
+    with open_machine() as machine:
+        added = add_source(machine, path, name)
+        _sync_and_say(machine, added.name, as_json=as_json)
+
+
+@commands.command("sync")
+def sync(
+    name: Annotated[str | None, typer.Argument(help="Only this source.", metavar="NAME", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read what has changed in the folders, and forget what is gone."""
+    with open_kept_machine() as machine:
+        _sync_and_say(machine, name, as_json=as_json)
+
+
+@commands.command("status")
+def status(as_json: AsJson = False) -> None:
+    """Show what is stored of each folder."""
+    _print_status(as_json=as_json)
+
+
+@commands.command("remove")
+def remove(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Then search every byte of crystal's files for its texts.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a folder and all that is stored of it. Your files stay."""
+    with open_kept_machine() as machine:
+        counts = next((one for one in list_sources(machine) if one.name == name), None)
+        if counts is not None:
+            words = f"{count_words(counts.files, 'file')} of {counts.folder} will not be found any more"
+            confirm("remove it?", yes=yes, consequence=f"{words}; the files themselves stay")
+        done = remove_source(machine, name, is_proved=prove)
+    _say_removed(done, as_json=as_json)
+
+
+@commands.command("watch")
+def watch() -> None:
+    """Index changes as they happen, until Ctrl-C. Needs the package watchfiles."""
+    from crystal.app.watch_sources import watch_sources
+
+    say("crystal: watching; Ctrl-C ends it", stream=sys.stderr)
+    watch_sources(_tell)
+
+
+def _tell(reports: Sequence[SyncReport], problems: Sequence[str]) -> None:
+    """Print what a sync did, if it did anything."""
+    for one in reports:
+        if one.added or one.changed or one.renamed or one.removed:
+            say(f"{one.name}: {_changes(one)}")
+    _warn(problems)
+
+
+# ----------------------------------------------------------------------------------------------------------- syncing
+
+
+def _sync_and_say(machine: Machine, name: str | None, *, as_json: bool) -> None:
+    with bar_shown(enabled=not as_json, remark="Ctrl-C is safe") as bar:
+        reports, problems = sync_sources(machine, name, progress=lambda source: partial(bar, f"reading {source}"))
+    problems += enrich_here(machine, seconds=SYNC_SECONDS, show=not as_json)
+    if as_json:
+        print_json({"sources": [asdict_of(one) for one in reports], "warnings": problems})
+        return
+    for one in reports:
+        say(*_report_lines(one))
+    if not reports and not problems:
+        say("crystal: no sources yet", "crystal: hint: crystal sources add PATH", stream=sys.stderr)
+    _warn(problems)
+
+
+def asdict_of(one: SyncReport) -> dict[str, Any]:
+    """Return a report for JSON."""
+    return {**asdict(one), "skipped": [skipped._asdict() for skipped in one.skipped]}
+
+
+def _warn(problems: Sequence[str]) -> None:
+    for problem in problems:
+        say(f"crystal: warning: {one_line(problem)}", stream=sys.stderr)
+
+
+def _changes(one: SyncReport) -> str:
+    numbers = {"added": one.added, "changed": one.changed, "renamed": one.renamed, "removed": one.removed}
+    done = [f"{number:,} {what}" for what, number in numbers.items() if number]
+    return ", ".join(done) or "nothing new"
+
+
+def _report_lines(one: SyncReport) -> Iterator[str]:
+    files = count_words(one.added + one.changed + one.renamed + one.unchanged, "file")
+    chunks = (
+        f"; {one.chunks_new:,} of {count_words(one.chunks_new + one.chunks_kept, 'chunk')} new"
+        if one.chunks_new
+        else ""
+    )
+    yield f"{one.name}: {_changes(one)}{chunks}; {files} in all"
+    if one.redacted:
+        kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(one.redacted.items()))
+        yield f"  left out of them: {kinds}"
+    if one.skipped:
+        yield f"  not indexed: {count_words(len(one.skipped), 'file')}"
+        yield from (f"    {one_line(path)}: {why}" for path, why in one.skipped[:SHOWN])
+        if len(one.skipped) > SHOWN:
+            yield f"    and {len(one.skipped) - SHOWN:,} more; all of them: crystal sources sync {one.name} --json"
+    if not one.is_whole:
+        yield f"  stopped; to continue: crystal sources sync {one.name}"
+
+
+# ------------------------------------------------------------------------------------------------------------ output
+
+
+def _print_status(*, as_json: bool) -> None:
+    with open_reader() as machine:
+        found, now = list_sources(machine), machine.now()
+    if as_json:
+        print_json({"sources": [iso_times(asdict(one), TIMES) for one in found]})
+        return
+    look = look_of(sys.stdout)
+    for one in found:
+        say_item(f"{look.name(one.name)}  ", ", ".join(_state_words(one, now)), look)
+    if not found:
+        say("crystal: no sources yet", "crystal: hint: crystal sources add PATH", stream=sys.stderr)
+
+
+def _state_words(one: SourceState, now: int) -> Iterator[str]:
+    yield one_line(one.folder)
+    if not one.is_here:
+        yield "NOT THERE: what is stored of it stays"
+    yield count_words(one.files, "file")
+    if one.skipped:
+        yield f"{one.skipped:,} not indexed"
+    yield count_words(one.chunks, "chunk")
+    if one.waiting:
+        yield f"{one.waiting:,} without a vector yet"
+    yield "not read yet" if one.synced_at is None else f"read {ago(one.synced_at, now)}"
+
+
+def _say_removed(done: RemovedSource, *, as_json: bool) -> None:
+    from crystal.cli.forget import proof_words
+
+    if as_json:
+        proof = None if done.proof is None else done.proof.as_dict()
+        found = {"name": done.name, "folder": done.folder, "chunks": done.chunks, "pending": done.pending}
+        print_json({**found, "proof": proof})
+        return
+    say(f"removed: {done.name}, {count_words(done.chunks, 'chunk')}; the files in {one_line(done.folder)} stay")
+    if done.pending:
+        say(f"crystal: warning: {one_line(done.pending)}", stream=sys.stderr)
+    if done.proof is not None:
+        say(*proof_words(done.proof, ()))

@@ -1,0 +1,94 @@
+"""``crystal_sources_add``, ``crystal_sources_sync`` and ``crystal_sources_status``: files beside conversations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from crystal.app.background import SOON, embed_soon
+from crystal.app.context import Machine, open_kept_machine, open_reader
+from crystal.app.sources import SourceState, add_source, list_sources, sync_sources
+from crystal.app.start_worker import start_worker
+from crystal.errors import UsageError
+from crystal.mcp.items import label
+from crystal.mcp.offer import ClientContext
+from crystal.mcp.page import NONCE, Json, ToolAnswer, noted
+from crystal.sources.sync import SyncReport
+from crystal.text.fence import fenced
+from crystal.timewords.parse import iso
+
+SECONDS = 20.0
+"""Clients wait so long for an answer; the next call goes on."""
+MAX_SHOWN = 20
+
+
+def add(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Index a folder inside of the folder that the agent works in: others are the user's to add."""
+    path = arguments["path"]
+    folder = None if client.folder is None else Path(client.folder).resolve()
+    wanted = None if folder is None or "\0" in path else (folder / path).resolve()
+    if folder is None or wanted is None or not wanted.is_relative_to(folder):
+        hint = f"ask the user to run: crystal sources add {path[:200]}"
+        raise UsageError("only a folder inside of the one that you work in can be added by this tool", hint=hint)
+    with open_kept_machine() as machine:
+        return _synced(machine, add_source(machine, wanted, arguments.get("name")).name)
+
+
+def sync(_: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Read what has changed in all sources, or in one."""
+    with open_kept_machine() as machine:
+        return _synced(machine, arguments.get("name"))
+
+
+def status(_: ClientContext, __: Mapping[str, Any]) -> ToolAnswer:
+    """Return what is stored of each source."""
+    with open_reader() as machine:
+        found = list_sources(machine)
+    lines = [_state_line(one) for one in found[:MAX_SHOWN]]
+    lines += [f"and {len(found) - MAX_SHOWN} more"] if len(found) > MAX_SHOWN else []
+    data: Json = {"sources": [_state(one) for one in found[:MAX_SHOWN]], "number": len(found)}
+    return ToolAnswer(fenced("\n".join(lines or ["no sources yet"]), NONCE), data)
+
+
+def _synced(machine: Machine, name: str | None) -> ToolAnswer:
+    deadline = time.monotonic() + SECONDS
+    reports, problems = sync_sources(machine, name, should_stop=lambda: time.monotonic() > deadline)
+    embed_soon(machine)
+    if sum(one.chunks_new for one in reports) > SOON:
+        start_worker(machine.places)
+    lines = [_report_line(one) for one in reports[:MAX_SHOWN]]
+    notes = noted(problems)
+    data: Json = {
+        "sources": [_report(one) for one in reports[:MAX_SHOWN]],
+        "is_done": all(one.is_whole for one in reports), "notes": notes,
+    }  # fmt: skip
+    return ToolAnswer(fenced("\n".join([*(lines or ["no sources yet"]), *notes]), NONCE), data)
+
+
+def _report(one: SyncReport) -> Json:
+    numbers = {name: getattr(one, name) for name in ("added", "changed", "renamed", "removed", "unchanged")}
+    skipped = [f"{label(path)}: {why}" for path, why in one.skipped[:MAX_SHOWN]]
+    return {"name": label(one.name), **numbers, "chunks_new": one.chunks_new, "redacted": one.redacted,
+            "not_indexed": len(one.skipped), "first_not_indexed": skipped}  # fmt: skip
+
+
+def _report_line(one: SyncReport) -> str:
+    found = _report(one)
+    numbers = ", ".join(f"{found[name]} {name}" for name in ("added", "changed", "renamed", "removed", "unchanged"))
+    skipped = f"; {len(one.skipped)} not indexed: {'; '.join(found['first_not_indexed'][:5])}" if one.skipped else ""
+    rest = "" if one.is_whole else "; not done yet: call crystal_sources_sync again"
+    return f"{found['name']}: {numbers}{skipped}{rest}"
+
+
+def _state(one: SourceState) -> Json:
+    return {"name": label(one.name), "folder": label(one.folder), "is_here": one.is_here, "files": one.files,
+            "not_indexed": one.skipped, "chunks": one.chunks, "without_vector": one.waiting,
+            "synced_at": iso(one.synced_at)}  # fmt: skip
+
+
+def _state_line(one: SourceState) -> str:
+    here = "" if one.is_here else "; its folder is not there"
+    read = iso(one.synced_at) or "never"
+    return f"{label(one.name)} ({label(one.folder)}): {one.files} files, {one.chunks} chunks, read {read}{here}"

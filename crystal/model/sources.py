@@ -1,0 +1,46 @@
+"""Files that a person adds to the memory: frozen values that packages hand to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """Where in which file a text is.
+
+    Attributes:
+        name: What the person calls the source.
+        folder: The source's folder.
+        path: The file, below the folder, with slashes.
+        title: The headings above the text, or the class and function that it is in; empty without any.
+        first_line: Its first line in the file, from 1.
+        last_line: Its last line.
+    """
+
+    name: str
+    folder: str
+    path: str
+    title: str
+    first_line: int
+    last_line: int
+
+    @property
+    def lines(self) -> str:
+        """Return the range of lines: ``12`` or ``12-30``."""
+        return str(self.first_line) if self.first_line == self.last_line else f"{self.first_line}-{self.last_line}"
+
+
+def searched_text(title: str, text: str) -> str:
+    """Return the text of a chunk of a file as it is searched: preceded by its title, which says what it is about."""
+    return f"{title_prefix(title)}{text}"
+
+
+def title_prefix(title: str) -> str:
+    """Return what precedes the words of a chunk of a file in the searched text."""
+    return f"{title}\n" if title else ""
+
+
+def shown_text(place: FilePlace | None, text: str) -> str:
+    """Return a chunk's text as it stands in its file, without the title that precedes it for the engines alone."""
+    return text if place is None else text.removeprefix(title_prefix(place.title))

@@ -1,0 +1,52 @@
+"""The list of sources, in a small file beside the archive: it says what is to be indexed, the database what is.
+
+So the list survives the loss of the database, and an interrupted removal is finished by the next sync: what is not in
+the list has no rows. A list that is lost is written again from the database.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from crystal.config.paths import SOURCES_FILE, make_private_dir, refused, write_private
+from crystal.errors import DamagedError
+
+
+class ListedSource(NamedTuple):
+    """A source as the person added it: its name, its folder, and when (ms)."""
+
+    name: str
+    path: str
+    added_at: int
+
+
+def read_list(ldm_home: Path) -> list[ListedSource] | None:
+    """Return the listed sources, by name; None if there is no list.
+
+    Raises:
+        DamagedError: The file is no such list.
+        CrystalError: The system refuses to read it.
+    """
+    path = ldm_home / SOURCES_FILE
+    try:
+        found = json.loads(path.read_bytes())
+        listed = [ListedSource(one["name"], one["path"], one["added_at"]) for one in found["sources"]]
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise refused(error, path) from error
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise DamagedError(
+            f"{path} is no list of sources", hint="move it away, then run: crystal sources sync"
+        ) from error
+    return sorted(listed)
+
+
+def write_list(ldm_home: Path, listed: Sequence[ListedSource]) -> None:
+    """Replace the list."""
+    make_private_dir(ldm_home)
+    rows = [one._asdict() for one in sorted(listed)]
+    write_private(ldm_home / SOURCES_FILE, json.dumps({"schema": 1, "sources": rows}, indent=1).encode() + b"\n")

@@ -1,0 +1,207 @@
+"""Find the files of a source: what its ignore files leave, without following links.
+
+A link inside the folder leads to something that is read under its own name, or to something outside, which is not
+ours to read. So no link is followed, and nothing is lost. ``.gitignore`` files count also where there is no
+repository: notes have none, and a watcher must judge a single path (docs/adr/0006-libraries.md).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from pathspec import GitIgnoreSpec
+
+from crystal.config.paths import refused
+from crystal.errors import UnavailableError
+
+IGNORE_FILES = (".gitignore", ".crystalignore")
+SKIPPED_FOLDERS = frozenset(
+    ".git .hg .svn .jj node_modules __pycache__ .venv .tox .mypy_cache .pytest_cache .ruff_cache .obsidian .trash"
+    " .stversions .stfolder .dropbox.cache".split()
+)
+"""Folders in which nobody writes: of version control, caches, and programs that keep notes in step."""
+SKIPPED_FILES = frozenset((".DS_Store", "Thumbs.db"))
+MAX_IGNORE_BYTES = 1 << 20
+RACY_NS = 2_000_000_000
+"""A file changed so shortly before it is looked at may change again within the same tick of its clock."""
+
+
+class SkippedFile(NamedTuple):
+    """A file that is not indexed, and why."""
+
+    path: str
+    why: str
+
+
+@dataclass(slots=True)
+class Scan:
+    """What is in a folder.
+
+    Attributes:
+        files: The stamp of each file, by its path below the folder; empty if the next look must read it.
+        skipped: Files that cannot be indexed.
+        unread: Folders that the system refuses to list, as paths that end with a slash: what is in them is not known.
+    """
+
+    files: dict[str, str] = field(default_factory=dict)
+    skipped: list[SkippedFile] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+    def is_unknown(self, path: str) -> bool:
+        """Return True if a file may be in a folder that could not be listed."""
+        return path.startswith(tuple(self.unread))
+
+
+def scan(root: Path, barred: Collection[Path], now_ns: int) -> Scan:
+    """Look at everything in a folder; no file is read but ignore files.
+
+    Args:
+        root: The folder.
+        barred: Folders that are never looked into: crystal's own, and those of transcripts.
+        now_ns: The time, ns.
+
+    Raises:
+        UnavailableError, CrystalError: The folder is not there, or the system refuses to list it.
+    """
+    if not root.is_dir():
+        hint = "nothing was deleted: connect its disk, or remove the source"
+        raise UnavailableError(f"the folder {root} is not there", hint=hint)
+    walk = _Walk(root, frozenset(map(str, barred)), now_ns)
+    walk.run()
+    return walk.found
+
+
+class _Rules(NamedTuple):
+    """The ignore files of one folder; ``base`` is the length of its path with the slash after it."""
+
+    base: int
+    spec: GitIgnoreSpec
+
+
+class _Walk:
+    """One look at a folder."""
+
+    def __init__(self, root: Path, barred: frozenset[str], now_ns: int) -> None:
+        self._root, self._barred, self._now_ns = str(root), barred, now_ns
+        self._base = len(str(root).rstrip(os.sep)) + 1
+        self.found = Scan()
+
+    def run(self) -> None:
+        todo: list[tuple[str, tuple[_Rules, ...]]] = [(self._root, tuple(_rules_above(Path(self._root))))]
+        while todo:
+            folder, rules = todo.pop()
+            try:
+                with os.scandir(folder) as listing:
+                    entries = list(listing)
+            except OSError as error:
+                if folder == self._root:
+                    raise refused(error, Path(folder)) from error
+                self.found.unread.append(f"{self._relative(folder)}/")
+                continue
+            rules = (*rules, *_rules_in(folder, {entry.name for entry in entries}))
+            todo += [(entry.path, rules) for entry in entries if self._is_wanted_folder(entry, rules)]
+
+    def _is_wanted_folder(self, entry: os.DirEntry[str], rules: tuple[_Rules, ...]) -> bool:
+        """Return True for a folder to look into; note the entry if it is a file."""
+        try:
+            if entry.is_symlink():
+                return False
+            if entry.is_dir(follow_symlinks=False):
+                is_barred = entry.name in SKIPPED_FOLDERS or entry.path in self._barred
+                return not is_barred and not _is_ignored(f"{entry.path}/", rules)
+            if entry.name not in SKIPPED_FILES and not _is_ignored(entry.path, rules):
+                self._note_file(entry)
+        except OSError:
+            self.found.unread.append(self._relative(entry.path))
+        return False
+
+    def _note_file(self, entry: os.DirEntry[str]) -> None:
+        path, status = self._relative(entry.path), entry.stat(follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
+            self.found.skipped.append(SkippedFile(path, "no regular file"))
+        elif not _is_text(path):
+            self.found.skipped.append(SkippedFile(ascii(path), "its name is no text"))
+        else:
+            self.found.files[path] = stamp_of(status, self._now_ns)
+
+    def _relative(self, path: str) -> str:
+        return path[self._base :].replace(os.sep, "/")
+
+
+def stamp_of(status: os.stat_result, now_ns: int) -> str:
+    """Return what tells without reading that a file is unchanged; empty if it was changed too shortly before."""
+    if max(status.st_mtime_ns, status.st_ctime_ns) > now_ns - RACY_NS:
+        return ""
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------ ignore files
+
+
+def _is_ignored(path: str, rules: tuple[_Rules, ...]) -> bool:
+    """Return True if the deepest folder whose ignore files say anything of a path says so."""
+    plain = path.replace(os.sep, "/")
+    for one in reversed(rules):
+        verdict = one.spec.check_file(plain[one.base :]).include
+        if verdict is not None:
+            return verdict
+    return False
+
+
+def _rules_above(root: Path) -> Iterator[_Rules]:
+    """Yield the rules of the repository that a folder is in, from its top down to the folder's parent."""
+    above = [root, *root.parents]
+    top = next((number for number, folder in enumerate(above) if (folder / ".git").exists()), None)
+    if top is None:
+        return
+    yield from _rules_of(str(above[top]), [above[top] / ".git" / "info" / "exclude"])
+    for folder in reversed(above[1 : top + 1]):
+        yield from _rules_of(str(folder), [folder / name for name in IGNORE_FILES])
+
+
+def _rules_in(folder: str, names: Collection[str]) -> Iterator[_Rules]:
+    return _rules_of(folder, [Path(folder, name) for name in IGNORE_FILES if name in names])
+
+
+def _rules_of(folder: str, files: Collection[Path]) -> Iterator[_Rules]:
+    lines = [line for file in files for line in _lines_of(file)]
+    if lines:
+        yield _Rules(len(folder.rstrip(os.sep)) + 1, _spec_of(lines))
+
+
+def _spec_of(lines: Collection[str]) -> GitIgnoreSpec:
+    """Return the rules of some lines; git ignores a line that is no pattern, too."""
+    try:
+        return GitIgnoreSpec.from_lines(lines)
+    except ValueError:
+        valid = []
+        for line in lines:
+            try:
+                GitIgnoreSpec.from_lines([line])
+            except ValueError:
+                continue
+            valid.append(line)
+        return GitIgnoreSpec.from_lines(valid)
+
+
+def _lines_of(file: Path) -> list[str]:
+    try:
+        if file.is_symlink() or not file.is_file():
+            return []
+        with file.open("rb") as opened:
+            return opened.read(MAX_IGNORE_BYTES).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,230 @@
+"""Make the store equal to a folder: read what is new or changed, move what was renamed, delete what is gone.
+
+The stamp of a file (size, times, inode) is a fast first look, the hash of its content decides. Files are read outside
+of transactions, and written some at a time: a process that is killed leaves whole files, and the next sync goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crystal.sources import split
+from crystal.sources.content import CleanText, FileContent, read_content, text_of
+from crystal.sources.scan import Scan, SkippedFile, scan
+from crystal.store.connection import Store
+from crystal.store.sources import files
+from crystal.store.sources.files import KnownFile, Maker, ReadFile, Source
+
+BATCH_FILES = 64
+BATCH_CHUNKS = 500
+"""So much is written in one transaction: nobody waits long to write."""
+
+Progress = Callable[[int, int], None]
+"""Called with the number of files that were looked at, and of all that must be."""
+
+
+@dataclass(slots=True)
+class SyncReport:
+    """What a sync did.
+
+    Attributes:
+        name: The source.
+        added, changed, renamed, removed, unchanged: Numbers of files.
+        chunks_new, chunks_kept: Chunks of added and changed files: only the new ones get vectors.
+        redacted: Numbers of secrets and private spans that were left out, by kind.
+        skipped: Files that are not indexed, with the reason: binary, too large, unreadable.
+        is_whole: False if it was stopped: the next sync goes on.
+    """
+
+    name: str
+    added: int = 0
+    changed: int = 0
+    renamed: int = 0
+    removed: int = 0
+    unchanged: int = 0
+    chunks_new: int = 0
+    chunks_kept: int = 0
+    redacted: dict[str, int] = field(default_factory=dict)
+    skipped: list[SkippedFile] = field(default_factory=list)
+    is_whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReader:
+    """How files are read on this machine.
+
+    Attributes:
+        clean: Leaves out secrets and private spans.
+        key: Of the hashes.
+        maker: Who indexes.
+        barred: Folders that are never looked into.
+        read_as: The way in which files are cleaned and split.
+        now_ns: Returns the time, ns.
+    """
+
+    clean: CleanText
+    key: bytes
+    maker: Maker
+    barred: Collection[Path]
+    read_as: str
+    now_ns: Callable[[], int]
+
+
+def sync_source(
+    store: Store,
+    source: Source,
+    reader: SourceReader,
+    *,
+    project: int | None = None,
+    progress: Progress = lambda *_: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> SyncReport:
+    """Make the rows of a source equal to its folder. Idempotent; one process at a time.
+
+    Raises:
+        UnavailableError: The folder is not there. Nothing is changed.
+    """
+    found = scan(Path(source.path), reader.barred, reader.now_ns())
+    with store.transaction():
+        files.begin_reading(store, source, project, reader.read_as)
+    work = _Sync(store, source._replace(project=project), reader, found)
+    work.run(progress, should_stop)
+    if work.report.is_whole:
+        with store.transaction():
+            files.end_reading(store, source.id, reader.now_ns() // 1_000_000)
+    return work.report
+
+
+class _Sync:
+    """One sync of a source."""
+
+    def __init__(self, store: Store, source: Source, reader: SourceReader, found: Scan) -> None:
+        self._store, self._source, self._reader, self._found = store, source, reader, found
+        self._root = Path(source.path)
+        self._known = files.known_files(store, source.id)
+        self._gone = {path: one for path, one in self._known.items() if self._is_gone(path)}
+        self._by_hash = {one.sha256: path for path, one in self._gone.items() if one.sha256}
+        self._moves: list[tuple[int, str, str]] = []
+        self._written: list[ReadFile] = []
+        self.report = SyncReport(source.name, skipped=list(found.skipped))
+        self.report.skipped += [SkippedFile(path, "cannot be read") for path in found.unread]
+
+    def _is_gone(self, path: str) -> bool:
+        return path not in self._found.files and not self._found.is_unknown(path)
+
+    def run(self, progress: Progress, should_stop: Callable[[], bool]) -> None:
+        """Look at every file that may have changed, then delete what is gone."""
+        todo = [path for path, stamp in self._found.files.items() if not self._is_unchanged(path, stamp)]
+        for path in self._found.files.keys() - set(todo):
+            self._count_unchanged(self._known[path])
+        for done, path in enumerate(sorted(todo)):
+            progress(done, len(todo))
+            if should_stop():
+                self.report.is_whole = False
+                break
+            self._look_at(path)
+            if len(self._written) + len(self._moves) >= BATCH_FILES or self._pending_chunks() >= BATCH_CHUNKS:
+                self._write()
+        self._write()
+        if self.report.is_whole:
+            self._delete_gone()
+            progress(len(todo), len(todo))
+
+    def _pending_chunks(self) -> int:
+        return sum(len(one.chunks) for one in self._written)
+
+    def _is_unchanged(self, path: str, stamp: str) -> bool:
+        known = self._known.get(path)
+        return known is not None and stamp != "" and stamp == known.stamp
+
+    def _look_at(self, path: str) -> None:
+        """Read a file and note what is to be done."""
+        known = self._known.get(path)
+        try:
+            content = read_content(self._root, path, self._reader.now_ns())
+        except OSError as error:  # what is known of it stays: it may be readable tomorrow
+            self.report.skipped.append(SkippedFile(path, (error.strerror or str(error)).lower()))
+            return
+        if content is None or self._reader.clean(path)[1]:
+            self.report.skipped += [] if content is None else [SkippedFile(path, "its name has a secret")]
+            self._gone |= {} if known is None else {path: known}
+            return
+        sha = hmac.digest(self._reader.key, content.data, "sha256")
+        if known is not None and known.sha256 == sha:
+            self._count_unchanged(known)
+            self._moves.append((known.id, path, content.stamp))
+        elif known is None and sha in self._by_hash:
+            moved = self._gone.pop(self._by_hash.pop(sha))
+            self._count_moved(moved, path)
+            self._moves.append((moved.id, path, content.stamp))
+        else:
+            self._take(path, known, content, sha)
+
+    def _take(self, path: str, known: KnownFile | None, content: FileContent, sha: bytes) -> None:
+        text, why = text_of(content)
+        if why is not None:
+            self.report.skipped.append(SkippedFile(path, why))
+        elif known is None or known.why is not None:
+            self.report.added += 1
+        else:
+            self.report.changed += 1
+        clean, found = self._reader.clean(text)
+        for kind, number in found.items():
+            self.report.redacted[kind] = self.report.redacted.get(kind, 0) + number
+        chunks = split.file_chunks(path, clean)
+        self._written.append(ReadFile(path, content.stamp, sha, content.changed_at, chunks, why))
+
+    def _count_unchanged(self, known: KnownFile) -> None:
+        if known.why is None:
+            self.report.unchanged += 1
+        else:
+            self.report.skipped.append(SkippedFile(known.path, known.why))
+
+    def _count_moved(self, moved: KnownFile, path: str) -> None:
+        if moved.why is None:
+            self.report.renamed += 1
+        else:
+            self.report.skipped.append(SkippedFile(path, moved.why))
+
+    def _write(self) -> None:
+        """Write what was noted, in one transaction."""
+        if not (self._moves or self._written):
+            return
+        with self._store.transaction():
+            for ident, path, stamp in self._moves:
+                files.move_file(self._store, ident, path, stamp)
+            new, kept = files.write_files(self._store, self._source, self._written, self._reader.maker)
+        self.report.chunks_new += new
+        self.report.chunks_kept += kept
+        self._moves, self._written = [], []
+
+    def _delete_gone(self) -> None:
+        self.report.removed = sum(one.why is None for one in self._gone.values())
+        for some in _batches([one.id for one in self._gone.values()]):
+            with self._store.transaction():
+                files.delete_files(self._store, some)
+
+
+def _batches(ids: list[int]) -> Iterator[list[int]]:
+    for at in range(0, len(ids), BATCH_FILES):
+        yield ids[at : at + BATCH_FILES]
+
+
+def remove_rows(store: Store, source: Source) -> int:
+    """Delete a source with all of its chunks, in short transactions; return how many chunks there were."""
+    deleted = 0
+    for some in _batches([one.id for one in files.known_files(store, source.id).values()]):
+        with store.transaction():
+            deleted += files.delete_files(store, some)
+    with store.transaction():
+        files.delete_source(store, source.id)
+    return deleted
+
+
+def hash_key(store_key: bytes) -> bytes:
+    """Return the key of the hashes of files."""
+    return hashlib.blake2b(b"sources", key=store_key).digest()

@@ -1,0 +1,53 @@
+"""Wait for changes in folders, at no cost while there are none (extra ``watch``)."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from threading import Event
+
+from crystal.config.packages import install_command
+from crystal.errors import NotConfiguredError, UnavailableError
+from crystal.sources.scan import SKIPPED_FOLDERS
+
+DEBOUNCE_MS = 1_500
+"""What changes within so long is one change: an editor writes a file beside the old one and renames it."""
+LOOK_MS = 60_000
+"""So often an empty change is told, so that the caller can look whether there is another folder."""
+
+
+def changed_roots(roots: Sequence[Path], stop: Event | None = None) -> Iterator[set[Path]]:
+    """Yield the folders in which something has changed; see ``changed_paths``."""
+    for paths in changed_paths(roots, stop):
+        yield {root for root in roots if any(_is_of(path, str(root)) for path in paths)}
+
+
+def changed_paths(roots: Iterable[Path], stop: Event | None = None) -> Iterator[set[str]]:
+    """Yield the files that have changed in some folders; none if nothing has for a while.
+
+    Raises:
+        NotConfiguredError: The package watchfiles is not installed.
+        UnavailableError: The system cannot watch so many folders.
+    """
+    try:
+        watchfiles = importlib.import_module("watchfiles")
+    except ImportError as error:
+        hint = install_command("watchfiles")
+        raise NotConfiguredError("the package watchfiles is not installed", hint=hint) from error
+    try:
+        for changes in watchfiles.watch(
+            *roots, watch_filter=None, debounce=DEBOUNCE_MS, step=DEBOUNCE_MS, rust_timeout=LOOK_MS,
+            yield_on_timeout=True, stop_event=stop, raise_interrupt=True,
+        ):  # fmt: skip
+            yield {path for _, path in changes}
+    except (OSError, watchfiles._rust_notify.WatchfilesRustInternalError) as error:  # noqa: SLF001 - it has no other name
+        hint = "allow more with: sudo sysctl fs.inotify.max_user_watches=524288"
+        raise UnavailableError(f"the system does not watch these folders: {error}", hint=hint) from error
+
+
+def _is_of(path: str, root: str) -> bool:
+    """Return True if a changed path is in a folder, and not where nobody writes."""
+    if path != root and not path.startswith(f"{root.rstrip('/')}/"):
+        return False
+    return SKIPPED_FOLDERS.isdisjoint(path[len(root) :].split("/"))

@@ -1,0 +1,61 @@
+"""What is stored of sources: how much there is, its texts, and whether it is whole. Only reads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from crystal.store.connection import Store
+
+
+class SourceCounts(NamedTuple):
+    """What is stored of a source: files, those not indexed, chunks, and those that wait for a vector of a model."""
+
+    files: int
+    skipped: int
+    chunks: int
+    waiting: int
+
+
+def counts_of(store: Store, source: int, generation: int) -> SourceCounts:
+    """Return what is stored of a source; ``generation`` is that of the vectors that serve, 0 for none."""
+    waiting = "count(c.id) FILTER (WHERE c.vector_generation >= 0 AND c.vector_generation < ?)"
+    row = store.row(
+        f"SELECT count(DISTINCT f.id) FILTER (WHERE f.why IS NULL), count(DISTINCT f.id) FILTER (WHERE f.why IS NOT"
+        f" NULL), count(c.id), {waiting} FROM source_files f LEFT JOIN sources x ON x.file = f.id"
+        " LEFT JOIN chunks c ON c.id = x.chunk WHERE f.collection = ?",
+        (max(generation, 1), source),
+    )
+    return SourceCounts(*(row or (0, 0, 0, 0)))
+
+
+def damaged_files(store: Store, wrong_chunks: set[int]) -> list[int]:
+    """Return the rows of files that search does not find as they are: chunks are missing or damaged.
+
+    ``wrong_chunks`` are chunks whose text does not match its hash.
+    """
+    rows = store.rows(
+        "SELECT f.id, f.chunks, c.id FROM source_files f LEFT JOIN sources x ON x.file = f.id"
+        " LEFT JOIN chunks c ON c.id = x.chunk AND c.source = 'file'"
+    )
+    missing: dict[int, int] = {}
+    for file, number, chunk in rows:
+        is_whole = chunk is not None and chunk not in wrong_chunks
+        missing.setdefault(file, number)
+        missing[file] -= is_whole
+    return [file for file, number in missing.items() if number]
+
+
+def chunks_without_file(store: Store) -> list[int]:
+    """Return the chunks of files that belong to none."""
+    sql = "SELECT id FROM chunks WHERE source = 'file' AND id NOT IN (SELECT chunk FROM sources)"
+    return [int(ident) for (ident,) in store.rows(sql)]
+
+
+def texts_of_source(store: Store, source: int) -> tuple[list[str], list[bytes]]:
+    """Return the texts of a source, and the forms in which they are stored: to prove that nothing is left of them."""
+    rows = store.rows(
+        "SELECT c.text, coalesce(b.body, c.body) FROM source_files f JOIN sources x ON x.file = f.id"
+        " JOIN chunks c ON c.id = x.chunk LEFT JOIN text_blocks b ON b.id = block_of(c.body) WHERE f.collection = ?",
+        (source,),
+    )
+    return [text for text, _ in rows], [body for _, body in rows if isinstance(body, bytes)]

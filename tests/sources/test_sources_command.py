@@ -1,0 +1,265 @@
+"""``crystal sources`` and what it brings: searching, showing, forgetting, verifying and repairing files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from crystal import Crystal
+from crystal.app.context import default_paths, open_machine
+from crystal.app.sources import list_sources
+from crystal.app.watch_sources import watch_sources
+from crystal.capture.lock import try_lock
+from crystal.config.paths import SOURCES_FILE
+from crystal.mcp.offer import ClientContext
+from crystal.store.sync import mirror, mirror_export
+from tests.support.command import crystal
+from tests.support.mcp_client import Tools
+from tests.support.whole_memory import wait_until
+
+NOTE = "# Deploy\n\nWe use blue green.\n\n## Rollback\n\nRun the zebracorn script."
+
+
+@pytest.fixture
+def notes(home: Path) -> Path:
+    folder = home / "notes"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a.md").write_text(NOTE)
+    (folder / "sub" / "b.py").write_text("def quagga():\n    return 'stripes'\n")
+    (folder / "image.png").write_bytes(b"\x89PNG\0")
+    return folder
+
+
+@pytest.fixture
+def added(notes: Path) -> Path:
+    assert crystal("sources", "add", str(notes)).code == 0
+    return notes
+
+
+def hit(query: str, *options: str) -> dict:
+    return json.loads(crystal("search", query, *options, "--json").out)["hits"][0]
+
+
+def test_add_says_what_was_read_and_what_was_not(notes: Path) -> None:
+    done = crystal("sources", "add", str(notes), "--name", "my notes")
+    assert done.code == 0
+    assert "my notes: 2 added; 3 of 3 chunks new; 2 files in all" in done.out
+    assert "not indexed: 1 file\n    image.png: binary" in done.out
+    assert crystal("sources", "add", str(notes)).out.startswith("my notes: nothing new; 2 files in all")
+
+
+def test_a_search_finds_files_beside_conversations_and_show_opens_them(added: Path) -> None:
+    found = hit("zebracorn")
+    assert found["file"] == {
+        "name": "notes", "folder": str(added), "path": "a.md", "title": "Deploy > Rollback", "first_line": 5, "last_line": 7,
+    }  # fmt: skip
+    assert found["text"] == "## Rollback\n\nRun the zebracorn script."
+    assert (found["source"], found["role"], found["session_id"]) == ("file", "source", None)
+    said = crystal("search", "zebracorn").out
+    assert "file · notes · a.md:5-7 · Deploy > Rollback" in said
+    shown = crystal("show", f"h{found['id']}").out
+    assert "a.md:5-7" in shown
+    assert "We use blue green" in shown, "the chunk before it is shown around it"
+
+
+def test_the_filter_by_source_takes_names(added: Path, home: Path) -> None:
+    other = home / "other"
+    other.mkdir()
+    (other / "z.md").write_text("another zebracorn")
+    crystal("sources", "add", str(other))
+    assert hit("zebracorn", "--source", "other")["file"]["name"] == "other"
+    assert hit("zebracorn", "--source", "notes")["file"]["name"] == "notes"
+    assert len(json.loads(crystal("search", "zebracorn", "--source", "file", "--json").out)["hits"]) == 2
+    assert "no source 'nots'; did you mean notes?" in crystal("search", "zebracorn", "--source", "nots").err
+
+
+def test_names_and_folders_that_cannot_be_used(added: Path, home: Path) -> None:
+    (home / "new").mkdir()
+    for words, message in (
+        ([str(home / "gone")], "is no folder"),
+        ([str(added / "sub")], "hold the same files"),
+        ([str(home)], "hold the same files"),
+        ([str(home / "new"), "--name", "NOTES"], "there is a source notes already"),
+        ([str(home / "new"), "--name", "memory"], "stands for a kind of source"),
+        ([str(home / "new"), "--name", "a/b"], "cannot be used"),
+        ([str(home / ".ldm")], "not a place for files of yours"),
+    ):
+        done = crystal("sources", "add", *words)
+        assert (done.code, message in done.err) == (2, True), done.err
+    assert [one["name"] for one in json.loads(crystal("sources", "--json").out)["sources"]] == ["notes"]
+
+
+def test_remove_leaves_nothing_behind(added: Path, home: Path) -> None:
+    crystal("sync")
+    assert crystal("sources", "remove", "notes").code == 2, "it asks first"
+    done = crystal("sources", "remove", "notes", "--yes", "--prove")
+    assert "proved: searched every byte" in done.out, done
+    for path in (home / ".ldm").rglob("*"):
+        if path.is_file():
+            assert b"zebracorn" not in path.read_bytes().lower()
+            assert b"quagga" not in path.read_bytes().lower()
+    assert not json.loads(crystal("search", "zebracorn", "--json").out)["hits"]
+    assert (added / "a.md").read_text() == NOTE
+    assert crystal("sources", "remove", "notes", "--yes").code == 1
+
+
+def test_a_killed_removal_is_finished_by_the_next_sync(added: Path, home: Path) -> None:
+    path = home / ".ldm" / SOURCES_FILE
+    path.write_text('{"schema": 1, "sources": []}')
+    assert crystal("sources", "sync").code == 0
+    assert not json.loads(crystal("search", "zebracorn", "--json").out)["hits"]
+    assert all(b"zebracorn" not in one.read_bytes() for one in (home / ".ldm").rglob("*") if one.is_file())
+
+
+def test_a_lost_list_is_written_again(added: Path, home: Path) -> None:
+    path = home / ".ldm" / SOURCES_FILE
+    before = path.read_bytes()
+    path.unlink()
+    assert crystal("sources", "sync").out.startswith("notes: nothing new")
+    assert path.read_bytes() == before
+    path.write_text("{")
+    assert crystal("sources", "sync").code == 6
+
+
+def test_the_list_survives_the_loss_of_the_database(added: Path, home: Path) -> None:
+    for path in (home / ".ldm/memory").glob("crystal.db*"):
+        path.unlink()
+    assert crystal("verify", "--repair").code == 0
+    assert hit("zebracorn")["file"]["path"] == "a.md"
+
+
+def test_verify_finds_and_repairs_lost_chunks(added: Path) -> None:
+    assert crystal("verify").code == 0
+    with open_machine() as machine, machine.store.transaction():
+        machine.store.execute("DELETE FROM chunks WHERE id = (SELECT min(chunk) FROM sources)")
+    assert crystal("verify").code == 6
+    assert crystal("verify", "--repair").code == 0
+    assert crystal("verify").code == 0
+    assert hit("zebracorn")["file"]["path"] == "a.md"
+
+
+def test_files_are_never_told_unasked_and_stay_on_this_machine(added: Path) -> None:
+    assert "zebracorn" not in crystal("context").out
+    with open_machine() as machine:
+        mirror.begin(machine.store, lambda size: b"r" * size, 1)
+        (added / "c.md").write_text("one more file")
+        crystal("sources", "sync")
+        (added / "a.md").unlink()
+        crystal("sources", "sync")
+        assert not mirror_export.decide(machine.store, lambda size: b"s" * size, 2)
+
+
+def test_a_hit_in_a_file_is_not_forgotten_but_explained(added: Path) -> None:
+    done = crystal("forget", f"h{hit('zebracorn')['id']}", "--yes")
+    assert done.code == 2
+    assert f"this is in your file {added}/a.md" in done.err
+
+
+def test_forgetting_is_proved_although_a_file_says_the_same(added: Path) -> None:
+    ident = crystal("remember", "Run the zebracorn script.").out.split()[-1].rstrip(".")
+    memory = json.loads(crystal("memories", "--json").out)["memories"][0]["id"]
+    done = crystal("forget", memory, "--yes", "--prove")
+    assert done.code == 0, ident
+    assert "nothing of it is left" in done.out
+    assert hit("zebracorn")["file"]["path"] == "a.md"
+
+
+def test_a_git_project_is_searched_with_its_files(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = home / "shop"
+    (project / ".git").mkdir(parents=True)
+    (project / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (project / "README.md").write_text("the okapi service")
+    crystal("sources", "add", str(project))
+    assert hit("okapi")["project"] == "shop"
+    assert hit("okapi", "--project", "shop")["file"]["path"] == "README.md"
+
+
+def test_the_python_interface(notes: Path) -> None:
+    with Crystal(create=True) as memory:
+        assert memory.sources_add(notes, "n").added == 2
+        (notes / "sub" / "b.py").unlink()
+        assert memory.sources_sync("n")[0].removed == 1
+        state = memory.sources_status()[0]
+        assert (state.name, state.files, state.skipped, state.chunks, state.waiting) == ("n", 1, 1, 2, 0)
+        assert memory.sources_remove("n").chunks == 2
+        assert not memory.sources_status()
+
+
+def test_tools_of_the_mcp_server(notes: Path, home: Path) -> None:
+    Crystal(create=True).close()
+    tools = Tools(ClientContext(folder=str(home)))
+    assert tools.data("crystal_sources_status")["number"] == 0
+    data = tools.data("crystal_sources_add", path="notes", name="n")
+    assert (data["sources"][0]["added"], data["sources"][0]["first_not_indexed"], data["is_done"]) == (
+        2,
+        ["image.png: binary"],
+        True,
+    )
+    found = tools.data("crystal_search", query="zebracorn", source="n")["hits"][0]
+    assert found["file"] == {"source": "n", "path": f"{notes}/a.md", "title": "Deploy > Rollback", "lines": "5-7"}
+    assert found["origin"] == "file"
+    assert "n: a.md:5-7" in tools.text("crystal_get", id=found["id"])
+    assert tools.data("crystal_sources_sync")["sources"][0]["unchanged"] == 2
+    for path in ("/etc", "..", "notes/../.."):
+        assert "crystal sources add" in str(tools.call("crystal_sources_add", path=path))
+
+
+# ------------------------------------------------------------------------------------------------------------- watch
+
+
+@contextlib.contextmanager
+def watching():
+    stop, told = threading.Event(), []
+    thread = threading.Thread(
+        target=lambda: watch_sources(lambda reports, problems: told.append((reports, problems)), stop)
+    )
+    thread.start()
+    try:
+        wait_until(lambda: told, "the first sync")
+        yield told
+    finally:
+        stop.set()
+        thread.join(30)
+
+
+def test_watch_follows_atomic_renames_and_deletions(added: Path) -> None:
+    with watching():
+        with try_lock(default_paths().data_dir / "sources-watch.lock") as held:
+            assert held is None, "one process watches"
+        temporary = added / ".a.md.tmp"
+        temporary.write_text("# New\n\nthe numbat note")
+        temporary.replace(added / "a.md")
+        (added / "sub" / "b.py").unlink()
+        wait_until(lambda: _texts() == ["New\n# New\n\nthe numbat note"], lambda: str(_texts()))
+
+
+def _texts() -> list[str]:
+    with open_machine() as machine:
+        return [text for (text,) in machine.store.rows("SELECT text FROM chunks WHERE source = 'file' ORDER BY id")]
+
+
+def test_watch_without_sources_says_what_to_do(home: Path) -> None:
+    Crystal(create=True).close()
+    done = crystal("sources", "watch")
+    assert (done.code, "crystal sources add PATH" in done.err) == (1, True)
+
+
+def test_a_folder_that_is_away_does_not_stop_the_others(added: Path, home: Path) -> None:
+    other = home / "other"
+    other.mkdir()
+    (other / "z.md").write_text("words")
+    crystal("sources", "add", str(other))
+    added.rename(home / "away")
+    (other / "y.md").write_text("more words")
+    done = crystal("sources", "sync")
+    assert done.code == 0
+    assert "other: 1 added" in done.out
+    assert "source notes: the folder" in done.err
+    assert "NOT THERE" in crystal("sources").out
+    assert crystal("sources", "sync", "notes").code == 4
+    with open_machine() as machine:
+        assert {one.name: one.files for one in list_sources(machine)} == {"notes": 2, "other": 2}
