@@ -244,8 +244,10 @@ class Crystal:
         """
         from crystal.app.memories import remember
 
-        named = {"category": category, "project": project, "key": key, "session": session}
-        return self._remembered(remember(self._machine, text, source=source, **named))
+        kept = remember(
+            self._machine, text, category=category, project=project, key=key, session=session, source=source
+        )
+        return self._remembered(kept)
 
     def memories(
         self,

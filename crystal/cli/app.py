@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import functools
 import importlib
 import os
 import re
@@ -42,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("watch", "Capture what agents without a hook write, as soon as they write it."),
     "backfill": ("capture", "Import past sessions, newest first."),
     "import": ("imports", "Import what ChatGPT, Claude.ai, SpecStory or crystal exported."),
+    "migrate": ("migrate", "Take over what other memory programs have stored."),
     "verify": ("verify", "Prove that every byte is captured, private, or skipped by a named rule."),
     "secrets": ("secrets", "Look for secrets in the agents' transcripts, and say where they are."),
     "restore": ("verify", "Write an archived session back to where claude --resume finds it."),
@@ -107,6 +109,7 @@ class LazyCommands(TyperGroup):
             formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
 
 
+@functools.cache
 def load_command(name: str) -> Any:
     """Import one command: the function of its name, or ``commands`` of the file of its name."""
     file = COMMANDS[name][0]

@@ -67,6 +67,12 @@ def read_to(store: Store, device: str) -> dict[str, tuple[int, int, int]]:
     return {os.fsdecode(path): (offset, dev, inode) for path, offset, dev, inode in store.rows(sql, (device,))}
 
 
+def paths_of_session(store: Store, session_id: str) -> list[tuple[str, str]]:
+    """Return (harness, path) of the transcripts of a session, where they were seen last."""
+    rows = store.rows("SELECT harness, path FROM capture_state WHERE session_id = ?", (session_id,))
+    return [(str(harness), str(path)) for harness, path in rows]
+
+
 def last_rule(store: Store, state: TranscriptState) -> str | None:
     """Return the rule that makes the bytes just before the watermark private, or None."""
     return store.find(
