@@ -13,7 +13,7 @@ import typer
 
 from crystal.app.capture_engine import make_capture
 from crystal.app.capture_state import capture_state
-from crystal.app.context import Machine, open_machine, this_config, this_home, usable_config
+from crystal.app.context import Machine, open_machine, this_config, this_home
 from crystal.app.import_past import plan_import
 from crystal.app.notices import refresh_notice
 from crystal.app.open_store import refuse_links, refuse_lost
@@ -164,7 +164,7 @@ def init(
     if paste or "any" in (client or ()):
         _print_for_pasting(client or ["any"])
         return
-    config = usable_config(this_config())
+    config = this_config()
     asks = sys.stdin.isatty() and not yes and not dry_run
     agent = agent_id or proposed_agent(config)
     if asks and agent_id is None:

@@ -179,6 +179,20 @@ def test_a_memory_keeps_its_category_and_its_time(home: Path) -> None:
     assert memory["created_at"].startswith("2026-02-01")
 
 
+def test_a_database_that_was_made_again_knows_what_came(home: Path) -> None:
+    start()
+    for name, make in MAKERS.items():
+        make(home)
+        took(name)
+    kept = everything()
+    for path in (home / ".ldm" / "memory").glob("crystal.db*"):
+        path.unlink()
+    assert crystal("verify", "--repair").code == 0
+    assert everything() == kept
+    assert {name: took(name)["new"] for name in MAKERS} == dict.fromkeys(MAKERS, 0)
+    assert everything() == kept
+
+
 def test_without_yes_it_asks_and_takes_nothing(home: Path) -> None:
     start()
     make_claude_mem(home)

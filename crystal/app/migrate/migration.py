@@ -243,4 +243,4 @@ def _state(row: StoreRow, seen: dict[str, str], unseen: str) -> str:
     found = seen.get(row.record)
     if found is None:
         return unseen
-    return GONE if found == "private" else KNOWN
+    return GONE if found in ("private", "lost") else KNOWN
