@@ -37,14 +37,14 @@ def watch_agents(tell: Tell, stop: Event) -> None:
     with try_lock(default_paths().data_dir / WATCH_LOCK) as held:
         if held is None:
             raise UnavailableError("crystal watch runs already", hint="end that one first")
-        before: Watched = {}
         while not stop.is_set():
             roots, watched = _watched()
-            _capture({root.harness for root in roots} if watched != before else (), tell)
+            everyone = {root.harness for root in roots}
+            _capture(everyone, tell)
             for changed in _changes(watched, stop):
-                _capture({name for path in changed for name in _harnesses(path, roots)}, tell)
-                before, (roots, now) = watched, _watched()
-                if now != watched:
+                # From time to time all: what was written just before watching began was not told.
+                _capture({name for path in changed for name in _harnesses(path, roots)} if changed else everyone, tell)
+                if _watched()[1] != watched:
                     break
 
 

@@ -25,8 +25,12 @@ def watch(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
 
+    told: set[tuple[str, str]] = set()
+
     def tell(tally: Tally) -> None:
-        warn(tally)
+        problems = {one for one in (tally.problems or {}).items() if one not in told}
+        told.update(problems)
+        warn(Tally(problems=dict(problems)))
         if tally.bytes_captured and not quiet:
             typer.echo(tally_words(tally))
 
