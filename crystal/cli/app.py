@@ -47,6 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("verify", "Prove that every byte is captured, private, or skipped by a named rule."),
     "secrets": ("secrets", "Look for secrets in the agents' transcripts, and say where they are."),
     "restore": ("verify", "Write an archived session back to where claude --resume finds it."),
+    "handoff": ("handoff", "Go on with a session in another agent."),
     "export": ("export", "Write sessions to a folder: JSON Lines, Markdown, or one HTML page."),
     "models": ("models", "Choose the model that turns text into vectors; install one."),
     "config": ("config", "Show or change the settings."),

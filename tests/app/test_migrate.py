@@ -146,6 +146,12 @@ def test_a_store_comes_once_and_stays_as_it_is(home: Path, name: str) -> None:
     assert crystal("verify").code == 0
 
 
+def test_init_tells_of_the_stores_that_are_here(home: Path) -> None:
+    make_claude_mem(home)
+    make_deja_vu(home)
+    assert "claude-mem, deja-vu can be taken over: crystal migrate" in crystal("init", "--yes", "--no-import").out
+
+
 def test_every_row_is_counted_once_whatever_its_state(home: Path) -> None:
     start()
     path = home / "old.db"
