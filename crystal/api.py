@@ -350,11 +350,11 @@ class Crystal:
 
         turn_off(self._machine, session)
 
-    def sources_add(self, folder: str | Path, name: str | None = None) -> SyncReport:
-        """Add a folder to the sources, and index its files."""
+    def sources_add(self, folder: str | Path, name: str | None = None, *, vault: bool = False) -> SyncReport:
+        """Add a folder to the sources, and index its files; ``vault``: its Markdown files are notes of Obsidian."""
         from crystal.app.sources import add_source
 
-        return self.sources_sync(add_source(self._machine, Path(folder), name).name)[0]
+        return self.sources_sync(add_source(self._machine, Path(folder), name, is_vault=vault).name)[0]
 
     def sources_sync(self, name: str | None = None) -> Sequence[SyncReport]:
         """Read what has changed in all sources, or in one, and embed it."""

@@ -8,6 +8,7 @@ repository: notes have none, and a watcher must judge a single path (docs/adr/00
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -25,6 +26,10 @@ SKIPPED_FOLDERS = frozenset(
     " .stversions .stfolder .dropbox.cache".split()
 )
 """Folders in which nobody writes: of version control, caches, and programs that keep notes in step."""
+_CONFLICT = re.compile(
+    r"(?i)(?P<stem>.+?)(?: \([^()]*conflicted copy[^()]*\)|\.sync-conflict-\d{8}-\d{6}-\w+)(?P<suffix>\.\w+)?"
+)
+"""Names that Dropbox, Nextcloud, Obsidian Sync and Syncthing give to the second of two versions."""
 SKIPPED_FILES = frozenset((".DS_Store", "Thumbs.db"))
 MAX_IGNORE_BYTES = 1 << 20
 RACY_NS = 2_000_000_000
@@ -124,6 +129,9 @@ class _Walk:
         path, status = self._relative(entry.path), entry.stat(follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode):
             self.found.skipped.append(SkippedFile(path, "no regular file"))
+        elif (conflict := _CONFLICT.fullmatch(entry.name)) is not None:
+            original = f"{conflict['stem']}{conflict['suffix'] or ''}"
+            self.found.skipped.append(SkippedFile(path, f"a conflict copy of {original}"))
         elif not _is_text(path):
             self.found.skipped.append(SkippedFile(ascii(path), "its name is no text"))
         else:
