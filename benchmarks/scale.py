@@ -4,8 +4,9 @@
 
 ``disk``: transcripts that are mostly conversation are imported with ``crystal backfill``; the whole
 folder is compared with their bytes, part by part. ``--transcripts`` takes a folder of your own instead of made-up ones.
-``speed``: ``crystal doctor`` and ``crystal forget --query WORD --dry-run`` in a store of so many chunks, against
-``crystal search WORD`` in the same store and run. The exit code is 1 when a target was missed.
+``speed``: ``crystal doctor`` and ``crystal forget --query WORD --dry-run`` in a store of so many chunks, for a
+rare word and common ones, against ``crystal search WORD`` in the same store and run. The exit code is 1 when a target
+was missed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ MAX_RATIO, DOCTOR_SECONDS, PREVIEW_SECONDS = 1.6, 1.0, 2.0
 RUNS = 3
 PATIENCE_SECONDS = 1800
 WORD = "quokkafest"
+COMMON = ("config", "the")
+"""Words of one message in twenty, and of nearly every one."""
 MESSAGES = 40
 
 
@@ -151,16 +154,14 @@ def speed(folder: Path, chunks: int) -> bool:
     with Store.open(machine.db) as store:
         while bring_up_to_date(store, now=int(time.time() * 1000), budget_seconds=60.0):
             pass
-    commands = {
-        "search": ("search", WORD),
-        "doctor": ("doctor",),
-        "preview": ("forget", "--query", WORD, "--dry-run"),
-    }
+    previews = {f"preview of {word!r}": ("forget", "--query", word, "--dry-run") for word in (WORD, *COMMON)}
+    commands = {"search": ("search", WORD), "doctor": ("doctor",), **previews}
     taken = {name: min(machine.crystal(*words).wall for _ in range(RUNS)) for name, words in commands.items()}
-    for name, most in (("doctor", DOCTOR_SECONDS), ("preview", PREVIEW_SECONDS)):
+    targets = {"doctor": DOCTOR_SECONDS, **dict.fromkeys(previews, PREVIEW_SECONDS)}
+    for name, most in targets.items():
         print(f"speed: {chunks:,} chunks: {name} {taken[name]:.2f} s (target {most:.0f} s),"
               f" {taken[name] / taken['search']:.1f} times a search ({taken['search']:.2f} s)")  # fmt: skip
-    return taken["doctor"] < DOCTOR_SECONDS and taken["preview"] < PREVIEW_SECONDS
+    return all(taken[name] < most for name, most in targets.items())
 
 
 if __name__ == "__main__":

@@ -244,8 +244,10 @@ class Crystal:
         """
         from crystal.app.memories import remember
 
-        named = {"category": category, "project": project, "key": key, "session": session}
-        return self._remembered(remember(self._machine, text, source=source, **named))
+        kept = remember(
+            self._machine, text, category=category, project=project, key=key, session=session, source=source
+        )
+        return self._remembered(kept)
 
     def memories(
         self,
@@ -314,6 +316,8 @@ class Crystal:
         before: int | str | None = None, key: str | None = None,
     ) -> ForgetPlan:  # fmt: skip
         """List what would be forgotten: memories (mem-...), numbers of hits, ids of lines; what is set narrows.
+
+        In a large memory the plan lists a part, and ``unread`` is how many messages may be added to it.
 
         Raises:
             UsageError: A target is unknown, or nothing is named.

@@ -60,6 +60,7 @@ MORE: dict[str, str] = {
     "doctor": "See [its JSON](json.md#crystal-doctor).",
     "sync": "See [sweeping on a timer](../how-to/timer.md) and [its JSON](json.md#crystal-sync-crystal-backfill-and-crystal-import).",  # noqa: E501
     "import": "See [importing an export](../how-to/agents.md#import-an-export) and [its JSON](json.md#crystal-sync-crystal-backfill-and-crystal-import).",  # noqa: E501
+    "migrate": "See [taking over another memory](../how-to/migrate.md) and [its JSON](json.md#crystal-migrate).",
     "backfill": "See [importing the past](../how-to/import-the-past.md) and [its JSON](json.md#crystal-sync-crystal-backfill-and-crystal-import).",  # noqa: E501
     "verify": "See [proving that nothing is missing](../how-to/prove-nothing-is-missing.md) and [its JSON](json.md#crystal-verify).",  # noqa: E501
     "secrets": "See [finding exposed secrets](../how-to/find-exposed-secrets.md) and [its JSON](json.md#crystal-secrets).",  # noqa: E501
@@ -95,6 +96,7 @@ EXITS: dict[str, str] = {
     "doctor": "1 when a check fails",
     "sync": f"130 also when you stop it while vectors are made: the rest follows, 3 when nothing here can run a timer, {WRITES}; a transcript that cannot be read is a warning",  # noqa: E501
     "backfill": f"{WRITES}; a transcript that cannot be read is a warning",
+    "migrate": f"1 when the store is not here or has another form, 3 also when LanceDB is not installed, {WRITES}",
     "verify": "1 when bytes are not captured yet, 4 when the store is busy, 6 when something is damaged",
     "secrets": "1 when there are secrets, 4 when there are none but a transcript could not be read",
     "restore": f"1 when the session is unknown, 2 also when its file is still there, {WRITES}",

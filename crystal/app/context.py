@@ -300,3 +300,17 @@ def damage_here() -> CrystalError | None:
     if found is None:
         return None
     return StoreDamagedError(f"{places.db} is damaged: {found}", hint="run: crystal verify --repair")
+
+
+@contextlib.contextmanager
+def damage_explained() -> Iterator[None]:
+    """Raise what is wrong with the database instead of an unexpected error that it caused."""
+    try:
+        yield
+    except CrystalError:
+        raise
+    except Exception as error:
+        found = damage_here()
+        if found is None:
+            raise
+        raise found from error

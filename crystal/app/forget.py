@@ -48,14 +48,14 @@ def forget_context(machine: Machine, progress: Progress = lambda *_: None) -> Fo
     )
 
 
-def plan_forget(machine: Machine, wish: ForgetRequest) -> ForgetPlan:
+def plan_forget(machine: Machine, wish: ForgetRequest, progress: Progress = lambda *_: None) -> ForgetPlan:
     """List what a request would delete; first captures what was said until now. See ``crystal.forgetting.plan``.
 
     Raises:
         UsageError: A target is unknown, or the request is empty.
     """
     run_capture(machine, lambda capture: capture.sweep())
-    return plan(forget_context(machine), wish)
+    return plan(forget_context(machine, progress), wish)
 
 
 def carry_out(machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None) -> Forgotten:

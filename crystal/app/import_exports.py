@@ -19,6 +19,7 @@ from crystal.capture.recognition import understood
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.snapshots import Container
 from crystal.capture.source import MAX_DOCUMENT_BYTES
+from crystal.config.harness import Place
 from crystal.config.harnesses import HARNESSES, Root, places_of_all
 from crystal.config.paths import make_private_dir
 from crystal.errors import UsageError
@@ -90,7 +91,7 @@ def plan_exports(
 
 def _root_of(path: Path) -> Root | None:
     """Return which program exported a file, by its beginning; None if none did."""
-    roots = [Root(path.parent, name, number) for name, number, _ in places_of_all() if HARNESSES[name].is_export]
+    roots = [Root(path.parent, name, number) for name, number, _ in _export_places()]
     with files.opened(path) as file:
         beginning = file.read(files.RECOGNIZED_BYTES)
     scores = [(understood(beginning, path, root), root) for root in roots]
@@ -98,9 +99,13 @@ def _root_of(path: Path) -> Root | None:
     return root if score else None
 
 
+def _export_places() -> list[tuple[str, int, Place]]:
+    return [one for one in places_of_all() if HARNESSES[one[0]].is_export and not HARNESSES[one[0]].is_store]
+
+
 def _unpack(archive: Path, folder: Path) -> Iterator[Path]:
     """Unpack the files of an archive whose names are those of conversations, and yield them."""
-    patterns = {pattern for name, _, place in places_of_all() if HARNESSES[name].is_export for pattern in place.files}
+    patterns = {pattern for _, _, place in _export_places() for pattern in place.files}
     try:
         with zipfile.ZipFile(archive) as packed:
             members = [

@@ -139,6 +139,7 @@ def remember(  # noqa: PLR0913 - each is a field of the memory
     source: str = "cli",
     session: str | None = None,
     ident: str | None = None,
+    at: int | None = None,
 ) -> Remembered:
     """Remember something.
 
@@ -154,6 +155,7 @@ def remember(  # noqa: PLR0913 - each is a field of the memory
         source: The interface it came through.
         session: The session in which it was asked for.
         ident: The id that was shown to the user; if it was stored before, nothing is changed. None for a new one.
+        at: When it was remembered first, ms, if it is new here; None for now.
 
     Raises:
         UsageError: A value that cannot be used, or a text that is nothing but secrets.
@@ -173,7 +175,7 @@ def remember(  # noqa: PLR0913 - each is a field of the memory
             return before
         known = find_by_words(store, mirror, kept, place) if name is None else find_by_key(store, mirror, name)
         if known is None:
-            new = _new(machine, kept, kind or "fact", name, place, source, session, now)
+            new = _new(machine, kept, kind or "fact", name, place, source, session, at or now)
             return Version(replace(new, id=ident or new.id), place)
         old = own_version(store, mirror, known)
         if ident is not None:

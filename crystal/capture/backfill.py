@@ -13,6 +13,7 @@ from crystal.capture.engine import MAX_RACES, Capture, Tally
 from crystal.config.harnesses import HARNESSES, Root
 from crystal.errors import CrystalError, WatermarkMovedError
 from crystal.model.capture import Origin
+from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.capture.turns import harness_of
 
@@ -82,14 +83,30 @@ def plan_file(capture: Capture, container: snapshots.Container, *, named: bool) 
     """
     counted = snapshots.count_new(capture, container, skipped_too=True)
     found = [Past(container.found, key, origin, size, named, container.root) for key, origin, size in counted]
-    return [past for past in found if not _is_export_of_known(capture, past.origin)]
+    store = capture.store
+    return [one for one in found if not (is_export_of_known(store, one.origin) or has_transcript(store, one.origin))]
 
 
-def _is_export_of_known(capture: Capture, origin: Origin) -> bool:
-    """Return whether a session is an export's, and was captured from its agent itself."""
-    if not HARNESSES[origin.harness].is_export:
+def is_export_of_known(store: Store, origin: Origin) -> bool:
+    """Return whether a session is an export's or a store's, and the memory has it from its agent, or from an export.
+
+    What somebody wrote about a session, as if it was a subagent of it, repeats nothing.
+    """
+    own = HARNESSES[origin.harness]
+    if not own.is_export or origin.subagent is not None:
         return False
-    return harness_of(capture.store, origin.session_id) not in (None, origin.harness)
+    known = HARNESSES.get(harness_of(store, origin.session_id) or "")
+    return known is not None and known is not own and not (known.is_store and own.is_store)
+
+
+def has_transcript(store: Store, origin: Origin) -> bool:
+    """Return whether a store's session has a transcript of its agent on this disk, which says more."""
+    if not HARNESSES[origin.harness].is_store or origin.subagent is not None:
+        return False
+    seen = ledger.paths_of_session(store, origin.session_id)
+    return any(
+        not HARNESSES[harness].is_export and Path(path).exists() for harness, path in seen if harness in HARNESSES
+    )
 
 
 def import_file(capture: Capture, wanted: Sequence[Past], tally: Tally, progress: Callable[[int], None]) -> None:

@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sync": ("capture", "Capture what the hooks missed, then make vectors and summaries."),
     "backfill": ("capture", "Import past sessions, newest first."),
     "import": ("imports", "Import what ChatGPT, Claude.ai, SpecStory or crystal exported."),
+    "migrate": ("migrate", "Take over what other memory programs have stored."),
     "verify": ("verify", "Prove that every byte is captured, private, or skipped by a named rule."),
     "secrets": ("secrets", "Look for secrets in the agents' transcripts, and say where they are."),
     "restore": ("verify", "Write an archived session back to where claude --resume finds it."),

@@ -118,14 +118,21 @@ def backfill(
 
 
 def finish_import(
-    machine: Machine, tally: Tally, *, embed: bool = True, wait: bool = False, as_json: bool = False
+    machine: Machine,
+    tally: Tally,
+    *,
+    embed: bool = True,
+    wait: bool = False,
+    as_json: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Say what an import brought, send it home, and make vectors and summaries, or leave them to the background."""
-    if not as_json:
+    show = not (as_json or quiet)
+    if show:
         typer.echo(imported_words(tally))
     problems = send_with_progress(machine)
     if embed:
-        problems += enrich_here(machine, show=not as_json) if wait else follow_up(machine, say=not as_json)
+        problems += enrich_here(machine, show=show) if wait else follow_up(machine, say=show)
     if as_json:
         print_json({**_tally(tally), "warnings": problems})
     _warn(tally, problems)
@@ -187,7 +194,7 @@ def _warn(tally: Tally, problems: list[str]) -> None:
         typer.echo(f"crystal: warning: {problem}", err=True)
 
 
-def import_with_bar(machine: Machine, past: Sequence[Past]) -> Tally:
+def import_with_bar(machine: Machine, past: Sequence[Past], again: str = "crystal backfill") -> Tally:
     """Import past transcripts, and make the index of their words; what is imported stays when the user interrupts it.
 
     Raises:
@@ -205,7 +212,7 @@ def import_with_bar(machine: Machine, past: Sequence[Past]) -> Tally:
             maintenance.index(machine.store, machine.now(), until, partial(bar, STEPS["index"]))
         return tally
     except KeyboardInterrupt:
-        typer.echo("crystal: stopped; what is imported stays; to continue: crystal backfill", err=True)
+        typer.echo(f"crystal: stopped; what is imported stays; to continue: {again}", err=True)
         raise typer.Exit(130) from None
 
 

@@ -78,7 +78,8 @@ def forget(
     with open_machine() as machine:
         until = None if before is None else parse_when(before, now=machine.now(), name="before")
         wish = ForgetRequest(tuple(targets or ()), query, session, _folder_or_name(project), until, key, keep_memories)
-        plan = plan_forget(machine, wish)
+        with steps_shown() as progress:
+            plan = plan_forget(machine, wish, progress)
         if plan.is_empty or dry_run:
             _show(machine, plan, as_json=as_json, done=None, proof=None)
             if plan.is_empty:
@@ -168,13 +169,18 @@ def _say_nothing_found(plan: ForgetPlan) -> None:
 def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
     counts = Counter("message" if item.kind == "line" else item.kind for item in plan.items)
     named = [count_words(counts[kind], kind) for kind in ("message", "memory", "note") if counts[kind]]
-    words = [word.replace("memorys", "memories") for word in named]
-    yield f"will be forgotten: {', '.join(words) or 'nothing visible, only data derived from it'}{_when(plan, now)}"
-    others = [item for item in plan.items if item.because in REASONS]
+    words = ", ".join(named).replace("memorys", "memories")
+    if plan.unread:
+        most = f"at most {counts['message'] + plan.unread:,} messages with these words"
+        yield f"will be forgotten: {most}, at least {words or 'none'}"
+    else:
+        yield f"will be forgotten: {words or 'nothing visible, only data derived from it'}{_when(plan, now)}"
     yield from _listed([item for item in plan.items if item.because not in REASONS], now, width)
-    if others:
+    if others := [item for item in plan.items if item.because in REASONS]:
         yield "the same text elsewhere will go too:"
         yield from _listed(others, now, width)
+    if plan.is_brief:
+        yield "looked for when it is forgotten, and goes too: what repeats it elsewhere in this large memory"
     if len(plan.devices) > 1 or plan.items:
         yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'an unknown machine'}"
     if plan.still_held:
@@ -252,6 +258,7 @@ def _as_json(plan: ForgetPlan, done: Forgotten | None, proof: ForgetProof | None
         "items": [dict(zip(ITEM_KEYS, astuple(item), strict=True)) for item in plan.items],
         "sessions": list(plan.sessions),
         "devices": list(plan.devices),
+        "unread": plan.unread,
         "still_held": [str(path) for path in plan.still_held],
         "suggestions": [{"hit": hit.id, "role": hit.role, "text": hit.text} for hit in plan.suggestions],
         "forgotten": None if done is None else dict(zip(DONE_KEYS, astuple(done), strict=True)),

@@ -68,6 +68,7 @@ class Harness(NamedTuple):
         places: Where its files are.
         cleanup: What it deletes by itself, and when, by default; empty if nothing is known.
         is_export: Whether its files are exports, which lie anywhere: they are read when a person names them.
+        is_store: Whether it is another memory program: ``crystal migrate`` takes its store over.
         reader: The module in ``crystal.transcript`` whose ``READER`` understands its files; by default its name.
     """
 
@@ -76,6 +77,7 @@ class Harness(NamedTuple):
     places: tuple[Place, ...]
     cleanup: str = ""
     is_export: bool = False
+    is_store: bool = False
     reader: str | None = None
 
     @property

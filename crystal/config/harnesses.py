@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crystal.config.harness import EDITORS, Form, Harness, Place, local_data, user_data
+from crystal.config.stores import MEMORY_STORES
 
 CLAUDE_CODE = "claude-code"
 AIDER = "aider"
@@ -291,6 +292,7 @@ _ROWS = (
             ),
         ),
     ),
+    *MEMORY_STORES.values(),
 )
 
 HARNESSES = {row.name: row for row in _ROWS}

@@ -105,7 +105,8 @@ class ForgetPlan:
         suggestions: If nothing has the words of the query: the best search hits. They are not forgotten.
         token: A short digest of exactly what would be deleted.
         needles: The word or phrase of the query, which no file may hold afterwards. Kept in memory only.
-        is_brief: True if only the archives of these sessions of a large memory were searched; see ``complete``.
+        is_brief: True if a large memory was not searched for all repetitions; see ``complete``.
+        unread: Messages of a large memory that may have the words, too, and were not read yet.
     """
 
     wish: ForgetRequest
@@ -121,11 +122,12 @@ class ForgetPlan:
     token: str = ""
     needles: tuple[str, ...] = field(default=(), repr=False)
     is_brief: bool = False
+    unread: int = 0
 
     @property
     def is_empty(self) -> bool:
         """True if nothing would be deleted."""
-        return not self.kinds and not self.places
+        return not self.kinds and not self.places and not self.unread
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,8 +121,9 @@ def _data(plan: ForgetPlan, notes: Sequence[str], done: Forgotten | None) -> Jso
     return {
         "is_done": done is not None and done.is_done,
         "token": None if plan.is_empty or done is not None else plan.token,
-        "items_in_all": len(plan.items), "sessions": len(plan.sessions), "first_at": iso(plan.first_at),
-        "last_at": iso(plan.last_at), "devices": [label(device) for device in plan.devices[:SHOWN_PLACES]],
+        "items_in_all": len(plan.items), "unread": plan.unread,
+        "sessions": len(plan.sessions), "first_at": iso(plan.first_at), "last_at": iso(plan.last_at),
+        "devices": [label(device) for device in plan.devices[:SHOWN_PLACES]],
         "notes": noted(notes), "tombstones": 0 if done is None else len(done.tombstones),
         "pending": [] if done is None else noted(done.pending),
         "machines": [] if done is None else [label(one) for one in done.machines[:SHOWN_PLACES]],
@@ -142,6 +143,8 @@ def _preview(plan: ForgetPlan, room: int) -> ToolAnswer:
         if plan.is_empty:
             return answered("nothing would be forgotten", items, "items", data, None)
         things = "1 thing" if len(plan.items) == 1 else f"{len(plan.items)} things"
+        if plan.unread:
+            things = f"at least {things} and at most {len(plan.items) + plan.unread}"
         count = things + (f" of {len(plan.sessions)} sessions" if plan.sessions else "")
         head = f"{count} would be forgotten for good; nothing is changed yet"
         left = len(plan.items) - len(items)

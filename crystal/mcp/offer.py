@@ -5,6 +5,7 @@ Nothing of the memory is imported before the first answer that needs it.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import threading
@@ -151,9 +152,9 @@ class CrystalOffer:
         place, _, function = tool.run.partition(":")
         answer = getattr(_imported(place), function)
         given = {**tool.fixed, **{tool.renamed.get(name, name): value for name, value in arguments.items()}}
-        if not tool.destroys:
-            return answer(client, given)  # type: ignore[no-any-return]
-        with self._one_at_a_time:
+        from crystal.app.context import damage_explained
+
+        with damage_explained(), self._one_at_a_time if tool.destroys else contextlib.nullcontext():
             return answer(client, given)  # type: ignore[no-any-return]
 
     def _read_resource(self, params: Mapping[str, Any]) -> Result:

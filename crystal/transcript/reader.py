@@ -198,6 +198,7 @@ class Source:
         sides: Mapping[PurePath, bytes],
     ) -> None:
         self.path, self.data, self.rows, self.sides = path, data, rows, sides
+        self.found: dict[str, Any] = {}  # for its reader, which is asked several times
 
     @cached_property
     def parsed(self) -> object:

@@ -41,6 +41,12 @@ def rows_of(source: Source, table: str, where: str = "", values: tuple[object, .
             yield dict(zip(names, row, strict=True))
 
 
+def counts_of(source: Source) -> dict[str, int]:
+    """Return the number of rows of each table that SQLite keeps itself."""
+    tables = source.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 ORDER BY name")
+    return {name: next(source.rows(f'SELECT count(*) FROM "{name}"'))[0] for (name,) in tables}
+
+
 def object_of(value: object) -> Fields:
     """Return the object that a column holds as JSON, empty if it holds none."""
     if isinstance(value, str):

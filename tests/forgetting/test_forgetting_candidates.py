@@ -85,5 +85,6 @@ def test_no_turn_is_missed(folder: Path, texts: list[str], data: st.DataObject) 
 def test_the_index_is_asked(folder: Path) -> None:
     with stored(folder, ["the sekrit word", "another text", "sekrits of others"]) as store:
         assert turns_with_terms(store, Terms.of("sekrit")) == {1, 3}
-        assert turns_with_terms(store, Terms.of('"ekrit word"')) == {1}
-        assert turns_repeating(store, ["the sekrit word"]) == {1}
+        # the longest word names few enough to read
+        assert turns_with_terms(store, Terms.of('"ekrit word"')) == {1, 3}
+        assert turns_repeating(store, ["the sekrit word"]) == {1, 3}

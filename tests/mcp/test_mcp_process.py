@@ -18,6 +18,7 @@ import pytest
 from crystal.mcp import protocol
 from crystal.mcp.catalog import TOOLS
 from crystal.mcp.protocol import MAX_AT_ONCE, Offer
+from crystal.store import Store
 from tests.support.mcp_client import INITIALIZE, ROOT, Process, crystal_offer, served
 from tests.support.store_factory import add_turn, open_store
 
@@ -200,6 +201,23 @@ def test_a_damaged_or_foreign_store_is_told_and_the_server_lives(home: Path, con
         assert result["content"][0]["text"].startswith(words)
         assert talk.ask("ping")["result"] == {}
     assert (folder / "crystal.db").read_bytes() == content
+
+
+@pytest.mark.parametrize("name", [b"git_root", b"session_id"])
+def test_a_damaged_definition_of_a_table_is_told(home: Path, name: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    """SQLite cannot tell such damage from a mistake in a query."""
+    a_memory(home)
+    path = home / DATA / "crystal.db"
+    with Store.open(path) as store:
+        store.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    path.write_bytes(path.read_bytes().replace(b" " + name + b" ", b" " + name[:-1] + b"\xff "))
+    with served(crystal_offer()) as talk:
+        text = talk.tool("crystal_recent")["content"][0]["text"]
+        assert text.startswith("error: ")
+        assert "hint: ask the user to run: crystal verify --repair" in text
+        assert talk.ask("resources/list")["result"] == {"resources": []}
+        assert "damaged" in talk.ask("resources/read", {"uri": "crystal://session/x"})["error"]["message"]
+    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.slow

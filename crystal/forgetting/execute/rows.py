@@ -169,6 +169,7 @@ def _made(
 def _search(context: ForgetContext, stores: Sequence[Store], gone: DeletionSet) -> dict[int, set[int]]:
     """Return the numbers of the archived lines to delete, by ledger row."""
     touched = gone.sessions.union(*(forgotten_rows.sessions_of(store, gone.lines) for store in stores))
+    context.progress("reading what stays", 0, 0)
     texts = text_matcher(stores, gone.lines, gone.memories) if gone.has_words else None
 
     def stays(uuid: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -16,6 +16,9 @@ from crystal.store.search.file_places import texts_of_files
 from crystal.store.search.tokenizer import tokenizer
 
 SCOPES = ("session", "project", "before")
+
+MAX_BEGINNINGS = 500
+"""Beginnings of words that are looked for in a text faster than it is taken apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,25 +76,41 @@ def rare_words(
     """Return the words that nothing but these lines and memories says."""
     left = set(words)
     for store in stores:
-        tokenize = tokenizer(store)
-        stems = {word: " ".join(tokenize(word)) for word in left}
-        beginnings = {word: beginning_of(stem.split(" ")[0]) if stem else "" for word, stem in stems.items()}
+        sought = _SoughtWords(left, tokenizer(store))
         in_files = (ForgottenSource("", "", text) for text in texts_of_files(store))
         for said in chain(forgotten_rows.each_text(store), in_files):
             if not left:
                 break
-            if said.uuid in lines or said.uid in memories:
-                continue
-            lower = said.text.lower() if said.text.isascii() else None  # taking every text apart takes minutes
-            maybe = left if lower is None else {word for word in left if beginnings[word] in lower}
-            if maybe:
-                left -= _words_in(said.text, maybe, stems, tokenize)
+            if said.uuid not in lines and said.uid not in memories and sought.may_be_in(said.text):
+                left -= sought.words_in(said.text)
     return left
 
 
-def _words_in(text: str, words: Collection[str], stems: Mapping[str, str], tokenize: Tokenize) -> set[str]:
-    """Return the words that a text has in any form, or that an index takes from it."""
-    found = document_words(tokenize, text, None)
-    terms = {*tokenize(text), *found.text, *found.parts}
-    run = f" {' '.join(tokenize(text))} "
-    return {word for word in words if word in terms or stems[word] in terms or f" {stems[word]} " in run}
+class _SoughtWords:
+    """Finds which of some words a text has in any form, or an index takes from it."""
+
+    def __init__(self, words: Collection[str], tokenize: Tokenize) -> None:
+        self._tokenize = tokenize
+        self._by_term: dict[str, set[str]] = {}
+        self._by_first: dict[str, set[tuple[str, str]]] = {}
+        for word in words:
+            first, *more = stem = tokenize(word) or [""]
+            self._by_first.setdefault(first, set()).update([(word, f" {' '.join(stem)} ")] if more else [])
+            for term in (word, " ".join(stem)):
+                self._by_term.setdefault(term, set()).add(word)
+        self._beginnings = {beginning_of(first) if first else "" for first in self._by_first}
+
+    def may_be_in(self, text: str) -> bool:
+        """Return False if a text certainly has none of the words; for many words that takes longer than to look."""
+        if len(self._beginnings) > MAX_BEGINNINGS or not text.isascii():
+            return True
+        lower = text.lower()
+        return any(beginning in lower for beginning in self._beginnings)
+
+    def words_in(self, text: str) -> set[str]:
+        """Return the words that a text has."""
+        stems, found = self._tokenize(text), document_words(self._tokenize, text, None)
+        terms, run = {*stems, *found.text, *found.parts}, f" {' '.join(stems)} "
+        single = (self._by_term[term] for term in self._by_term.keys() & terms)
+        several = (pair for first in self._by_first.keys() & terms for pair in self._by_first[first])
+        return set().union(*single, (word for word, stem in several if stem in run))

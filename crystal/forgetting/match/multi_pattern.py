@@ -17,6 +17,8 @@ MIN_LENGTH = 5
 
 MAX_LENGTH = 1 << 16
 PIECE = 1 << 22
+MAX_HEAD = 96
+"""Bytes of a string among which those that represent it are chosen."""
 
 _STEP = 1 << 18
 _BITS = 20
@@ -24,6 +26,7 @@ _SPREADS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 _DOWN = np.uint64(64 - _BITS)
 _MASKS = {width: np.uint64((1 << 8 * width) - 1) for width in range(MIN_LENGTH, 9)}
 _USUAL = frozenset(b' \0etaoinsrhld\\",.')
+_MARKS = bytes(byte not in _USUAL for byte in range(256))
 
 Keys = npt.NDArray[np.uint64]
 Hit = tuple[int, int]
@@ -101,7 +104,9 @@ def _anchor(string: bytes) -> Hit:
     """Return the position and length of the bytes that represent a string: eight, or all of a shorter one."""
     if len(string) <= 8:
         return 0, len(string)
-    head = string[:512]
-    unusual = [byte not in _USUAL for byte in head]
-    best = max(range(len(head) - 7), key=lambda at: (sum(unusual[at : at + 5]), len(set(head[at : at + 8]))))
-    return best, 8
+    head = string[:MAX_HEAD]
+    marks = head.translate(_MARKS)
+    unusual = [marks.count(1, at, at + 5) for at in range(len(head) - 7)]
+    most = max(unusual)
+    rarest = (at for at, count in enumerate(unusual) if count == most)
+    return max(rarest, key=lambda at: len(set(head[at : at + 8]))), 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
 
@@ -60,20 +60,26 @@ class Terms:
     def are_in(self, text: str) -> bool:
         """Return True if a folded text has all of them."""
         return all(each in text for each in (*self.words, *self.phrases)) and all(
-            _stands_alone(word, text) for word in self.words
+            any(True for _ in _places(word, text)) for word in self.words
+        )
+
+    def are_within(self, text: str) -> bool:
+        """Return True if every text that contains this one has all of them: no word stands only at its ends."""
+        whole = folded(text)
+        return all(phrase in whole for phrase in self.phrases) and all(
+            any(0 < at < len(whole) - len(word) for at in _places(word, whole)) for word in self.words
         )
 
 
-def _stands_alone(word: str, text: str) -> bool:
-    """Return True if a word occurs at word borders. Scripts without spaces have no such borders."""
+def _places(word: str, text: str) -> Iterator[int]:
+    """Yield where a word occurs at word borders. Scripts without spaces have no such borders."""
     at = text.find(word)
     while at >= 0:
         end = at + len(word)
         before, after = text[at - 1 : at], text[end : end + 1]
         if not (goes_on(before, word[0]) or goes_on(word[-1], after)):
-            return True
+            yield at
         at = text.find(word, at + 1)
-    return False
 
 
 def goes_on(one: str, other: str) -> bool:

@@ -36,6 +36,9 @@ DOCUMENTS_PER_TEXT = 100
 """To look a text up takes as long as to read about so many. Reading everything once is faster for more texts than that
 makes, and than ``MAX_TEXTS``."""
 
+FEW = 4
+"""So few turns are read faster than another word is looked up."""
+
 MIN_PART = 3
 """Minimum characters of a part of a word that is looked up."""
 
@@ -74,8 +77,10 @@ class Candidates:
 
     def _whole(self, text: str) -> Turns | None:
         """Return the turns that have every word of a text that starts and ends at word borders."""
+        if not _is_usual(text):
+            return None
         words = sorted(set(self._tokenize(normalised(text))), key=lambda word: (-len(word), word))[:MAX_WORDS]
-        return _common(map(self._one, words)) if _is_usual(text) else None
+        return _common(map(self._one, words))
 
     def _anywhere(self, text: str) -> Turns | None:
         """Return the turns that may have a text that may start and end within a word."""
@@ -101,9 +106,14 @@ class Candidates:
 
 
 def _common(found: Iterable[Turns | None]) -> Turns | None:
-    """Return the turns in all of some results; None if none of them is known."""
-    known = [turns for turns in found if turns is not None]
-    return functools.reduce(functools.partial(np.intersect1d, assume_unique=True), known) if known else None
+    """Return the turns in all of some results, or in the first of them if they are few; None if none is known."""
+    common: Turns | None = None
+    for turns in found:
+        if turns is not None:
+            common = turns if common is None else np.intersect1d(common, turns, assume_unique=True)
+        if common is not None and len(common) <= FEW:
+            break
+    return common
 
 
 def _turns(found: Turns | None) -> set[int] | None:

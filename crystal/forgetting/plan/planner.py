@@ -19,7 +19,14 @@ from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting.match.archive_lines import ArchivedMatch, ArchiveSearch, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.match.terms import Terms
-from crystal.forgetting.plan.select import find_duplicates, find_target, folders_meant, select, sessions_meant
+from crystal.forgetting.plan.select import (
+    Scope,
+    find_duplicates,
+    find_target,
+    folders_meant,
+    select,
+    sessions_meant,
+)
 from crystal.forgetting.request import Because, ForgetContext, ForgetItem, ForgetPlan, ForgetRequest, Selection, counted
 from crystal.model.capture import Memory, is_unicode
 from crystal.store import Store
@@ -29,11 +36,22 @@ from crystal.store.memories.memories import memory_of
 
 TEXT_CHARACTERS = 300
 
+MAX_READ = 4_000
+"""Texts that a preview of a large memory reads: half a second."""
+
+MAX_LOOKED_UP = 100
+"""Texts whose repetitions such a preview looks up: another half."""
+
+MAX_ARCHIVE_BYTES = 4 << 20
+"""Compressed bytes of archives that such a preview reads."""
+
 Stores = Sequence[tuple[Memory, Store]]
 
 
 def plan(context: ForgetContext, wish: ForgetRequest) -> ForgetPlan:
-    """List what a request selects, with all duplicates. Changes nothing.
+    """List what a request selects, with its repetitions. Changes nothing.
+
+    In a large memory the list is limited to what can be read while a person waits; see ``complete``.
 
     Raises:
         UsageError: A target is unknown, or the request is empty.
@@ -51,7 +69,7 @@ def plan(context: ForgetContext, wish: ForgetRequest) -> ForgetPlan:
 
 
 def complete(context: ForgetContext, plan: ForgetPlan) -> ForgetPlan:
-    """Search all archives for what a plan lists, if that was not done when it was made. Changes nothing."""
+    """Read what was left out when a plan was made: texts, repetitions, archives. Changes nothing."""
     if not plan.is_brief:
         return plan
     with _stores(context) as stores:
@@ -77,31 +95,21 @@ class _Planner:
         self.lines: dict[str, Because] = {}
         self.memories: dict[str, Because] = {}
         self.notes: list[ArchivedMatch] = []
+        self.unread = 0
 
     def plan(self) -> ForgetPlan:
-        """Run all steps."""
+        """Run all steps, in a large memory with limits."""
         for target in self.wish.targets:
             if all(find_target(store, target, which) is None for which, store in self.stores):
                 hint = "name a memory (mem-...), a hit (h17) or a line by its uuid; a session with --session ID"
                 raise NotFoundError(f"there is no memory, hit or line {target!r}", hint=hint)
-        asked = self._scope_name()
-        rows = [row for name in self.sessions for row in forgotten_rows.kept_rows_of_session(self.context.store, name)]
-        began = began_at(rows, self.context.ldm_home)
-        for which, store in self.stores:
-            own = forgotten_rows.uuids_repeated(store, self.sessions, began) if began is not None else set()
-            found = select(store, self.wish, which, self.sessions, self.folders, own)
-            if began is not None:
-                found.lines -= forgotten_rows.uuids_lent(store, self.sessions, began)
-            self._add(found, asked)
-        if not self.is_scope:
-            for found, because in find_duplicates(self.every, dict(self.lines), dict(self.memories)):
-                self._add(found, because)
-        for store in self.every:  # also for a scope: they were written later, elsewhere
-            self._add(Selection(forgotten_rows.summaries_after(store, self.lines)), "summary")
-        plan = self._listed()
-        is_brief = not plan.is_empty and any(map(forgotten_rows.is_large, self.every))
-        self._search_archives(plan, is_brief=is_brief)
-        plan = replace(self._listed(), is_brief=is_brief)
+        is_large = not self.is_scope and any(map(forgotten_rows.is_large, self.every))
+        self._select(MAX_READ if is_large else None)
+        is_brief = is_large and bool(self.lines or self.memories or self.unread)
+        self._add_repetitions(MAX_LOOKED_UP if is_brief else None)
+        if not self.unread:
+            self._search_archives(is_brief=is_brief)
+        plan = replace(self._listed(), is_brief=is_brief, unread=self.unread)
         if plan.is_empty and self.wish.query is not None:
             return replace(plan, suggestions=tuple(self.context.suggest(self.wish.query)))
         # One word or phrase alone may not occur anywhere any more.
@@ -111,13 +119,42 @@ class _Planner:
         return plan
 
     def complete(self, plan: ForgetPlan) -> ForgetPlan:
-        """Search the archives for what another plan lists, and add what only they have."""
+        """Run all steps without limits, starting with what another plan lists."""
         reasons = {item.uuid: item.because for item in plan.items}
         for _, value, _ in plan.kinds:
             self.lines.update((uuid, reasons.get(uuid, "asked")) for uuid in value.get("lines", ()))
             self.memories.update((uid, reasons.get(uid, "asked")) for uid in value.get("memories", ()))
-        self._search_archives(plan, is_brief=False)
+        if plan.unread:
+            self._select(None)
+        self._add_repetitions(None)
+        self._search_archives(is_brief=False)
         return replace(self._listed(), needles=plan.needles)
+
+    # -- what the memories have --------------------------------------------------------------------------------------
+
+    def _select(self, limit: int | None) -> None:
+        """Select what the request names; of a query's candidates read at most ``limit`` in each memory."""
+        asked = self._scope_name()
+        rows = [row for name in self.sessions for row in forgotten_rows.kept_rows_of_session(self.context.store, name)]
+        began = began_at(rows, self.context.ldm_home)
+        for which, store in self.stores:
+            own = forgotten_rows.uuids_repeated(store, self.sessions, began) if began is not None else set()
+            scope = Scope(self.sessions, self.folders, own, limit, self.context.progress)
+            found, unread = select(store, self.wish, which, scope)
+            if began is not None:
+                found.lines -= forgotten_rows.uuids_lent(store, self.sessions, began)
+            self._add(found, asked)
+            self.unread += unread
+
+    def _add_repetitions(self, limit: int | None) -> None:
+        """Add what repeats the selected texts, if no more than ``limit`` must be looked up; and later summaries."""
+        if not self.is_scope:
+            for found, because in find_duplicates(
+                self.every, dict(self.lines), dict(self.memories), self._only_terms(), limit
+            ):
+                self._add(found, because)
+        for store in self.every:  # also for a scope: they were written later, elsewhere
+            self._add(Selection(forgotten_rows.summaries_after(store, self.lines)), "summary")
 
     def _scope_name(self) -> Literal["asked", "session", "project", "before"]:
         if not self.is_scope or (self.wish.session is not None and self.wish.project is not None):
@@ -132,19 +169,23 @@ class _Planner:
 
     # -- what only archives have -------------------------------------------------------------------------------------
 
-    def _search_archives(self, plan: ForgetPlan, *, is_brief: bool) -> None:
+    def _search_archives(self, *, is_brief: bool) -> None:
         """Search the archives for notes and copies of what was selected by id or by words.
 
-        ``is_brief``: search only the archives of affected sessions, not for copies elsewhere.
+        ``is_brief``: search only the archives of affected sessions, if they are small, and not for copies elsewhere.
         """
-        terms = self._only_terms()
-        if self.is_scope or (plan.is_empty and terms is None):
+        terms, is_empty = self._only_terms(), not (self.lines or self.memories)
+        if self.is_scope or (is_empty and terms is None):
             return
-        rows = forgotten_rows.kept_rows(self.context.store)
-        if is_brief:
-            rows = [row for row in rows if row.session_id in plan.sessions]
-        texts = None if plan.is_empty or is_brief else text_matcher(self.every, self.lines, self.memories)
-        search = ArchiveSearch(frozenset(self.lines), texts, set(plan.sessions), terms, self._stays)
+        sessions = self._touched()
+        rows = forgotten_rows.kept_rows(self.context.store, sessions if is_brief else None)
+        if is_brief and sum(row.length for row in rows) > MAX_ARCHIVE_BYTES:
+            return
+        texts = None
+        if not is_empty and not is_brief:
+            self.context.progress("reading what stays", 0, 0)
+            texts = text_matcher(self.every, self.lines, self.memories)
+        search = ArchiveSearch(frozenset(self.lines), texts, sessions, terms, self._stays)
         told = counted(rows, "looking through the archives", len(rows), self.context.progress)
         for found in search.run(told, self.context.ldm_home):
             if found.because == "copy":
@@ -177,15 +218,14 @@ class _Planner:
                 places.setdefault(found.row.id, set()).add(found.number)
         items.sort(key=lambda item: (item.timestamp is None, item.timestamp or 0, item.kind, item.uuid))
         listed = tuple((row, tuple(sorted(numbers))) for row, numbers in sorted(places.items()))
-        touched = {found.row.session_id for found in self.notes} | set(self.sessions)
-        touched = touched.union(*(forgotten_rows.sessions_of(store, self.lines) for store in self.every))
-        sessions = tuple(sorted(touched))
+        sessions = tuple(sorted(self._touched()))
         kinds = tuple(self._kinds(sessions))
         if self.is_scope and not items and not self.sessions:
             kinds = ()  # it was never here
         times = [item.timestamp for item in items if item.timestamp is not None]
         held = forgotten_rows.files_of_sessions(self.context.store, sessions, self.context.device)
-        text = json.dumps([kinds, listed], sort_keys=True)  # exactly what would be deleted, without the time "now"
+        # Exactly what would be deleted, without the time "now":
+        text = json.dumps([kinds, listed, self.unread], sort_keys=True)
         return ForgetPlan(
             wish=self.wish,
             items=tuple(items),
@@ -198,6 +238,11 @@ class _Planner:
             still_held=tuple(dict.fromkeys(path for path in map(Path, map(os.fsdecode, held)) if path.is_file())),
             token=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12],
         )
+
+    def _touched(self) -> set[str]:
+        """Return the ids of the sessions from which something goes."""
+        named = {found.row.session_id for found in self.notes} | set(self.sessions)
+        return named.union(*(forgotten_rows.sessions_of(store, self.lines) for store in self.every))
 
     def _line_items(self) -> Iterator[ForgetItem]:
         left = set(self.lines)

@@ -6,12 +6,13 @@ import functools
 import operator
 import shlex
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting.match.terms import Terms, folded, repetitions
 from crystal.forgetting.plan.indexed_turns import turns_repeating, turns_with_terms
-from crystal.forgetting.request import Because, ForgetRequest, Selection
+from crystal.forgetting.request import Because, ForgetRequest, Progress, Selection, counted
 from crystal.model.capture import MIRROR_IDS, Memory, is_unicode, parse_hit_name
 from crystal.model.sources import FilePlace
 from crystal.store import Store
@@ -24,17 +25,26 @@ from crystal.store.sessions.conversations import place_of_chunk
 SHOWN = 8
 
 
-def select(
-    store: Store,
-    wish: ForgetRequest,
-    which: Memory,
-    sessions: Collection[str],
-    folders: Collection[str],
-    own: Collection[str] = (),
-) -> Selection:
-    """Select what a request names in one memory, using the resolved ``sessions`` and ``folders`` of its scope.
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a request looks in one memory.
 
-    ``own`` are lines of these sessions that the memory attributes to a fork, because the fork was read before.
+    Attributes:
+        sessions, folders: Its session and its project, resolved.
+        own: Lines of these sessions that the memory attributes to a fork, because the fork was read before.
+        limit: The maximum number of texts to read for a query; None for no limit.
+        progress: Called with the progress of reading.
+    """
+
+    sessions: Collection[str]
+    folders: Collection[str]
+    own: Collection[str]
+    limit: int | None
+    progress: Progress
+
+
+def select(store: Store, wish: ForgetRequest, which: Memory, scope: Scope) -> tuple[Selection, int]:
+    """Select what a request names in one memory; also return how many texts that may have its words were not read.
 
     Targets that this memory does not have are skipped.
     """
@@ -48,22 +58,36 @@ def select(
     if wish.key is not None:
         parts.append(Selection(memories={one.id for one in memories_by_key(store, wish.key)}))
     scopes: list[tuple[object, dict[str, Any]]] = [
-        (wish.session, {"sessions": sessions}),
-        (wish.project, {"projects": forgotten_rows.folders_within(store, folders)}),
+        (wish.session, {"sessions": scope.sessions}),
+        (wish.project, {"projects": forgotten_rows.folders_within(store, scope.folders)}),
         (wish.before, {"before": wish.before}),
     ]
     for value, where in scopes:
         if value is not None:
-            lines = forgotten_rows.lines_where(store, **where) | (set(own) if "sessions" in where else set())
+            lines = forgotten_rows.lines_where(store, **where) | (set(scope.own) if "sessions" in where else set())
             parts.append(Selection(lines, forgotten_rows.memories_where(store, **where)))
+    both, unread = functools.reduce(operator.and_, parts) if parts else None, 0
     if wish.query is not None:
-        terms, found = Terms.of(wish.query), Selection()
-        for said in forgotten_rows.each_text(store, turns_with_terms(store, terms)):
-            if terms.are_in(folded(said.text if said.key is None else f"{said.key}: {said.text}")):
-                found.add(said)
-        parts.append(found)
-    both = functools.reduce(operator.and_, parts)
-    return Selection(both.lines) if wish.keep_memories else both
+        found, unread = _with_terms(store, Terms.of(wish.query), both, scope)
+        both = found if both is None else both & found
+    assert both is not None
+    return Selection(both.lines) if wish.keep_memories else both, unread
+
+
+def _with_terms(store: Store, terms: Terms, within: Selection | None, scope: Scope) -> tuple[Selection, int]:
+    """Select what has all the words; of the conversation only what is ``within``, and at most so many texts.
+
+    A memory's text is always read. If the index cannot tell which turns may have the words, all are read.
+    """
+    turns, found = turns_with_terms(store, terms), Selection()
+    if within is not None:
+        turns = forgotten_rows.turns_of(store, within.lines, turns)
+    chosen = turns if turns is None or scope.limit is None else set(sorted(turns)[: scope.limit])
+    total = traces.count_turns(store) if chosen is None else len(chosen)
+    for said in counted(forgotten_rows.each_text(store, chosen), "reading the messages", total, scope.progress):
+        if terms.are_in(folded(said.text if said.key is None else f"{said.key}: {said.text}")):
+            found.add(said)
+    return found, 0 if turns is None or chosen is None else len(turns) - len(chosen)
 
 
 # ---------------------------------------------------------------------------------------------------------- targets
@@ -160,10 +184,22 @@ def folders_meant(stores: Collection[Store], wanted: str) -> tuple[str, ...]:
 
 
 def find_duplicates(
-    stores: Sequence[Store], lines: Collection[str], memories: Collection[str]
+    stores: Sequence[Store],
+    lines: Collection[str],
+    memories: Collection[str],
+    terms: Terms | None = None,
+    limit: int | None = None,
 ) -> Iterator[tuple[Selection, Because]]:
-    """Return equal texts, quotations, requests to remember one of the memories, and the client's summaries."""
+    """Return equal texts, quotations, requests to remember one of the memories, and the client's summaries.
+
+    ``terms`` are words of which everything that has them was selected already: what repeats a text with them has them,
+    too. Equal texts and quotations are not looked for if that would take more than ``limit`` texts.
+    """
     texts = forgotten_rows.texts_of(stores, lines, memories)
+    if terms is not None:
+        texts = [text for text in texts if not terms.are_within(text)]
+    if limit is not None and len(texts) > limit:
+        texts = []
     gone = set(lines)
     for store in stores:
         same, quoting = repetitions(texts, forgotten_rows.each_text(store, turns_repeating(store, texts)))

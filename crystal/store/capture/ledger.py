@@ -61,6 +61,12 @@ def all_states(store: Store, device: str | None = None) -> list[TranscriptState]
     return [_state(row) for row in store.rows(f"SELECT {_COLUMNS} FROM capture_state{where} ORDER BY id", values)]
 
 
+def paths_of_session(store: Store, session_id: str) -> list[tuple[str, str]]:
+    """Return (harness, path) of the transcripts of a session, where they were seen last."""
+    rows = store.rows("SELECT harness, path FROM capture_state WHERE session_id = ?", (session_id,))
+    return [(str(harness), str(path)) for harness, path in rows]
+
+
 def last_rule(store: Store, state: TranscriptState) -> str | None:
     """Return the rule that makes the bytes just before the watermark private, or None."""
     return store.find(

@@ -88,6 +88,20 @@ def _session(store: Store, origin: Origin) -> int:
     return int(store.value("SELECT id FROM sessions WHERE session_id = ?", (origin.session_id,)))
 
 
+def stored_uuids(store: Store, uuids: set[str]) -> set[str]:
+    """Return which of some lines have turns."""
+    return {uuid for uuid, _ in _stored(store, uuids)}
+
+
+def chunks_of(store: Store, uuids: Sequence[str]) -> list[tuple[str, int, bytes]]:
+    """Return (line, chunk, hash of its text) for the chunks of some lines."""
+    sql = (
+        "SELECT t.uuid, c.id, c.text_sha256 FROM turns t JOIN chunks c ON c.turn = t.id"
+        " WHERE t.uuid IN (SELECT value FROM json_each(?))"
+    )
+    return [(str(uuid), int(ident), bytes(sha)) for uuid, ident, sha in store.rows(sql, (json.dumps(list(uuids)),))]
+
+
 def harness_of(store: Store, session_id: str) -> str | None:
     """Return the harness of a session, None if it is not stored."""
     found: str | None = store.value("SELECT harness FROM sessions WHERE session_id = ?", (session_id,))

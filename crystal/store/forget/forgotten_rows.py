@@ -139,6 +139,12 @@ def uuids_lent(store: Store, session_ids: Collection[str], before: int) -> set[s
     return _names(store, f"{sql} {where}", session_ids, before)
 
 
+def turns_of(store: Store, uuids: Collection[str], among: Collection[int] | None) -> set[int]:
+    """Return the turns of some lines by row, only those ``among`` some turns if these are given."""
+    found = {ident for (ident,) in store.rows(f"SELECT id FROM turns WHERE uuid IN {_SOME}", (as_json(uuids),))}
+    return found if among is None else found.intersection(among)
+
+
 def uuid_of_turn(store: Store, turn: int) -> str:
     """Return the id of the line that a turn is a part of."""
     return str(store.value("SELECT uuid FROM turns WHERE id = ?", (turn,)))
@@ -235,9 +241,10 @@ _KEPT = (
 )
 
 
-def kept_rows(store: Store) -> list[KeptRow]:
-    """Return every row whose lines are archived, file by file."""
-    return [KeptRow(*row) for row in store.rows(f"{_KEPT} ORDER BY c.id, s.archive_offset")]
+def kept_rows(store: Store, sessions: Collection[str] | None = None) -> list[KeptRow]:
+    """Return the rows whose lines are archived, of all sessions or of some, file by file."""
+    some, values = ("", ()) if sessions is None else (f"AND c.session_id IN {_SOME}", (as_json(sessions),))
+    return [KeptRow(*row) for row in store.rows(f"{_KEPT} {some} ORDER BY c.id, s.archive_offset", values)]
 
 
 def kept_rows_of(store: Store, transcript: int) -> list[KeptRow]:

@@ -1,0 +1,135 @@
+"""The stores of other memory programs on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from crystal.app.context import Machine, this_config, this_home, usable_config
+from crystal.app.migrate.lance import copied_tables
+from crystal.capture import files
+from crystal.capture.safe_open import ANYWHERE
+from crystal.capture.snapshots import Container
+from crystal.config.harnesses import HARNESSES, Root
+from crystal.config.paths import home_of
+from crystal.config.stores import LANCEDB, MEMORY_CRYSTAL, MEMORY_STORES, MOVED
+from crystal.config.table import Config
+from crystal.errors import ForeignStoreError, NotFoundError, UsageError
+from crystal.store import Store
+from crystal.store.migrate import refuse_foreign
+from crystal.transcript import reader_of
+from crystal.transcript.stores import StoreReader
+
+LEGACY = "legacy"
+"""Names memory-crystal's database in the legacy folder: it is taken over, and moved."""
+LEGACY_NUMBER = 1
+SIDES = ("-shm", "-wal", "")
+"""The files of a database, in the order in which they are moved: without its log it is not the newest state."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundStore:
+    """A store: the program that wrote it, and where it is."""
+
+    name: str
+    path: Path
+    number: int = 0
+
+    @property
+    def title(self) -> str:
+        """Return the program's name for people."""
+        return HARNESSES[self.name].title
+
+    @property
+    def reader(self) -> StoreReader:
+        """Return who reads it."""
+        reader = reader_of(self.name)
+        assert isinstance(reader, StoreReader)
+        return reader
+
+    @contextlib.contextmanager
+    def opened(self, machine: Machine) -> Iterator[Container]:
+        """Yield the file to read: of LanceDB tables a copy in one database, until the end of the block.
+
+        Raises:
+            UsageError: There is none.
+        """
+        with contextlib.ExitStack() as stack:
+            path = stack.enter_context(copied_tables(machine, self.path)) if self.name == LANCEDB else self.path
+            found = files.examine(path, ANYWHERE)
+            if found is None:
+                raise UsageError(f"{path} does not exist", hint="see which stores are here: crystal migrate")
+            yield Container(found, Root(path.parent, self.name, self.number))
+
+
+def settings() -> Config:
+    """Return the settings; the data folder is the usual one where another program's database is in the legacy one."""
+    return usable_config(this_config())
+
+
+def find_stores() -> list[FoundStore]:
+    """Return the stores on this machine. A database of crystal's own is none."""
+    found: dict[Path, FoundStore] = {}
+    for name, harness in MEMORY_STORES.items():
+        for number, place in enumerate(harness.places):
+            folder = home_of(place, os.environ, this_home()) / place.folder
+            path = folder / place.files[0]
+            if path.exists() and not path.is_symlink() and not (path.is_file() and is_own(path)):
+                found.setdefault(path, FoundStore(name, path, number))
+    return list(found.values())
+
+
+def named_store(name: str, path: Path | None) -> FoundStore:
+    """Return the store of a program: the one at a path, else the first that is found.
+
+    Raises:
+        UsageError: No program is called so.
+        NotFoundError: It has no store here.
+    """
+    if name not in (*MEMORY_STORES, LEGACY):
+        known = ", ".join((*MEMORY_STORES, LEGACY))
+        raise UsageError(f"crystal does not know the store {name!r}", hint=f"known: {known}")
+    if path is not None:
+        if not path.exists():
+            raise UsageError(f"{path} does not exist", hint="name the file of the store")
+        return FoundStore(name, path)
+    for one in find_stores():
+        if one.name == name or (name == LEGACY and (one.name, one.number) == (MEMORY_CRYSTAL, LEGACY_NUMBER)):
+            return one
+    raise NotFoundError(f"no store of {name} is here", hint=f"if it is elsewhere: crystal migrate {name} --from FILE")
+
+
+def legacy_is_own() -> bool:
+    """Return whether crystal's own memory is in the legacy folder."""
+    places = settings().places
+    return places.data_dir_source.startswith("legacy") and places.db.exists() and is_own(places.db)
+
+
+def is_own(path: Path) -> bool:
+    """Return whether a file is a database of crystal's."""
+    try:
+        refuse_foreign(path)
+    except ForeignStoreError:
+        return False
+    return True
+
+
+def make_way(config: Config, store: FoundStore) -> FoundStore:
+    """Move memory-crystal's database away from the place of crystal's own. Its files stay as they are."""
+    if store.name != MEMORY_CRYSTAL or store.path != config.places.db:
+        return store
+    for side in SIDES:
+        old = store.path.with_name(store.path.name + side)
+        if old.exists():
+            old.rename(old.with_name(MOVED + side))
+    return FoundStore(store.name, store.path.with_name(MOVED), store.number)
+
+
+@contextlib.contextmanager
+def empty_machine(config: Config, folder: Path) -> Iterator[Machine]:
+    """Yield a machine with an empty memory in a folder, to say what would come where there is no memory yet."""
+    with Store.open(folder / "crystal.db") as store:
+        yield Machine(config, store)

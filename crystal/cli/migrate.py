@@ -1,0 +1,184 @@
+"""``crystal migrate``: take over what other memory programs have stored."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from crystal.app.context import Machine, open_machine, open_reader
+from crystal.app.migrate.found import (
+    LEGACY,
+    FoundStore,
+    empty_machine,
+    find_stores,
+    is_own,
+    legacy_is_own,
+    make_way,
+    named_store,
+    settings,
+)
+from crystal.app.migrate.migration import Migration, RowCounts, VectorCounts
+from crystal.app.migrate.relocate import move_own, relocate
+from crystal.cli.capture import finish_import, import_with_bar
+from crystal.cli.confirm import confirm
+from crystal.cli.json_output import print_json
+from crystal.cli.options import AsJson
+from crystal.cli.render import count_words, look_of, note, one_line, say, say_item
+from crystal.config.stores import MOVED
+from crystal.errors import CrystalError, UnavailableError
+
+
+def migrate(
+    name: Annotated[str | None, typer.Argument(help="A store, as crystal migrate lists them.", metavar="NAME")] = None,
+    *,
+    path: Annotated[
+        Path | None, typer.Option("--from", help="Its file, if it is elsewhere.", metavar="FILE", show_default=False)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would come.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take over what another memory program has stored. Without NAME: list the stores that are here.
+
+    Its files are only read. You can stop it at any time; the next run continues there.
+    """
+    if name is None:
+        _list_stores(as_json=as_json)
+        return
+    if name == LEGACY and legacy_is_own():
+        _move_own(dry_run=dry_run, yes=yes, as_json=as_json)
+        return
+    found = named_store(name, None if path is None else path.absolute())
+    with _looking() as machine, found.opened(machine) as container:
+        counts = Migration(machine, found, container).counts()
+    if not as_json or not yes:
+        _say_preview(found, counts, stream=sys.stderr if as_json else sys.stdout)
+    if dry_run:
+        if as_json:
+            print_json({**_store_json(found, counts), "dry_run": True})
+        return
+    confirm("Take them over?", yes=yes, consequence=f"{count_words(counts.new, 'row')} of {found.title} would come")
+    _run(found, moves=name == LEGACY, as_json=as_json)
+
+
+def _move_own(*, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Move crystal's own memory out of the legacy folder."""
+    places = settings().places
+    words = f"crystal's memory would move from {places.data_dir} to {places.ldm_home / 'memory'}"
+    if dry_run:
+        print_json({"name": LEGACY, "path": str(places.db), "dry_run": True}) if as_json else say(words)
+        return
+    confirm("Move it?", yes=yes, consequence=words)
+    rows, new = move_own(places)
+    if as_json:
+        print_json({"name": LEGACY, "path": str(places.db), "dry_run": False, "read": rows, "moved_to": str(new)})
+    else:
+        say(f"{count_words(rows, 'row')} copied and compared; {places.db} is a link to {new} now")
+
+
+def _run(found: FoundStore, *, moves: bool, as_json: bool) -> None:
+    config = settings()
+    found = make_way(config, found)
+    with open_machine({"data_dir": config.places.data_dir}) as machine:
+        with found.opened(machine) as container:
+            migration = Migration(machine, found, container)
+            before = migration.survey()
+            tally = import_with_bar(machine, migration.plan(), again=f"crystal migrate {found.name}")
+            migration.take_memories()
+            kept, counts = migration.keep_vectors(), migration.counts(before)
+            left = sum(state == "new" for state in migration.survey().values())
+        finish_import(machine, tally, quiet=True)
+        moved = _link(found, config.places.data_dir) if moves else None
+    if as_json:
+        print_json({**_store_json(found, counts), "dry_run": False, "vectors": asdict(kept), "moved_to": moved})
+    else:
+        _say_done(found, counts, kept)
+        if moved is not None:
+            say(f"{found.path} is a link to {moved} now; the original is beside it")
+    if left:
+        raise UnavailableError(
+            f"{count_words(left, 'row')} of {found.title} did not come",
+            hint=f"run it again: crystal migrate {found.name}",
+        )
+
+
+def _link(found: FoundStore, folder: Path) -> str:
+    new = folder / MOVED
+    if found.path != new:
+        relocate(found.path, new)
+    return str(new)
+
+
+@contextmanager
+def _looking() -> Iterator[Machine]:
+    """Yield this machine, to say what would come: with an empty memory if there is none yet."""
+    config = settings()
+    with ExitStack() as stack:
+        if config.places.db.exists() and is_own(config.places.db):
+            yield stack.enter_context(open_reader({"data_dir": config.places.data_dir}))
+        else:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="crystal-migrate-"))
+            yield stack.enter_context(empty_machine(config, Path(folder)))
+
+
+def _list_stores(*, as_json: bool) -> None:
+    rows: list[tuple[FoundStore, RowCounts | None, str]] = []
+    with _looking() as machine:
+        for found in find_stores():
+            try:
+                with found.opened(machine) as container:
+                    rows.append((found, Migration(machine, found, container).counts(), ""))
+            except CrystalError as error:
+                rows.append((found, None, error.message))
+    if as_json:
+        print_json({"stores": [{**_store_json(found, counts), "problem": why or None} for found, counts, why in rows]})
+        return
+    if not rows:
+        say("no store of another memory program is here")
+        return
+    look = look_of(sys.stdout)
+    for found, counts, why in rows:
+        words = why if counts is None else f"{count_words(counts.read, 'row')}: {_counts_words(counts, 'would come')}"
+        say_item(look.name(found.name) + "  ", f"{one_line(str(found.path))}  {words}", look)
+    note("take one over: crystal migrate NAME")
+
+
+def _say_preview(found: FoundStore, counts: RowCounts, stream: Any) -> None:
+    words = f"{found.title} has {count_words(counts.read, 'row')}: {_counts_words(counts, 'would come')}"
+    say(one_line(str(found.path)), words, *_reasons(counts), stream=stream)
+
+
+def _say_done(found: FoundStore, counts: RowCounts, kept: VectorCounts) -> None:
+    say(f"{count_words(counts.read, 'row')} of {found.title}: {_counts_words(counts, 'came')}", *_reasons(counts))
+    if kept.is_chosen:
+        say(
+            f"{count_words(kept.kept, 'chunk')} got vectors of {' '.join(kept.model or ())} from it; none was made anew"
+        )
+    elif kept.model is not None:
+        provider, model = kept.model
+        note(
+            f"its {kept.read:,} vectors are of {provider} {model}, which is not the model that you use; to keep them:"
+            f" crystal config set embedding.provider {provider} && crystal migrate {found.name}"
+        )
+
+
+def _counts_words(counts: RowCounts, came: str) -> str:
+    return f"{counts.new:,} {came}, {counts.known:,} known already, {counts.left_out.total():,} left out"
+
+
+def _reasons(counts: RowCounts) -> list[str]:
+    return [f"  left out: {number:,}: {why}" for why, number in counts.left_out.most_common()]
+
+
+def _store_json(found: FoundStore, counts: RowCounts | None) -> dict[str, Any]:
+    about: dict[str, Any] = {"name": found.name, "path": str(found.path)}
+    if counts is not None:
+        about |= {"read": counts.read, "new": counts.new, "known": counts.known, "left_out": dict(counts.left_out)}
+    return about

@@ -1,0 +1,55 @@
+"""The reader of OpenClaw's ``context-embeddings.sqlite``: pieces of messages, each with its vector.
+
+memory-crystal took its rows over, so a text has the same id in both.
+
+Source: the statements of memory-crystal that read it; no real database was read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from crystal.transcript.line import Fields, clean_text, word
+from crystal.transcript.memory_crystal import IDS, MODELS, record_id, session_of
+from crystal.transcript.parts import Part
+from crystal.transcript.reader import Record, Source, SourceError
+from crystal.transcript.stores import NO_TEXT, StoredVector, StoreReader, StoreRow, record_of, role_of
+from crystal.transcript.tables import columns_of, moment_of
+
+_PIECES = "SELECT id, chunk_text, session_key, timestamp{} FROM conversation_chunks ORDER BY timestamp, id"
+
+
+class ContextEmbeddingsReader(StoreReader):
+    """See ``StoreReader``."""
+
+    ids_of = IDS
+    models = MODELS
+
+    def rows(self, source: Source) -> Iterator[StoreRow]:
+        """Yield the pieces."""
+        if "chunk_text" not in columns_of(source, "conversation_chunks"):
+            raise SourceError(f"{source.path} has no conversation_chunks", hint="name another with --from")
+        for key, text, session, at in source.rows(_PIECES.format("")):
+            left_out = "" if word(text) else NO_TEXT
+            record = _record(text, at)
+            yield StoreRow("conversation_chunks", key, record, session_of(session), None, record, left_out)
+
+    def record(self, row: StoreRow, fields: Fields) -> Record:
+        """Return the record of a piece."""
+        said = [Part(role_of(fields.pop("role", None)), word(fields.pop("chunk_text", None)) or "")]
+        return record_of(row, moment_of(fields.pop("timestamp", None)), said, fields)
+
+    def vectors(self, source: Source) -> Iterator[StoredVector]:
+        """Yield the vector of each piece."""
+        for _, text, _, at, data in source.rows(_PIECES.format(", embedding")):
+            if isinstance(data, bytes) and word(text):
+                yield StoredVector(_record(text, at), text, data)
+
+
+def _record(text: object, at: object) -> str:
+    digest = hashlib.sha256(clean_text(str(text)).encode()).hexdigest()
+    return record_id(digest, moment_of(at))
+
+
+READER = ContextEmbeddingsReader()

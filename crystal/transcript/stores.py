@@ -1,0 +1,157 @@
+"""What the readers of other programs' stores share: each row becomes a record, or is left out for a named reason.
+
+Such a store holds what was said, in pieces; what was noted about it; and what was to be remembered. The first two
+become turns. Notes about a session are kept as if a subagent of it had written them: they are forgotten with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from crystal.transcript.context import Context
+from crystal.transcript.line import Fields, format_line, list_of, milliseconds, word
+from crystal.transcript.messages import MessageReader
+from crystal.transcript.parts import Part
+from crystal.transcript.reader import Conversation, Record, Source
+from crystal.transcript.tables import columns_of
+
+PAGE = 500
+ROLES = {"user": "user", "human": "user", "assistant": "assistant"}
+"""Everything else is a summary: neither a person nor the agent said it."""
+NO_TEXT = "without text"
+
+
+class StoreRow(NamedTuple):
+    """A row of a store.
+
+    Attributes:
+        table: Its table.
+        key: Its key in the table.
+        record: The id of its record.
+        session: The session that it belongs to.
+        about: The program that wrote it, where it is a note about the session.
+        stamp: A value that differs when the row does.
+        left_out: Why it does not become a record, or empty.
+    """
+
+    table: str
+    key: Any
+    record: str = ""
+    session: str = ""
+    about: str | None = None
+    stamp: object = None
+    left_out: str = ""
+
+
+class StoredMemory(NamedTuple):
+    """A row that somebody asked to remember; ``left_out`` says why it does not become a memory."""
+
+    key: str
+    text: str
+    category: str = "fact"
+    project: str | None = None
+    at: int | None = None
+    left_out: str = ""
+
+
+class StoredVector(NamedTuple):
+    """The vector of a row's text, little-endian float32."""
+
+    record: str
+    text: str
+    data: bytes
+
+
+class StoreReader(MessageReader):
+    """Reads the store of another memory program."""
+
+    silent_kinds = ("*",)
+
+    keys: Mapping[str, str] = {}
+    """The column of each table's key, if it is not ``id``."""
+
+    models: Mapping[int, tuple[str, str]] = {}
+    """The embedding model, as (provider, model), by the dimension of its vectors."""
+
+    @abstractmethod
+    def rows(self, source: Source) -> Iterable[StoreRow]:
+        """Return every row, but for memories, in the order in which it was said."""
+
+    @abstractmethod
+    def record(self, row: StoreRow, fields: Fields) -> Record:
+        """Return the record of a row; ``fields`` are its columns."""
+
+    def memories(self, source: Source) -> Iterable[StoredMemory]:
+        """Return the rows that are memories."""
+        del source
+        return ()
+
+    def vectors(self, source: Source) -> Iterator[StoredVector]:
+        """Yield the vectors that are those of rows' texts."""
+        del source
+        yield from ()
+
+    def conversations(self, source: Source) -> Iterator[Conversation]:
+        """Yield the sessions with rows that become records."""
+        for (session, about), rows in self.grouped(source).items():
+            stamp = hashlib.sha256(repr([(row.record, row.stamp) for row in rows]).encode("utf-8", "replace"))
+            yield Conversation(session, stamp.hexdigest(), about)
+
+    def grouped(self, source: Source) -> dict[tuple[str, str | None], list[StoreRow]]:
+        """Return the rows that become records, by session and who wrote about it."""
+        if "rows" not in source.found:
+            found: dict[tuple[str, str | None], list[StoreRow]] = {}
+            for row in self.rows(source):
+                if not row.left_out:
+                    found.setdefault((row.session, row.about), []).append(row)
+            source.found["rows"] = found
+        return source.found["rows"]  # type: ignore[no-any-return]
+
+    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+        """Yield the records of a session."""
+        rows = self.grouped(source).get((conversation.session, conversation.subagent), [])
+        for at in range(0, len(rows), PAGE):
+            some = rows[at : at + PAGE]
+            fields = self._fields(source, some)
+            yield from (self.record(row, fields[row[:2]]) for row in some if row[:2] in fields)
+
+    def _fields(self, source: Source, rows: list[StoreRow]) -> dict[tuple[str, Any], Fields]:
+        found = {}
+        for table in dict.fromkeys(row.table for row in rows):
+            key, names = self.keys.get(table, "id"), columns_of(source, table)
+            listed = ", ".join(f'"{name}"' for name in names)
+            sql = f'SELECT {listed} FROM "{table}" WHERE "{key}" IN (SELECT value FROM json_each(?))'
+            for values in source.rows(sql, (json.dumps([row.key for row in rows if row.table == table]),)):
+                fields = dict(zip(names, values, strict=True))
+                found[table, fields[key]] = fields
+        return found
+
+    def time_of(self, fields: Fields, context: Context) -> int | None:
+        """Return when a row was written."""
+        del context
+        return milliseconds(fields.get("at"))
+
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Yield what a record says."""
+        for one in list_of(fields.get("said")):
+            if isinstance(one, dict):
+                yield Part(one.get("role", "summary"), word(one.get("text")) or "", word(one.get("tool")))
+
+
+def record_of(
+    row: StoreRow, at: int | None, said: Iterable[Part], rest: Fields, context: Context | None = None
+) -> Record:
+    """Return a record: what a row says, and its other columns that are texts or numbers."""
+    parts = [{name: value for name, value in part._asdict().items() if value is not None} for part in said]
+    kept = {name: value for name, value in rest.items() if isinstance(value, str | int | float)}
+    line = {"type": row.table, **({} if at is None else {"at": at}), "said": parts, "row": kept}
+    return Record(row.record, format_line(line), context or Context())
+
+
+def role_of(value: object) -> Any:
+    """Return the role of a row's words."""
+    return ROLES.get(str(value).lower(), "summary")

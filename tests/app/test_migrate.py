@@ -1,0 +1,406 @@
+"""``crystal migrate``: what other memory programs have stored comes once, whole, and from files that stay as they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from crystal.app.context import open_machine
+from crystal.app.import_past import import_sessions
+from crystal.app.migrate.found import FoundStore, find_stores
+from crystal.app.migrate.migration import Migration
+from tests.support import memory_stores as stores
+from tests.support.command import Done, crystal
+from tests.support.exports import remember
+from tests.support.providers_server import KEY, serve_providers
+from tests.support.providers_server import vector as served_vector
+
+SECRET = "sk-ant-api03-" + "a1B2" * 24
+TEXTS = ("how do we deploy the zeppelin", "with make zeppelin", f"my key is {SECRET}", "<private>the quokka</private>")
+MEMORIES = (("the user likes tea", "preference", "active"), ("we used svn", "fact", "deprecated"))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def make_memory_crystal(home: Path) -> Path:
+    path = home / ".openclaw" / "memory-crystal" / "crystal.db"
+    stores.memory_crystal(path, TEXTS, memories=MEMORIES)
+    return path
+
+
+def make_context_embeddings(home: Path) -> Path:
+    path = home / ".openclaw" / "memory" / "context-embeddings.sqlite"
+    stores.context_embeddings(path, ("the zeppelin of lesa", "is yellow", " "))
+    return path
+
+
+def make_claude_mem(home: Path) -> Path:
+    path = home / ".claude-mem" / "claude-mem.db"
+    stores.claude_mem(path, ("fix the zeppelin", f"use {SECRET}"), "the zeppelin leaked", "helium matters")
+    return path
+
+
+def make_episodic_memory(home: Path) -> Path:
+    path = home / ".config" / "superpowers" / "conversation-index" / "db.sqlite"
+    stores.episodic_memory(path, (("what is a zeppelin", "an airship"), ("thanks", "<private>the quokka</private>")))
+    return path
+
+
+def make_deja_vu(home: Path) -> Path:
+    path = home / ".local" / "share" / "deja" / "notes.jsonl"
+    stores.deja_vu(path, ("the zeppelin flies on fridays", SECRET, ""))
+    return path
+
+
+MAKERS: dict[str, Callable[[Path], Path]] = {
+    "memory-crystal": make_memory_crystal,
+    "context-embeddings": make_context_embeddings,
+    "claude-mem": make_claude_mem,
+    "episodic-memory": make_episodic_memory,
+    "deja-vu": make_deja_vu,
+}
+COUNTS = {  # rows, those that come, those that do not
+    "memory-crystal": (6, 5, 1),
+    "context-embeddings": (3, 2, 1),
+    "claude-mem": (5, 4, 1),
+    "episodic-memory": (3, 3, 0),
+    "deja-vu": (3, 1, 2),
+}
+
+
+def start() -> None:
+    assert crystal("init", "--yes", "--no-import").code == 0
+
+
+def took(name: str, *words: str) -> dict[str, Any]:
+    done = crystal("migrate", name, "--yes", "--json", *words)
+    assert done.code == 0, done.err
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+def listed() -> dict[str, dict[str, Any]]:
+    done = crystal("migrate", "--json")
+    assert done.code == 0, done.err
+    return {one["name"]: one for one in json.loads(done.out)["stores"]}
+
+
+def hits(query: str, *words: str) -> list[dict[str, Any]]:
+    done = crystal("search", query, "--json", *words)
+    assert done.code == 0, done.err
+    found: list[dict[str, Any]] = json.loads(done.out)["hits"]
+    return found
+
+
+def fingerprints(folder: Path) -> dict[str, tuple[str, int]]:
+    """The content and the time of every file."""
+    return {
+        str(path): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def numbers(counts: dict[str, Any]) -> tuple[int, int, int, int]:
+    return counts["read"], counts["new"], counts["known"], sum(counts["left_out"].values())
+
+
+def everything() -> tuple[int, list[str], list[str]]:
+    """The number of turns, the texts of all chunks, and those of all memories."""
+    with open_machine() as machine:
+        texts = sorted(text for (text,) in machine.store.rows("SELECT text FROM chunks"))
+        memories = sorted(uid for (uid,) in machine.store.rows("SELECT uid FROM memories"))
+        return machine.store.value("SELECT count(*) FROM turns"), texts, memories
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_store_comes_once_and_stays_as_it_is(home: Path, name: str) -> None:
+    start()
+    path = MAKERS[name](home)
+    before = fingerprints(path.parent)
+    rows, new, left_out = COUNTS[name]
+    assert numbers(listed()[name]) == numbers(json.loads(crystal("migrate", name, "--dry-run", "--json").out))
+    assert everything() == (0, [], [])
+    first = took(name)
+    assert numbers(first) == (rows, new, 0, left_out)
+    assert numbers(took(name)) == (rows, 0, new, left_out)
+    kept = everything()
+    took(name)
+    assert everything() == kept
+    assert hits("zeppelin")
+    assert not any(SECRET in text or "quokka" in text for text in kept[1])
+    assert fingerprints(path.parent) == before
+    assert crystal("verify").code == 0
+
+
+def test_every_row_is_counted_once_whatever_its_state(home: Path) -> None:
+    start()
+    path = home / "old.db"
+    stores.memory_crystal(path, ("hello", "\n\t", " ", "hello"), memories=MEMORIES)
+    db = apsw.Connection(str(path))
+    db.execute(
+        "UPDATE chunks SET created_at = '2026-01-01T00:00:00Z'; UPDATE chunks SET source_type = 'file' WHERE id = 3"
+    )
+    db.execute("INSERT INTO entities (name, created_at, updated_at) VALUES ('tea', '', '')")
+    first = took("memory-crystal", "--from", str(path))
+    assert first["left_out"] == {
+        "without text": 1,
+        "crystal keeps no entities": 1,
+        "forgotten in memory-crystal": 1,
+        "no text is left of it": 1,
+    }
+    assert numbers(first) == (7, 2, 1, 4)  # the second hello is the first
+    assert numbers(took("memory-crystal", "--from", str(path)))[0:2] == (7, 0)
+
+
+def test_a_memory_keeps_its_category_and_its_time(home: Path) -> None:
+    start()
+    make_memory_crystal(home)
+    took("memory-crystal")
+    (memory,) = json.loads(crystal("memories", "--json").out)["memories"]
+    assert (memory["text"], memory["category"], memory["source"]) == (
+        "the user likes tea",
+        "preference",
+        "memory-crystal",
+    )
+    assert memory["created_at"].startswith("2026-02-01")
+
+
+def test_without_yes_it_asks_and_takes_nothing(home: Path) -> None:
+    start()
+    make_claude_mem(home)
+    done = crystal("migrate", "claude-mem")
+    assert done.code == 2
+    assert "4 would come" in done.out
+    assert "--yes" in done.err
+    assert everything() == (0, [], [])
+
+
+def test_an_unknown_store_and_one_that_is_not_here_are_named(home: Path) -> None:
+    start()
+    assert "known: memory-crystal" in failed(crystal("migrate", "mem0"), 2)
+    assert "--from FILE" in failed(crystal("migrate", "claude-mem"), 1)
+    other = home / "other.db"
+    apsw.Connection(str(other)).execute("CREATE TABLE t (a)")
+    assert "no database of claude-mem" in failed(crystal("migrate", "claude-mem", "--from", str(other), "--yes"), 1)
+    assert "has another form" in failed(crystal("migrate", "claude-mem", "--from", __file__, "--yes"), 1)
+
+
+def failed(done: Done, code: int) -> str:
+    assert done.code == code, done.err
+    return done.err
+
+
+def test_a_session_that_crystal_has_itself_is_known(home: Path) -> None:
+    remember(home, ("fix the zeppelin", "done"), session=stores.SESSION)
+    make_claude_mem(home)
+    counts = took("claude-mem")
+    assert numbers(counts) == (5, 2, 2, 1)  # the observation and the summary are in no transcript
+    assert len(hits("helium")) >= 1
+    assert crystal("show", stores.SESSION).out.count("you ·") == 1
+
+
+def test_a_session_whose_transcript_is_here_is_left_to_backfill(home: Path) -> None:
+    path = home / ".claude" / "projects" / "w" / f"{stores.SESSION}.jsonl"
+    remember(home, ("said before crystal", "yes"), session=stores.SESSION)
+    text = path.read_text(encoding="utf-8")
+    for one in (home / ".ldm").rglob("*"):
+        if one.is_file():
+            one.unlink()
+    path.write_text(text, encoding="utf-8")
+    start()
+    make_claude_mem(home)
+    assert took("claude-mem")["left_out"]["its transcript is on this disk: crystal backfill imports it"] == 2
+    path.unlink()  # the agent's clean-up
+    assert took("claude-mem")["new"] == 2
+
+
+@pytest.mark.parametrize("name", ["memory-crystal", "claude-mem"])
+def test_what_was_forgotten_stays_forgotten(home: Path, name: str) -> None:
+    start()
+    MAKERS[name](home)
+    took(name)
+    assert crystal("forget", "--session", stores.SESSION, "--yes").code == 0
+    assert not hits("zeppelin")
+    for memory in json.loads(crystal("memories", "--json").out)["memories"]:
+        assert crystal("forget", memory["id"], "--yes").code == 0
+    again = took(name)
+    assert again["new"] == again["known"] == 0
+    assert everything() == (0, [], [])
+
+
+def test_the_vectors_are_kept_and_nothing_is_embedded_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "A paragraph about airships.\n\n" * 120
+    texts = ("how do we deploy the zeppelin", "with make", long)
+    monkeypatch.setattr(stores, "vector", lambda number, dimension: packed(served_vector(texts[number], dimension)))
+    stores.memory_crystal(home / ".ldm" / "old.db", texts)
+    with serve_providers() as server:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("CRYSTAL_EMBEDDING_PROVIDER", "openai")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.openai)
+        start()
+        kept = took("memory-crystal", "--from", str(home / ".ldm" / "old.db"))["vectors"]
+        assert (kept["read"], kept["is_chosen"]) == (3, True)
+        assert kept["kept"] > 3  # the long text has several chunks
+        assert crystal("sync", "--wait").code == 0
+        assert [one.path for one in server.asked] == []
+        best = hits(texts[0], "--fusion", "similarity")[0]
+        assert (best["text"], round(best["score"], 2)) == (texts[0], 1.0)
+        assert len(server.asked) == 1  # the question
+        assert took("memory-crystal", "--from", str(home / ".ldm" / "old.db"))["vectors"]["kept"] == 0
+
+
+def packed(values: list[float]) -> bytes:
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def test_vectors_of_another_model_can_be_taken_later(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start()
+    make_memory_crystal(home)
+    first = took("memory-crystal")["vectors"]
+    assert (first["read"], first["is_chosen"], first["kept"]) == (4, False, 0)
+    monkeypatch.setenv("CRYSTAL_EMBEDDING_PROVIDER", "openai")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with serve_providers() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.openai)
+        assert took("memory-crystal")["vectors"]["kept"] == 2  # not that of the text with the secret
+
+
+class DiedError(Exception):
+    """The process ends here."""
+
+
+def migrate_dying(found: FoundStore, at: int = -1) -> int:
+    """Take a store over, in a process that ends at a statement; return the number of statements until its end."""
+    count = 0
+
+    def trace(*_: object) -> bool:
+        nonlocal count
+        count += 1
+        if count == at:
+            raise DiedError
+        return True
+
+    with open_machine() as machine, found.opened(machine) as container:
+        machine.store.db.exec_trace = trace
+        try:
+            migration = Migration(machine, found, container)
+            import_sessions(machine, migration.plan(), lambda _: None, cleaners=0)
+            migration.take_memories()
+            migration.keep_vectors()
+        except DiedError:
+            pass
+        finally:
+            machine.store.db.exec_trace = None
+    return count
+
+
+@pytest.mark.parametrize("name", ["memory-crystal", "claude-mem"])
+def test_it_can_die_at_any_statement_and_run_again(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("CRYSTAL_EMBEDDING_PROVIDER", "openai")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    found = FoundStore(name, MAKERS[name](home))
+    start()
+    shutil.copytree(home / ".ldm", home / "fresh")
+    statements = migrate_dying(found)
+    wanted = everything()
+    assert statements > 50
+    for at in range(1, statements + 1, 3):
+        shutil.rmtree(home / ".ldm")
+        shutil.copytree(home / "fresh", home / ".ldm")
+        assert migrate_dying(found, at) >= at
+        migrate_dying(found)
+        assert everything() == wanted
+    assert crystal("verify").code == 0
+
+
+def test_the_owner_may_be_at_work(home: Path) -> None:
+    start()
+    path = make_claude_mem(home)
+    owner = apsw.Connection(str(path))
+    owner.execute("BEGIN IMMEDIATE; UPDATE observations SET subtitle = 'not committed'")
+    assert took("claude-mem")["new"] == 4
+    owner.execute("COMMIT")
+    assert took("claude-mem")["new"] == 0
+
+
+def test_memory_crystals_database_makes_way_for_crystals_own(home: Path) -> None:
+    path = home / ".ldm" / "memory" / "crystal.db"
+    stores.memory_crystal(path, TEXTS, memories=MEMORIES)
+    before = path.read_bytes()
+    assert json.loads(crystal("migrate", "--json").out)["stores"][0]["new"] == 5
+    assert crystal("migrate", "memory-crystal", "--dry-run").code == 0
+    assert path.read_bytes() == before
+    assert numbers(took("memory-crystal")) == (6, 5, 0, 1)
+    assert path.with_name("memory-crystal.db").read_bytes() == before
+    assert [one.path.name for one in find_stores()] == ["memory-crystal.db"]
+    assert numbers(took("memory-crystal")) == (6, 0, 5, 1)
+
+
+def test_legacy_is_taken_over_and_leaves_a_link(home: Path) -> None:
+    path = make_memory_crystal(home)
+    before = path.read_bytes()
+    done = took("legacy")
+    assert done["new"] == 5
+    assert path.is_symlink()
+    assert os.path.realpath(path) == done["moved_to"]
+    assert path.with_name("crystal.db.before-crystal").read_bytes() == before
+    db = apsw.Connection(str(path))
+    assert db.execute("SELECT count(*) FROM chunks").get == 4
+    assert crystal("migrate", "legacy", "--yes").code == 1  # it is no longer there
+
+
+def test_crystals_own_memory_moves_out_of_the_legacy_folder(home: Path) -> None:
+    legacy = home / ".openclaw" / "memory-crystal"
+    legacy.mkdir(parents=True)
+    remember(home, ("about the zeppelin", "yes"))
+    assert (legacy / "crystal.db").exists()
+    (legacy / "config-of-mine.txt").write_text("kept", encoding="utf-8")
+    sessions = crystal("sessions", "--json").out
+    assert crystal("migrate", "legacy", "--dry-run").code == 0
+    assert not (legacy / "crystal.db").is_symlink()
+    assert took("legacy")["read"] > 0
+    assert (legacy / "crystal.db").is_symlink()
+    assert (home / ".ldm" / "memory" / "config-of-mine.txt").read_text(encoding="utf-8") == "kept"
+    assert crystal("sessions", "--json").out == sessions
+    assert hits("zeppelin")
+    assert crystal("verify").code == 0
+
+
+def test_lancedb_tables_come_with_their_vectors(home: Path) -> None:
+    lancedb = pytest.importorskip("lancedb")
+    folder = home / ".ldm" / "memory" / "lance"
+    rows = [
+        {"text": text, "vector": [0.1 * (number + 1)] * 1536, "role": "user", "source_type": "conversation",
+         "source_id": "cc:s-1", "agent_id": "main", "token_count": 3, "created_at": "2026-01-01T00:00:00Z"}
+        for number, text in enumerate(("the zeppelin", "of lance"))
+    ]  # fmt: skip
+    lancedb.connect(str(folder)).create_table("chunks", rows)
+    start()
+    before = fingerprints(folder)
+    assert took("lancedb")["new"] == 2
+    assert took("lancedb")["new"] == 0
+    assert hits("zeppelin")
+    assert fingerprints(folder) == before
+
+
+def test_an_export_has_what_was_taken_over(home: Path) -> None:
+    start()
+    make_episodic_memory(home)
+    took("episodic-memory")
+    assert crystal("export", "--all", "--as", "jsonl", "--to", str(home / "out")).code == 0
+    (path,) = (home / "out").glob("*.jsonl")
+    assert "an airship" in path.read_text(encoding="utf-8")
