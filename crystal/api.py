@@ -151,8 +151,7 @@ class Crystal:
         """Return the sessions, the latest first."""
         from crystal.sessions.reading import sessions
 
-        start, end = self._moment(since, "since"), self._moment(before, "before")
-        mirror = self._mirror_store()
+        start, end, mirror = self._moment(since, "since"), self._moment(before, "before"), self._mirror_store()
         return sessions(
             self._machine.store, project=project, agent=agent, since=start, before=end, limit=limit, mirror=mirror
         )[0]
@@ -169,9 +168,8 @@ class Crystal:
         from crystal.sessions.timeline import messages
 
         end, mirror = self._moment(before, "before"), self._mirror_store()
-        return messages(self._machine.store, project=project, before=end, without=without, limit=limit, mirror=mirror)[
-            0
-        ]
+        found = messages(self._machine.store, project=project, before=end, without=without, limit=limit, mirror=mirror)
+        return found[0]
 
     def timeline(
         self, *, since: int | str = "7d", before: int | str | None = None, project: str | None = None, limit: int = 100
