@@ -1,31 +1,35 @@
 """How fast secrets are looked for, against reading the same lines as JSON, and what is found.
 
-Run: python benchmarks/redact.py [--show] [--engines] [--hostile] [FILE|FOLDER...]
+Run: python benchmarks/redact.py [--show] [--engines] [--hostile [--every N]] [FILE|FOLDER...]
 
 Without arguments the fixtures of the tests are read. ``--show`` prints each different finding with what stands around
 it, to be judged by eye: for files that hold no secret of yours. ``--engines`` compares the ways to look first.
 
-``--hostile`` cleans 1 MB of what rules begin with, in one text, in short lines and in lines of a transcript, and fails
-below 5 MB/s (the last: below 1 MB/s).
+``--hostile`` cleans 1 MB of what each rule begins with, repeated and before random letters, each in a new process,
+and fails below 5 MB/s. ``--every N`` measures each n-th rule.
 
-Processor time is measured, of one core, in a process of its own: the automaton of the first look is built while it
-reads, so the first pass over new text is slower than any later one.
+Processor time is measured, of one core: the automata of the first look are built while they read, so the first pass
+over new text is slower than any later one.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
 import re
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from multiprocessing import Pipe
 from pathlib import Path
 
 import orjson
 
 from crystal.redact import Redactor, prefilter, regex_engines
 from crystal.redact.spans import Cut
+from tests.support.hostile_texts import ALPHABETS, PREFIXES, WIDTHS, before_random, repeated
 
 FIXTURES = Path(__file__).parent.parent / "tests" / "data" / "transcripts"
 
@@ -68,7 +72,7 @@ def parsed(line: bytes) -> object:
 
 def compare_engines(lines: Sequence[bytes]) -> None:
     """Print the speed of each way to look first."""
-    hints = prefilter.secret_hints()
+    hints = [hint for group in prefilter.secret_hints() for hint in group]
     looks: dict[str, Callable[[bytes], object]] = {
         "re, one pattern": re.compile(b"|".join(b"(?:" + hint + b")" for hint in hints)).search,
         "re2, one pattern": regex_engines.scanner(tuple(hints)),
@@ -79,113 +83,46 @@ def compare_engines(lines: Sequence[bytes]) -> None:
         print(f"  {name:30} {rate(few, look):7.0f} MB/s, {passed:.2%} of the bytes go on to the rules")
 
 
-HOSTILE = (
-    *(
-        "password=",
-        "AKIA",
-        "-ppassword=",
-        "://",
-        "http://a:b",
-        "eyJ",
-        "Bearer ",
-        "sk-",
-        "<private>",
-        "<crystal-memory>",
-    ),
-    *(
-        "token=abc123def456 ",
-        "password=hunter2 ",
-        "AKIAIOSFODNN7EXAMPLF ",
-        "-----BEGIN PRIVATE KEY-----",
-        "%3D",
-        "abandon ",
-        "\\",
-        "\\u0041",
-        "QUtJQ",
-        "414b4941",
-        "-u a:bb ",
-        "--token abc123def ",
-        "password is ab1 ",
-        "api_key = 'x1y2z3a4b5c6d7'\n",
-        '"password": "a1b2c3d4",\n',
-        "Authorization: Bearer abcdefgh12 ",
-    ),
-)
-MIN_RATE, MIN_RATE_NEW = 5.0, 1.0
-"""MB a second: of what repeats, and of lines of which each holds secrets that were not seen before."""
+HOSTILE_BYTES = 1_000_000
+MIN_RATE = 5.0
 PROSE = "The tests of the parser fail since line 12 of src/main.py says x = y + 1; see the log.\n"
 
 
-HOSTILE_BYTES = 1_000_000
-LINE_BYTES = (20, 60, 200)
-SECRETS = " password=hunter2 http://ada:hunter22@host curl -u ada:hunter22 x"
+def cold_rate(text: str) -> float:
+    """Return the MB a second at which a process that has read nothing before cleans a line of the text.
+
+    The automata grow with what they read: a second text of the same kind is read up to ten times as fast.
+    """
+    line = orjson.dumps({"content": text})
+    receiver, sender = Pipe(duplex=False)
+    child = os.fork()
+    if child == 0:
+        sender.send(rate([line], Redactor(b"a key for measuring").clean_line))
+        os._exit(0)
+    os.waitpid(child, 0)
+    found: float = receiver.recv()
+    return found
 
 
-def one_text(prefix: str) -> list[bytes]:
-    """Return one line with one long string."""
-    return [orjson.dumps({"content": prefix * (HOSTILE_BYTES // len(prefix)) + SECRETS})]
+def measure_hostile(every: int) -> bool:
+    """Print the speed for what each rule begins with; return whether all are fast.
 
-
-def lines_in_one_text(prefix: str) -> list[bytes]:
-    """Return one line with one string of many short lines."""
-    return one_text("".join(f"{row}\n" for row in _rows(prefix)))
-
-
-def short_lines(prefix: str) -> list[bytes]:
-    """Return many short lines of JSON."""
-    rows = [orjson.dumps({"a": row}) for row in _rows(prefix)]
-    return rows * (HOSTILE_BYTES // sum(map(len, rows)))
-
-
-def short_texts(prefix: str) -> list[bytes]:
-    """Return many short lines that are no JSON."""
-    rows = [row.encode() for row in _rows(prefix)]
-    return rows * (HOSTILE_BYTES // sum(map(len, rows)))
-
-
-def transcript_lines(prefix: str) -> list[bytes]:
-    """Return lines as the client writes them, no two of them equal, each with a short text that differs too."""
-    return [
-        orjson.dumps(
-            {
-                "parentUuid": f"8f244c76-0000-4000-8000-{number:012x}",
-                "isSidechain": False,
-                "type": "user",
-                "message": {"role": "user", "content": [{"type": "text", "text": f"{row}{number}"}]},
-                "uuid": f"8f244c76-0000-4000-8001-{number:012x}",
-                "timestamp": f"2026-01-01T00:00:00.{number % 1000:03}Z",
-                "cwd": "/home/ada/shop",
-                "sessionId": "8f244c76-0000-4000-8000-000000000000",
-                "version": "2.0.0",
-                "gitBranch": "main",
-            }
-        )
-        for number in range(HOSTILE_BYTES // 500)
-        for row in _rows(prefix)[number % 3 : number % 3 + 1]
-    ]
-
-
-def _rows(prefix: str) -> list[str]:
-    return [(prefix * size)[:size] for size in LINE_BYTES]
-
-
-# The last one is that of what does not repeat.
-SHAPES = (one_text, lines_in_one_text, short_lines, short_texts, transcript_lines)
-
-
-def measure_hostile() -> bool:
-    """Print the speed for each hostile text in each shape; return whether all are fast."""
-    redactor = Redactor(b"a key for measuring")
-    prose = [orjson.dumps({"content": PROSE * (HOSTILE_BYTES // len(PROSE))})]
-    redactor.clean_line(prose[0])
-    print(f"  {'MB/s of prose':34} {rate(prose, redactor.clean_line):7.1f}")
-    print(f"  {'MB/s of hostile text':34}", *(f"{shape.__name__.replace('_', ' '):>18}" for shape in SHAPES))
-    slow = False
-    for prefix in HOSTILE:
-        row = [rate(shape(prefix), redactor.clean_line) for shape in SHAPES]
-        print(f"  {prefix!r:34}", *(f"{speed:18.1f}" for speed in row))
-        slow = slow or min(row[:-1]) < MIN_RATE or row[-1] < MIN_RATE_NEW
-    return not slow
+    Random letters are measured in each alphabet, in lines of a width that changes from one to the next.
+    """
+    prefilter.secret_prefilter()
+    baseline = cold_rate(PROSE * (HOSTILE_BYTES // len(PROSE)))
+    print(f"  {'MB/s of prose':24} {baseline:7.1f}")
+    print(f"  {'MB/s of hostile text':24} repeated", *(f"{alphabet:>12}" for alphabet in ALPHABETS))
+    widths = itertools.cycle(WIDTHS)
+    lowest = baseline
+    for prefix in PREFIXES[::every]:
+        row = [cold_rate(repeated(prefix, HOSTILE_BYTES))] if prefix else [baseline]
+        row += [cold_rate(before_random(prefix, alphabet, next(widths), HOSTILE_BYTES)) for alphabet in ALPHABETS]
+        next(widths)  # so that each prefix meets each alphabet at another width
+        print(f"  {prefix!r:24} {row[0]:8.1f}", *(f"{speed:12.1f}" for speed in row[1:]), flush=True)
+        lowest = min(lowest, *row)
+    print(f"  the slowest: {lowest:.1f} MB/s, {baseline / lowest:.0f} times as long as prose")
+    return lowest >= MIN_RATE
 
 
 def main() -> None:
@@ -194,6 +131,7 @@ def main() -> None:
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--engines", action="store_true")
     parser.add_argument("--hostile", action="store_true")
+    parser.add_argument("--every", type=int, default=1)
     options = parser.parse_args()
     lines = lines_of(options.places)
     redactor = Watched()
@@ -214,8 +152,8 @@ def main() -> None:
             print(f"  {kind:20} {secret!r}\n{'':23}{around!r}")
     if options.engines:
         compare_engines(lines)
-    if options.hostile and not measure_hostile():
-        sys.exit(f"slower than {MIN_RATE} MB/s, or {MIN_RATE_NEW} MB/s for lines of a transcript")
+    if options.hostile and not measure_hostile(options.every):
+        sys.exit(f"slower than {MIN_RATE} MB/s")
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ MORE: dict[str, str] = {
     "backfill": "See [importing the past](../how-to/import-the-past.md) and [its JSON](json.md#crystal-sync-crystal-backfill-and-crystal-import).",  # noqa: E501
     "verify": "See [proving that nothing is missing](../how-to/prove-nothing-is-missing.md) and [its JSON](json.md#crystal-verify).",  # noqa: E501
     "secrets": "See [finding exposed secrets](../how-to/find-exposed-secrets.md) and [its JSON](json.md#crystal-secrets).",  # noqa: E501
+    "handoff": "See [going on in another agent](../how-to/continue-in-another-agent.md) and [its JSON](json.md#crystal-handoff).",  # noqa: E501
     "restore": "See [restoring a session](../how-to/restore-a-session.md) and [its JSON](json.md#crystal-restore).",
     "models": "See [choosing a model](../how-to/choose-a-model.md), [what they are worth](../explanation/models.md) and [its JSON](json.md#crystal-models).",  # noqa: E501
     "config": "See [every setting](configuration.md) and [its JSON](json.md#crystal-config).",
@@ -99,6 +100,7 @@ EXITS: dict[str, str] = {
     "migrate": f"1 when the store is not here or has another form, 3 also when LanceDB is not installed, {WRITES}",
     "verify": "1 when bytes are not captured yet, 4 when the store is busy, 6 when something is damaged",
     "secrets": "1 when there are secrets, 4 when there are none but a transcript could not be read",
+    "handoff": f"1 when nothing has that id or place, 2 also when the folder is gone, 3 also when the program that must import the session is not installed, {READS}",  # noqa: E501
     "restore": f"1 when the session is unknown, 2 also when its file is still there, {WRITES}",
     "models": "1 when you answer no or there is no such model, 2 also when it is in use, 3 when it is not installed or a package or a key is missing, 4 when the hub cannot be reached, 5 when the hub refuses, 6 when what came, or what is installed, is damaged",  # noqa: E501
     "config": "3 when a place that should hold a key fails",

@@ -53,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Run one test more at a time than there are processors: many wait for a process or a clock."""
     return (os.cpu_count() or 1) + 1

@@ -21,10 +21,9 @@ from crystal.config.providers import needs_key, runs_here
 from crystal.config.table import Config
 from crystal.embedding.choice import make_embedder
 from crystal.embedding.embedder import Embedder
-from crystal.errors import CrystalError, ForeignStoreError, NotConfiguredError, StoreDamagedError
+from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
-from crystal.store.migrate import refuse_foreign
 from crystal.store.notes import MEMORY_RECORD_SIZE, read_note
 from crystal.store.private_record import RECORD_FILE
 from crystal.store.search.vectors import serving_generation
@@ -52,16 +51,6 @@ def default_paths() -> Places:
 def this_config(overrides: Mapping[str, object] | None = None) -> Config:
     """Return the settings in effect on this machine."""
     return load_config(os.environ, this_home(), overrides=overrides or {})
-
-
-def usable_config(config: Config) -> Config:
-    """Return the settings, with the usual data folder if the legacy one holds another program's database."""
-    if config.places.data_dir_source.startswith("legacy"):
-        try:
-            refuse_foreign(config.places.db)
-        except ForeignStoreError:
-            return this_config({"data_dir": config.places.ldm_home / "memory"})
-    return config
 
 
 def api_key(config: Config, provider: str) -> str | None:

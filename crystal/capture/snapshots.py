@@ -19,6 +19,7 @@ from crystal import transcript
 from crystal.capture import files, tail
 from crystal.capture.database import DatabaseChangedError
 from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
+from crystal.capture.said_again import gists, said_again
 from crystal.capture.source import opened_source, stamp_of
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, WatermarkMovedError
@@ -26,6 +27,7 @@ from crystal.model.capture import Origin, RawSegment, Watermark
 from crystal.store.capture import ledger
 from crystal.store.capture import snapshots as seen
 from crystal.store.capture.snapshots import SeenRecord, claim_records
+from crystal.store.sessions.conversations import turns_of_lines
 from crystal.transcript import Conversation, Record, SnapshotReader, Source, SourceError
 
 
@@ -290,6 +292,7 @@ class _ConversationCapture:
         state = self._state()
         mark = state.mark if state is not None else Watermark(self.key)
         lines, noted, adopted = bytearray(), list[tuple[int, SeenRecord]](), list[SeenRecord]()
+        replaced = self._replaced()
         for record, digest, old in self.new_records(skipped_too=skipped_too):
             size = _size(record)
             if old is not None and old.state == "recovered":
@@ -298,7 +301,7 @@ class _ConversationCapture:
             is_revised = old is not None and old.state == "captured"
             superseded = old.size if old is not None and is_revised else 0
             noted.append((mark.offset + len(lines), SeenRecord(record.id, "captured", digest, size, superseded)))
-            lines += self._line_of(record, revised=is_revised)
+            lines += self._line_of(record, revised=is_revised, replaces=replaced.get(record.id, ()))
             if len(lines) >= tail.SEGMENT_BYTES:
                 mark = self._store(mark, bytes(lines), noted)
                 lines, noted = bytearray(), []
@@ -308,10 +311,38 @@ class _ConversationCapture:
             with self.by.store.transaction():
                 seen.put_records(self.by.store, state.id, adopted)
 
-    def _line_of(self, record: Record, *, revised: bool) -> bytes:
+    def _replaced(self) -> dict[str, tuple[str, ...]]:
+        """Return what each record of this file says again of those that came from a copy with less in it.
+
+        A record of the copy is replaced if all that it says is said here, as often. The others stay.
+        """
+        if self.container.root.place.are_copies or not self._was_in_copy():
+            return {}
+        state = self._state()
+        earlier = {} if state is None else seen.seen_records(self.by.store, state.id)
+        here = list(self.reader.records(self.source, self.conversation))
+        own = {record.id for record in here}
+        names = [self._name(ident) for ident, one in earlier.items() if one.state == "captured" and ident not in own]
+        said = {name: gists(turns) for name, turns in turns_of_lines(self.by.store, names).items()}
+        return said_again(said, {record.id: gists(self._turns(record)) for record in here} if said else {})
+
+    def _was_in_copy(self) -> bool:
+        roots = [self.by.folders.root_of(path) for path in seen.paths_with(self.by.store, self.key)]
+        return any(root is not None and root.place.are_copies for root in roots)
+
+    def _turns(self, record: Record) -> list[tuple[str, str]]:
+        """Return what a record says, as it is stored: (role, text)."""
+        clean, _ = self.by.cleaner.clean_line(self._line_of(record, revised=False).rstrip(b"\n"))
+        turns = self.reader.turns([(0, clean)], self.key, subagent=self.origin.subagent is not None)
+        return [(turn.role, turn.text) for turn in turns]
+
+    def _name(self, ident: str) -> str:
+        return f"{self.reader.ids_of or self.origin.harness}:{ident}"
+
+    def _line_of(self, record: Record, *, revised: bool, replaces: tuple[str, ...] = ()) -> bytes:
         session, subagent = self.origin.session_id, self.origin.subagent
-        ident = f"{self.reader.ids_of or self.origin.harness}:{record.id}"
-        context = record.context._replace(session=session, subagent=subagent, id=ident, revised=revised)
+        context = record.context._replace(session=session, subagent=subagent, id=self._name(record.id))
+        context = context._replace(revised=revised, replaces=replaces)
         if context.title and self.reader.facts(record.line).is_conversation:
             # A title repeats words of the conversation: forgetting them would take every line that has it.
             context = context._replace(title=None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import functools
 import importlib
 import os
 import re
@@ -45,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("verify", "Prove that every byte is captured, private, or skipped by a named rule."),
     "secrets": ("secrets", "Look for secrets in the agents' transcripts, and say where they are."),
     "restore": ("verify", "Write an archived session back to where claude --resume finds it."),
+    "handoff": ("handoff", "Go on with a session in another agent."),
     "export": ("export", "Write sessions to a folder: JSON Lines, Markdown, or one HTML page."),
     "models": ("models", "Choose the model that turns text into vectors; install one."),
     "config": ("config", "Show or change the settings."),
@@ -107,6 +109,7 @@ class LazyCommands(TyperGroup):
             formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
 
 
+@functools.cache
 def load_command(name: str) -> Any:
     """Import one command: the function of its name, or ``commands`` of the file of its name."""
     file = COMMANDS[name][0]

@@ -13,8 +13,9 @@ import typer
 
 from crystal.app.capture_engine import make_capture
 from crystal.app.capture_state import capture_state
-from crystal.app.context import Machine, open_machine, this_config, this_home, usable_config
+from crystal.app.context import Machine, open_machine, this_config, this_home
 from crystal.app.import_past import plan_import
+from crystal.app.migrate.found import find_stores
 from crystal.app.notices import refresh_notice
 from crystal.app.open_store import refuse_links, refuse_lost
 from crystal.capture.state import Condition, describe
@@ -164,7 +165,7 @@ def init(
     if paste or "any" in (client or ()):
         _print_for_pasting(client or ["any"])
         return
-    config = usable_config(this_config())
+    config = this_config()
     asks = sys.stdin.isatty() and not yes and not dry_run
     agent = agent_id or proposed_agent(config)
     if asks and agent_id is None:
@@ -308,6 +309,8 @@ def _say_what_works(machine: Machine, plan: SetupPlan) -> None:
     rest = set(found_agents(places, os.environ, home)) - {one.name for one in plan.live}
     if any(is_live(name, os.environ, home) is False for name in rest):
         typer.echo("     other agents are captured by crystal sync, or as each turn ends after: crystal init --all")
+    if stores := dict.fromkeys(one.title for one in find_stores()):
+        typer.echo(f"     {', '.join(stores)} can be taken over: crystal migrate")
     typer.echo('     find anything with: crystal search "what was it"')
     if serving_generation(machine.store) is None and machine.config.embedding_provider == "none":
         typer.echo("     search is by keywords alone (embedding.provider is none)")

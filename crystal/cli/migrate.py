@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from crystal.app.context import Machine, open_machine, open_reader
+from crystal.app.context import Machine, open_machine, open_reader, this_config
 from crystal.app.migrate.found import (
     LEGACY,
     FoundStore,
@@ -22,7 +22,6 @@ from crystal.app.migrate.found import (
     legacy_is_own,
     make_way,
     named_store,
-    settings,
 )
 from crystal.app.migrate.migration import Migration, RowCounts, VectorCounts
 from crystal.app.migrate.relocate import move_own, relocate
@@ -70,7 +69,7 @@ def migrate(
 
 def _move_own(*, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Move crystal's own memory out of the legacy folder."""
-    places = settings().places
+    places = this_config().places
     words = f"crystal's memory would move from {places.data_dir} to {places.ldm_home / 'memory'}"
     if dry_run:
         print_json({"name": LEGACY, "path": str(places.db), "dry_run": True}) if as_json else say(words)
@@ -84,9 +83,9 @@ def _move_own(*, dry_run: bool, yes: bool, as_json: bool) -> None:
 
 
 def _run(found: FoundStore, *, moves: bool, as_json: bool) -> None:
-    config = settings()
+    config = this_config()
     found = make_way(config, found)
-    with open_machine({"data_dir": config.places.data_dir}) as machine:
+    with open_machine() as machine:
         with found.opened(machine) as container:
             migration = Migration(machine, found, container)
             before = migration.survey()
@@ -119,10 +118,10 @@ def _link(found: FoundStore, folder: Path) -> str:
 @contextmanager
 def _looking() -> Iterator[Machine]:
     """Yield this machine, to say what would come: with an empty memory if there is none yet."""
-    config = settings()
+    config = this_config()
     with ExitStack() as stack:
         if config.places.db.exists() and is_own(config.places.db):
-            yield stack.enter_context(open_reader({"data_dir": config.places.data_dir}))
+            yield stack.enter_context(open_reader())
         else:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="crystal-migrate-"))
             yield stack.enter_context(empty_machine(config, Path(folder)))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from crystal.app.context import default_paths, open_reader, this_home
+from crystal.cli.confirm import confirm
 from crystal.cli.timer import change_timer
 from crystal.config.paths import Places
-from crystal.errors import CrystalError, UsageError
+from crystal.errors import CrystalError
 from crystal.install.claude_settings.layers import plugin_removals
 from crystal.install.setup_plan import RemovalPlan, apply_removal, plan_removal
 from crystal.install.setup_plan import purge as purge_data
@@ -68,13 +68,9 @@ def _confirm_purge(plan: RemovalPlan, *, yes: bool) -> None:
     with suppress(CrystalError), open_reader() as machine:
         for words in only_here(machine):
             typer.echo(f"crystal: warning: {words}", err=True)
-    if yes or not plan.data:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError("--purge deletes the memory for good", hint="add --yes to do it without being asked")
-    for path in plan.data:
-        typer.echo(f"  {path}", err=True)
-    typer.confirm("delete all of this for good?", abort=True, err=True)
+    if plan.data:
+        files = "\n  ".join(map(str, plan.data))
+        confirm("delete all of this for good?", yes=yes, consequence=f"--purge deletes the memory:\n  {files}")
 
 
 def _say_taken_out(plan: RemovalPlan) -> None:

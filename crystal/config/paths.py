@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from crystal.config.harness import Place
 from crystal.config.harnesses import Root, distinct_roots, searched_places
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
+from crystal.hook.main import is_of_another_program
 
 if sys.platform != "win32":
     import fcntl
@@ -341,7 +342,8 @@ def _data_dir(env: Mapping[str, str], home: Path, ldm_home: Path, explicit: Path
     openclaw = _place(env, "OPENCLAW_HOME", home) or absolute(home / ".openclaw", home)
     legacy = openclaw / "memory-crystal"
     # os.path answers False where Path raises: below a folder that may not be entered.
-    if os.path.isdir(legacy) and not os.path.exists(usual / "crystal.db"):  # noqa: PTH110, PTH112
+    is_there = os.path.isdir(legacy) and not os.path.exists(usual / "crystal.db")  # noqa: PTH110, PTH112
+    if is_there and not is_of_another_program(str(legacy / "crystal.db")):
         return legacy, f"legacy folder, because {usual / 'crystal.db'} does not exist"
     return usual, "environment LDM_HOME" if env.get("LDM_HOME", "").strip() else "default"
 

@@ -101,7 +101,20 @@ def find_data_dir(env: dict[str, str]) -> str:
         return chosen
     usual = os.path.join(_place(env, "LDM_HOME") or _absolute("~/.ldm"), "memory")
     legacy = os.path.join(_place(env, "OPENCLAW_HOME") or _absolute("~/.openclaw"), "memory-crystal")
-    return legacy if os.path.isdir(legacy) and not os.path.exists(os.path.join(usual, "crystal.db")) else usual
+    if not os.path.isdir(legacy) or os.path.exists(os.path.join(usual, "crystal.db")):
+        return usual
+    return usual if is_of_another_program(os.path.join(legacy, "crystal.db")) else legacy
+
+
+def is_of_another_program(path: str) -> bool:
+    """Return whether a file is a database that another program has made, by its header."""
+    try:
+        with open(path, "rb") as file:
+            header = file.read(72)
+    except OSError:
+        return False
+    has_tables, application = header[40:44] != bytes(4), header[68:72]
+    return header.startswith(b"SQLite format 3\0") and has_tables and application != b"CRYS"
 
 
 def parse_hook_input(raw: bytes) -> dict[str, object]:

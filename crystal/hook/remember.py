@@ -55,11 +55,18 @@ def _english_wish(rest: str) -> "tuple[str, bool] | None":
 
 
 def _is_kept_as_marked(words: str) -> bool:
-    """Return True unless marked words are no text, a value of code, or said of the agent's present work."""
-    lowered = words.replace("\u2019", "'").lower()
-    if not any(letter.isalnum() for letter in words) or lowered in lists.LITERALS or lowered.startswith(lists.ROLE):
+    """Return True unless marked words are no text, a value of code, or said of the agent and its present work."""
+    said = _Statement(words, is_explicit=True)
+    if not any(letter.isalnum() for letter in words) or " ".join(said.raw).lower() in lists.LITERALS:
         return False
-    return not _has_phrase(lowered.split(), lists.THIS_WORK)
+    is_to_agent = said.words[:1] in (["you"], ["your"]) and not said.is_standing
+    is_of_task = len(said.words) > 1 and said.words[0] == "the" and said.words[1] in lists.TASKS
+    is_now = _is_doing(said.words) or words.endswith(":") or any(clause[:1] == ["now"] for _, clause in said.clauses)
+    return not (is_to_agent or is_of_task or is_now or _has_phrase(said.bare, lists.THIS_WORK))
+
+
+def _is_doing(words: "list[str]") -> bool:
+    return len(words) > 2 and words[1] in ("am", "are") and words[2].endswith("ing") and words[2] not in lists.TRAITS
 
 
 def _marked_words(rest: str) -> "str | None":
@@ -149,7 +156,7 @@ def _clauses(text: str) -> "list[tuple[str, list[str]]]":
             bare = _bare(word)
             found[-1][1].extend(_apart(bare) if bare else ())
             last = "" if bare in lists.SHORTENED else word.rstrip("\"')*_`")[-1:]
-            if found[-1][1] and (last in ",;.!:" or word in lists.DASHES):
+            if found[-1][1] and (last in tuple(",;.!:") or word in lists.DASHES):
                 found.append((last, []))
         found.append(("\n", []))
     return found
@@ -189,7 +196,7 @@ def _asks_for_work(said: _Statement) -> bool:
     """Return True if a clause tells the agent to do something now."""
     for place, (mark, words) in enumerate(said.clauses):
         for before, word, after in zip(words, words[1:], [*words[2:], ""], strict=False):
-            is_order = word in lists.ACTIONS if said.is_explicit else word not in lists.SUBJECTS
+            is_order = word in lists.ACTIONS if said.is_explicit and words[0] != "the" else word not in lists.SUBJECTS
             if before in ("so", "then") and is_order:
                 return True
             if before in ("and", "but") and word in lists.ACTIONS and after in lists.OBJECTS:
@@ -201,7 +208,7 @@ def _asks_for_work(said: _Statement) -> bool:
 
 
 def _points_at_work(said: _Statement) -> bool:
-    """Return True for ``this function``, for ``it`` in an order, and for what is said to the agent.
+    """Return True for ``this function``, for ``it`` in an order, and for what is said to or of the agent.
 
     ``this repo`` is all of the work.
     """
@@ -212,6 +219,8 @@ def _points_at_work(said: _Statement) -> bool:
         return True
     if words[0] in ("always", "never", "to"):
         return bool({"it", "that", "these", "those"} & set(words))
+    if "your" in said.bare and not said.is_standing:
+        return True
     return "you" in said.bare and not (said.is_standing or said.is_explicit)
 
 
@@ -262,15 +271,17 @@ def _is_of_thing(said: _Statement) -> bool:
     if words[1] in lists.TASKS if is_determined else not _may_be_name(said):
         return False
     at = next((place for place, word in enumerate(words[:8]) if word in lists.VERBS and place > is_determined), 0)
-    if not at and said.is_explicit and start.endswith("s"):
+    if not at and said.is_explicit and start.endswith("s") and said.raw[0][:1].islower():
         at = 1  # of things in the plural anything may be said
     if not 0 < at < len(words) - 1 or lists.RELATIVE & set(words[1 : at + 1]) or _is_state(words[at:]):
         return False
     verb, after = words[at], words[at + 1]
-    if said.is_standing or (start in lists.OWN and (verb, after) != ("must", "be")):
+    if said.is_standing or (start in lists.OWN and (verb, after) not in lists.WISHES):
         return True
-    if said.is_explicit:
+    if said.is_explicit and start not in lists.ARTICLES:
         return (verb, after) not in lists.TASK_VERBS
+    if said.is_explicit:
+        return (verb, after) not in lists.TASK_VERBS and (_is_concrete(said, verb) or verb in lists.DUTIES_OF_THINGS)
     if start in lists.ENVIRONMENTS:
         return verb in lists.FACTS
     if verb in ("need", "needs"):
@@ -281,7 +292,8 @@ def _is_of_thing(said: _Statement) -> bool:
 def _may_be_name(said: _Statement) -> bool:
     """Return True if a word without an article may be what a statement is about."""
     start, raw = said.words[0], said.raw[0]
-    if start in lists.POINTING:
+    is_this_one = start in lists.TASKS and said.words[1] in lists.VERBS  # ``that PR needs``, not ``that test data``
+    if start in lists.POINTING or start in lists.LITERALS or is_this_one or len(start) == 1:
         return False
     is_code = any(mark in raw for mark in './_`0123456789"\u201c')
     return said.is_explicit or start in lists.ENVIRONMENTS or raw[:1].isupper() or start.endswith("s") or is_code

@@ -41,6 +41,8 @@ MARKED = frozenset(
 FUTURE = _phrases("for next time|for the future|for future sessions|from now on|going forward|in the future|in future")
 DETERMINERS = _words("the our my all every each no any")
 OWN = _words("our my all every each no any")
+ARTICLES = _words("the a an")
+DUTIES_OF_THINGS = _words("must mustn't lives live belongs belong uses use requires require runs run")
 POINTING = _words(
     """me us him her them it he she they that these those there one both everything myself yourself last how why what
     when where who which whose whether if because since while after before until is was has does his"""
@@ -60,6 +62,7 @@ VERBS = FACTS | _words(
     accepts rejects begins maps holds handles"""
 )
 TASK_VERBS = {(verb, "to") for verb in ("need", "needs", "has", "have")}
+WISHES = {("must", "be"), ("should", "be")}
 NUMBERS = _words("one two three four five 1 2 3 4 5")
 HABITS = _words(
     """use prefer like love hate dislike live work write speak drink eat own call name run deploy test ship release
@@ -85,15 +88,16 @@ PASSING_STATES = _words(
 )
 PASSING = _phrases(
     """yesterday|earlier|last time|last week|last month|last night|last session|this time|this morning|this afternoon
-    |tonight|today|tomorrow|right now|for now|at the moment|just now|currently|still|again|anymore|yet|ago|previous
-    |previously|already|as i said|like i said|i said|i told|i mentioned|i asked|you said|you told|you mentioned
+    |at that point|tonight|today|tomorrow|right now|for now|at the moment|just now|currently|still|again|anymore|yet|ago
+    |previous|previously|already|as i said|like i said|i said|i told|i mentioned|i asked|you said|you told|you mentioned
     |you wrote|you did|you made|you were|you had|we talked|we discussed|we were|we did|we had|the other day|back then
     |that time|from before|the above|see above|so far|in mind|just want|just need|you to|while you|before you|after you
     |until you|when you|if you|once you|as you|your answer|thank you|thanks|nothing happens|does nothing|do nothing"""
 )
 THIS_WORK = _phrases(
     """this task|this pr|this branch|this bug|this issue|this ticket|this change|this session|this conversation
-    |this function|this refactor|this feature|this step|this prompt|this question|this test|for now|right now"""
+    |this function|this refactor|this feature|this step|this prompt|this question|this test|for now|right now
+    |your task|your job|your goal|your context|context is|step by step|only what you need|attached"""
 )
 STANDING = _phrases(
     """always|never|whenever|every time|each time|any time|from now on|going forward|in the future|in future
@@ -123,9 +127,10 @@ ENVIRONMENTS = _words(
 TASKS = _words(
     """task goal plan point aim request ask question requirement requirements idea problem objective changes pr
     branch code focus priority deadline scope intention intent purpose rest message answer prompt feedback comment
-    comments review fix patch diff build function bug issue test"""
+    comments review fix patch diff build function bug issue test input output array string loop variable argument
+    parameter stack trace error exception line user request response method class file script field button page
+    screen component query checkbox list callback"""
 )
-NO_LABELS = TASKS | _words("error errors output log warning exception trace todo step steps context")
+NO_LABELS = TASKS | _words("errors log warning todo step steps context")
 LITERALS = _words("true false null none undefined nil nan yes no on off 0 1")
 SHORTENED = _words("mr mrs ms dr st vs etc e.g i.e no nr prof inc ltd")
-ROLE = ("you are", "you're", "you have", "you can", "you don't", "you cannot", "you can't")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from crystal.redact.formats import FORMATS
+from crystal.redact.formats import APART_RAW, FORMATS
 from crystal.redact.regex_engines import compiled, scanner
 from crystal.redact.spans import ENCODED, Span
 from crystal.redact.work import CALL, FINDING, RedactionWork
@@ -20,8 +20,10 @@ _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _LETTERS = _ALPHABET + b"-_"
 _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 _BEFORE = 320
-MIN_LITERAL = 4
-"""Bytes of a literal that is looked for in encoded text: a shorter one comes by chance in every picture."""
+MIN_LITERAL = 3
+"""Bytes of a literal that is looked for in hexadecimal digits, and where base64 text begins."""
+MIN_ANYWHERE = 4
+"""The same for anywhere in base64 text: a shorter one comes by chance in every picture."""
 
 
 _TELLING = tuple(
@@ -40,10 +42,12 @@ _LITERALS = tuple(sorted({re.escape(literal) for literal, _ in _TELLING}))
 def encoded_hints() -> tuple[bytes, ...]:
     """Return what a raw line must hold for an encoded token to be in any of its strings (RE2 and ``re`` syntax)."""
     literals = sorted({literal for literal, _ in _TELLING})
-    standard = {base64_of(literal, shift) for literal in literals for shift in range(3)}
+    standard = {base64_of(word, shift) for word in literals if len(word) >= MIN_ANYWHERE for shift in range(3)}
     for_urls = {form.replace(b"+", b"-").replace(b"/", b"_") for form in standard}
     digits = {literal.hex().encode() for literal in literals}
-    return tuple(sorted(map(re.escape, standard | for_urls | digits | {form.upper() for form in digits})))
+    anywhere = map(re.escape, standard | for_urls | digits | {form.upper() for form in digits})
+    first = {APART_RAW + re.escape(base64_of(word, 0)) for word in literals if len(word) < MIN_ANYWHERE}
+    return tuple(sorted([*anywhere, *first]))
 
 
 def base64_of(literal: bytes, shift: int) -> bytes:
@@ -63,7 +67,7 @@ def encoded_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     for begin, end in _runs(text, work):
         run = text[begin:end].rstrip(b"=")
         work.spend(10 * len(run) + 6 * FINDING)
-        for kind, start, stop in {*_in_base64(run, work), *_in_hex(run, work)}:
+        for kind, start, stop in dict.fromkeys([*_in_base64(run, work), *_in_hex(run, work)]):
             padding = len(text[begin + stop : end]) if stop >= len(run) else 0
             yield Span(begin + start, begin + stop + padding, kind, ENCODED)
 
@@ -74,8 +78,9 @@ def _runs(text: bytes, work: RedactionWork) -> Iterator[tuple[int, int]]:
     search, at = scanner(encoded_hints()), 0
     while (hint := search(text, at)) is not None:
         work.spend(CALL)
-        before = text[max(0, hint.start() - _BEFORE) : hint.start()]
-        begin = hint.start() - len(before) + len(before.rstrip(_LETTERS))
+        last = hint.end() - 1  # a letter of the run; the first of a hint may stand before it
+        before = text[max(0, last - _BEFORE) : last]
+        begin = last - len(before) + len(before.rstrip(_LETTERS))
         at = run.match(text, begin).end()  # type: ignore[union-attr]
         yield begin, at
 
@@ -108,4 +113,6 @@ def _tokens(plain: bytes, work: RedactionWork) -> Iterator[tuple[str, int, int]]
         if literal in plain:
             pattern = compiled(row.pattern)
             for found in work.each(pattern.finditer(plain)):
-                yield (row.kind, *found.span(1 if pattern.groups else 0))
+                start, end = found.span(1 if pattern.groups else 0)
+                if start >= 0:
+                    yield row.kind, start, end

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crystal.redact.judge import looks_random
-from crystal.redact.regex_engines import compiled, matcher, stretches
+from crystal.redact.regex_engines import Lazy, compiled, matcher, scanner
 from crystal.redact.spans import FORMAT, NEARBY, Span
 from crystal.redact.work import CALL, FINDING, RedactionWork
 
@@ -22,37 +22,43 @@ class Format(NamedTuple):
     pattern: bytes
 
 
-_APART_RAW = rb"(?:^|[^A-Za-z0-9+/]|\\[nrtbf/]|u[0-9a-fA-F]{4})"
+APART_RAW = rb"(?:^|[^A-Za-z0-9+/]|\\[nrtbf/]|u[0-9a-fA-F]{4})"
 """Nothing of a picture in base64 before it, in text whose escapes are not yet undone."""
 
 _DIGITS = rb"(?:[MNO][DTjz][AEIMQUYcgk][w-z0-5])"
 """Three decimal digits in base64, as the user id with which a Discord token begins."""
 
-_NAMED_PATTERNS = {
-    b"<free>": rb"(?<![A-Za-z0-9])",  # no part of a longer word: for prefixes so short that they could end one
-    b"<apart>": rb"(?<![A-Za-z0-9+/])",  # the same for what pictures in base64 would often hold
-    b"<digits>": _DIGITS,
-}
+_NOT_BEFORE = {b"free": rb"[A-Za-z0-9]", b"apart": rb"[A-Za-z0-9+/]"}
+"""What must not stand before ``<free>`` (a short prefix may end a word) and before ``<apart>`` (base64)."""
+
+_BEGINNING = Lazy(rb"^<(free|apart)>([\w/-]*(?![?*+{]))")
+
+
+def _letters_first(beginning: re.Match[bytes]) -> bytes:
+    """Put the letters that a format begins with first: ``re`` jumps from one occurrence to the next."""
+    return rb"%b(?<!%b%b)" % (beginning[2], _NOT_BEFORE[beginning[1]], beginning[2])
 
 
 def _read_table(path: Path) -> Iterator[Format]:
-    rows = path.read_bytes()
-    for name, pattern in _NAMED_PATTERNS.items():
-        rows = rows.replace(b"\t" + name, b"\t" + pattern)
-    for kind, literals, pattern in (row.split(b"\t") for row in rows.splitlines() if not row.startswith(b"#")):
-        yield Format(kind.decode(), (b"",) if literals == b"-" else tuple(literals.split()), pattern)
+    for row in path.read_bytes().splitlines():
+        if not row.startswith(b"#"):
+            kind, literals, pattern = row.split(b"\t")
+            pattern = _BEGINNING.sub(_letters_first, pattern.replace(b"<digits>", _DIGITS))
+            yield Format(kind.decode(), (b"",) if literals == b"-" else tuple(literals.split()), pattern)
 
 
 FORMATS = tuple(_read_table(Path(__file__).with_name("formats.tsv")))
 
+_AWS_ACCOUNT = rb"A[KSBC][IC]A[A-Z0-9]{16}"
 _AWS_SECRET = rb"(?<![A-Za-z0-9/+=_-])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=_-])"
 _TWILIO_ACCOUNT = rb"[AS][CK](?<![A-Za-z0-9]..)[0-9a-f]{32}(?![A-Za-z0-9])"
+_ACCOUNT_HINTS = (_AWS_ACCOUNT, rb"[AS][CK][0-9a-f]{32}")
 _HEX32 = rb"(?<![A-Za-z0-9-])[0-9a-f]{32}(?![A-Za-z0-9-])"
 _NEAR = 200
 _BASE64 = rb"[A-Za-z0-9+/]+"
 _BLOB = rb"[A-Za-z0-9+/]{64}"
-_RESCANNED = {b"eyJ": 12_000, b"T3BlbkFJ": 300, b"sk-": 500, b"fm": 300, b"pa-": 300, b"$argon2": 300, b"SG.": 300}
-"""Work for each occurrence of a literal whose pattern may read far before it fails."""
+_PIECE = 64 * 1024
+_GAP = Lazy(rb"\s")
 
 
 def _hint(pattern: bytes) -> bytes:
@@ -77,11 +83,12 @@ _OWN_HINTS = {
     b".atlasv1.": rb"\.atlasv1\.",
     b"Q~": rb"Q~[\w~.-]{16}",
     b":AA": rb":AA[\w-]{16}",
-    b"sk-": rb"sk-[\w-]{0,12}[A-Za-z0-9]{16}",
+    b"sk-": rb"sk-(?:[A-Za-z0-9]{0,11}[_-]){0,12}[A-Za-z0-9]{16}",
+    b"eyJ": rb"eyJ[\w-]{8,}\.[\w-]{8}",
     b"T3BlbkFJ": rb"T3BlbkFJ",
-    b"EAAA": _APART_RAW + rb"EAAA[\w-]{60}",
-    b"EAA": _APART_RAW + rb"EAA[A-Za-z0-9]{80}",
-    b"cio": _APART_RAW + rb"cio[A-Za-z0-9]{32}",
+    b"EAAA": APART_RAW + rb"EAAA[\w-]{60}",
+    b"EAA": APART_RAW + rb"EAA[A-Za-z0-9]{80}",
+    b"cio": APART_RAW + rb"cio[A-Za-z0-9]{32}",
     b"sl.": rb"sl\.(?:u\.)?[\w-]{60}",
     b"": _DIGITS + rb"{4}",
     b"AAAAAAAAAAAAAAAAAAAA": rb"A{20}[A-Za-z0-9]+%",
@@ -100,23 +107,39 @@ def format_hints() -> tuple[bytes, ...]:
 @cache
 def _rows_in() -> Callable[[bytes], list[int] | None]:
     """Return a function that lists the formats of which a text holds a literal."""
-    return matcher(map(re.escape, row.literals) for row in FORMATS)
+    return matcher((_OWN_HINTS[b""],) if b"" in row.literals else map(re.escape, row.literals) for row in FORMATS)
 
 
 def format_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
-    """Yield the tokens of known formats, and the secrets that stand near an account id."""
-    for start, end in stretches(text, format_hints()):
-        part = text if end - start == len(text) else text[start:end]
-        work.spend(len(FORMATS) * 60 + (end - start) * 4 + 2 * CALL)
-        for row in sorted(_rows_in()(part) or ()):
-            kind, literals, pattern = FORMATS[row]
-            work.spend(2 * (end - start) + CALL + part.count(literals[0]) * _RESCANNED.get(literals[0], 0))
-            for found in work.each(compiled(pattern).finditer(text, start, end)):
-                span = found.span(1 if found.re.groups else 0)
-                if not _in_base64(text, *span):
-                    yield Span(*span, kind, FORMAT)
-    yield from _near(text, rb"A[KSBC][IC]A[A-Z0-9]{16}", _AWS_SECRET, "aws-secret-key", work)
-    yield from _near(text, _TWILIO_ACCOUNT, _HEX32, "twilio-auth-token", work)
+    """Yield the tokens of known formats, and the secrets that stand near an account id.
+
+    A long text is read in pieces that end between words: a list of all prefixes in it has only its own piece read
+    for each of them.
+    """
+    begin = 0
+    while begin < len(text):
+        gap = _GAP.search(text, begin + _PIECE)
+        end = gap.end() if gap else len(text)
+        yield from _formats_in(text, begin, end, work)
+        begin = end
+    if scanner(_ACCOUNT_HINTS)(text) is not None:
+        yield from _near(text, _AWS_ACCOUNT, _AWS_SECRET, "aws-secret-key", work)
+        yield from _near(text, _TWILIO_ACCOUNT, _HEX32, "twilio-auth-token", work)
+
+
+def _formats_in(text: bytes, begin: int, end: int, work: RedactionWork) -> Iterator[Span]:
+    work.spend((end - begin) * 2 + 2 * CALL)
+    for row in sorted(_rows_in()(text[begin:end]) or ()):
+        kind, _, pattern = FORMATS[row]
+        work.spend((end - begin) // 4 + CALL)
+        for found in compiled(pattern).finditer(text, begin, end):
+            span = found.span(1 if found.re.groups else 0)
+            if span[0] < 0:
+                work.spend(100)  # letters that begin a token and are none: its pattern goes on behind them
+                continue
+            work.spend(FINDING)
+            if not _in_base64(text, *span):
+                yield Span(*span, kind, FORMAT)
 
 
 def _in_base64(text: bytes, start: int, end: int) -> bool:

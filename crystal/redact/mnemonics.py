@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from crystal.redact.regex_engines import Lazy, compiled, stretches
+from crystal.redact.regex_engines import Lazy, compiled, scanner, stretches
 from crystal.redact.spans import FORMAT, Span
 from crystal.redact.work import FINDING, RedactionWork
 
@@ -45,9 +45,11 @@ def _words() -> dict[bytes, int]:
     return {word: place for place, word in enumerate(file.read_bytes().split())}
 
 
-def holds_words(text: bytes, search: Callable[..., re.Match[bytes] | None]) -> bool:
+def holds_phrase(text: bytes) -> bool:
     """Return whether twelve words of the list follow each other: the hint alone lets through a lot of prose."""
-    at = 0
+    if len(text) < MIN_PHRASE_BYTES:
+        return False
+    search, at = scanner(MNEMONIC_HINTS), 0
     while (found := search(text, at)) is not None:
         words = list(re.finditer(rb"(?:(?<=\\)[nrt])?([a-z]+)", found.group()))[1:-1]  # the outer ones may be parts
         strange = [word.end() for word in words if word[1] not in _words()]
@@ -59,7 +61,7 @@ def holds_words(text: bytes, search: Callable[..., re.Match[bytes] | None]) -> b
 
 def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the recovery phrases, from their first word to their last."""
-    for place in stretches(text, MNEMONIC_HINTS):
+    for place in stretches(text, MNEMONIC_HINTS) if holds_phrase(text) else ():
         for found in compiled(_PHRASE).finditer(text, *place):
             work.spend(FINDING + 40 * len(found.group()))
             words = _WORD.findall(found.group())

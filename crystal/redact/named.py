@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from crystal.redact.addresses import is_user_and_password
 from crystal.redact.judge import is_bare_password, is_code, is_quoted_password, is_stand_in, looks_random
-from crystal.redact.named_hints import ASSIGNED, OTHERWISE
+from crystal.redact.named_hints import ASSIGNED, NAMED_HINTS, OTHERWISE
 from crystal.redact.names import Strength, strength
 from crystal.redact.regex_engines import Lazy, scanner
 from crystal.redact.spans import NAMED, Span
@@ -60,6 +60,8 @@ _WORD_VALUE = Lazy(rb"""[^\s"'`\x00\xff]{1,256}""")
 
 def named_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the secrets that stand beside telling names in plain (unescaped) text."""
+    if scanner(NAMED_HINTS)(text) is None:
+        return
     for hints, judge in (((ASSIGNED,), _assigned), ((OTHERWISE,), _beside)):
         search, at = scanner(hints), 0
         while (found := search(text, at)) is not None:

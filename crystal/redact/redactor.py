@@ -268,7 +268,7 @@ def _always_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
 def _all_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     yield from _always_spans(text, work)
     plain = masked(text)
-    work.spend(CALL + 20 * len(plain))
+    work.spend(CALL + 6 * len(plain))
     for rules in families_in(plain):
-        work.spend(CALL + 4 * len(plain))
+        work.spend(CALL + 2 * len(plain))
         yield from rules(plain, work)

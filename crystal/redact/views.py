@@ -240,15 +240,17 @@ def _line_joints(source: bytes) -> list[tuple[int, int]]:
     joints, at = [], 0
     for length in lengths[:-1]:
         end = at + length
-        stop = end - (source[end - 1 : end] == b"\r")
-        if stop - at in WIDTHS and source[stop - 1] in _TOKEN_BYTES and source[end + 1 : end + 2] in _TOKEN_STARTS:
-            joints.append((stop, end + 1))
+        if length in _WIDTHS:
+            stop = end - (source[end - 1] == _RETURN)
+            if stop - at in WIDTHS and source[stop - 1] in _TOKEN_BYTES and source[end + 1 : end + 2] in _TOKEN_STARTS:
+                joints.append((stop, end + 1))
         at = end + 1
     return joints
 
 
 _WIDTHS = frozenset((*WIDTHS, *(width + 1 for width in WIDTHS)))
 """The same with a carriage return."""
+_RETURN = 0x0D
 _TOKEN_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+=~-")
 _TOKEN_STARTS = frozenset(bytes([code]) for code in _TOKEN_BYTES)
 
@@ -263,10 +265,11 @@ def _left_out(source: bytes) -> list[tuple[int, int, bytes]]:
     at = 0
     joints = _line_joints(source)
     for begin, end in joints:
-        stop = source.find(b"\n", at + _NEAR, begin) + 1 if at else 0
-        start = source.rfind(b"\n", stop, max(stop, begin - _NEAR))
-        if start > stop and (stop or not at):
-            out.append((stop, start, b"\xff"))
+        if not at or begin - at > _NEAR:
+            stop = source.find(b"\n", at + _NEAR, begin) + 1 if at else 0
+            start = source.rfind(b"\n", stop, max(stop, begin - _NEAR))
+            if start > stop and (stop or not at):
+                out.append((stop, start, b"\xff"))
         out.append((begin, end, b""))
         at = end
     rest = source.find(b"\n", at + _NEAR) + 1 if joints else 0

@@ -16,6 +16,8 @@ from crystal.search.request import MemorySource
 from crystal.store.memories.memories import key_prefix
 from crystal.store.search.candidates import (
     Candidate,
+    Said,
+    around,
     candidates,
     chunk_of_memory,
     chunk_of_turn,
@@ -24,7 +26,6 @@ from crystal.store.search.candidates import (
     places_of_text,
 )
 from crystal.store.search.scope import SearchScope
-from crystal.store.search.surroundings import Said, around
 
 DAY_MS = 86_400_000
 SURROUNDED = 100

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pathspec import GitIgnoreSpec
 
@@ -163,10 +163,19 @@ def _is_ignored(path: str, rules: tuple[_Rules, ...]) -> bool:
     """Return True if the deepest folder whose ignore files say anything of a path says so."""
     plain = path.replace(os.sep, "/")
     for one in reversed(rules):
-        verdict = one.spec.check_file(plain[one.base :]).include
-        if verdict is not None:
-            return verdict
+        below = plain[one.base :]
+        for pattern in reversed(one.spec.patterns):
+            if pattern.include is not None and _is_meant(pattern.match_file(below), below):
+                return pattern.include
     return False
+
+
+def _is_meant(found: Any, path: str) -> bool:
+    """Return True if a pattern means a path itself: its folders were judged before it."""
+    if found is None:
+        return False
+    folder_ends = found.match.end("ps_d") if "ps_d" in found.match.re.groupindex else -1
+    return folder_ends in (-1, len(path))
 
 
 def _rules_above(root: Path) -> Iterator[_Rules]:

@@ -17,11 +17,17 @@ PATH_CHARACTERS = 400
 
 _FILE_TOOLS = {
     **dict.fromkeys(("read", "notebookread", "read_file", "read_text_file"), "read"),
-    **dict.fromkeys(("write", "write_file", "create_file"), "written"),
-    **dict.fromkeys(("edit", "multiedit", "notebookedit", "edit_file"), "edited"),
+    **dict.fromkeys(("write", "write_file", "create_file", "create"), "written"),
+    **dict.fromkeys(("edit", "multiedit", "notebookedit", "edit_file", "replace", "str_replace"), "edited"),
 }
-_SHELLS = frozenset({"bash", "powershell", "shell"})
-_MORE_ARGUMENTS = re.compile(r"\n(?:description|timeout|run_in_background|dangerouslyDisableSandbox|sandbox): ")
+_SHELLS = frozenset({
+    "bash", "powershell", "shell", "exec_command", "local_shell", "shell_command", "run_shell_command", "execute",
+    "execute_bash", "run_commands", "run_terminal_cmd",
+})  # fmt: skip
+_MORE_ARGUMENTS = re.compile(
+    r"\n(?:description|timeout|run_in_background|dangerouslyDisableSandbox|sandbox|is_background|workdir|yield_time_ms"
+    r"|max_output_tokens|summary|riskLevel): "
+)
 
 
 def deeds_of(calls: Iterable[SaidTurn], *, below: str | None) -> Deeds:

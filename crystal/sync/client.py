@@ -30,7 +30,7 @@ from crystal.sync.answers import (
     TokenInfo,
     TokenList,
 )
-from crystal.sync.errors import BlobTooLargeError
+from crystal.sync.errors import RelayDeniedError
 from crystal.sync.pace import Timeouts
 from crystal.sync.refusal import broken, check, check_digest, check_kind
 
@@ -64,8 +64,8 @@ class RelayClient:
         timeouts: Seconds for the steps of a request.
 
     Every method raises ``RelayUnavailableError`` if there is no usable answer in time, ``RelayProtocolError`` if the
-    answer violates the protocol, ``RelayDeniedError`` if the token does not allow the request, and
-    ``VersionRefusedError`` if the protocol versions differ.
+    answer violates the protocol, and ``RelayDeniedError`` if the token does not allow the request or the
+    protocol versions differ.
 
     Raises:
         UsageError: The address or the token cannot be used.
@@ -122,11 +122,11 @@ class RelayClient:
 
         Raises:
             StreamConflictError: Another blob has this number.
-            BlobTooLargeError: The blob is larger than the format or the relay allows.
+            RelayDeniedError: The blob is larger than the format or the relay allows.
             RelayFullError: The relay is full; the blob stays in the outbox.
         """
         if len(blob) > answers.LARGEST_BLOB:
-            raise BlobTooLargeError(f"a blob has {len(blob)} bytes; {answers.LARGEST_BLOB} is the most")
+            raise RelayDeniedError(f"a blob has {len(blob)} bytes; {answers.LARGEST_BLOB} is the most")
         return self._store(_blob_path(stream, seq), blob, {"seq": seq, "tag": blob[-32:].hex()}, resend=resend)
 
     def streams(self, *, changed_after: int | None = None, wait: float = 0) -> StreamList:
@@ -166,12 +166,12 @@ class RelayClient:
         """Store a write-once object. Idempotent.
 
         Raises:
-            ObjectConflictError: Other bytes are stored under this id.
-            BlobTooLargeError: The object is larger than the relay allows.
+            RelayDeniedError: Other bytes are stored under this id.
+            RelayDeniedError: The object is larger than the relay allows.
             RelayFullError: The relay is full.
         """
         if len(data) > answers.MAX_OBJECT:
-            raise BlobTooLargeError(f"an object has {len(data)} bytes; {answers.MAX_OBJECT} is the most")
+            raise RelayDeniedError(f"an object has {len(data)} bytes; {answers.MAX_OBJECT} is the most")
         named: Params = {"id": object_id.hex(), "size": len(data)}
         return self._store(_object_path(object_id), data, named, resend=resend)
 

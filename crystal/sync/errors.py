@@ -53,20 +53,8 @@ class StreamConflictError(_RelayAnswerError, DeniedError):
     """Another blob has this number in this stream: the sender was cloned or restored from a backup."""
 
 
-class ObjectConflictError(_RelayAnswerError, DeniedError):
-    """Different bytes are stored under this id: an object is written once."""
-
-
 class MailboxTakenError(_RelayAnswerError, DeniedError):
     """Somebody else has claimed this pairing, or has written this message."""
-
-
-class BlobTooLargeError(_RelayAnswerError, DeniedError):
-    """The data is larger than the relay, or the format, allows."""
-
-
-class VersionRefusedError(_RelayAnswerError, DeniedError):
-    """The relay uses another version of the protocol."""
 
 
 class NotAtRelayError(_RelayAnswerError):

@@ -18,16 +18,13 @@ from crystal.errors import CrystalError
 from crystal.sync.answers import ProblemDocument, ProtocolViolationError, RelayResponse, parse
 from crystal.sync.errors import (
     MAX_RETRY,
-    BlobTooLargeError,
     MailboxTakenError,
     NotAtRelayError,
-    ObjectConflictError,
     RelayDeniedError,
     RelayFullError,
     RelayProtocolError,
     RelayUnavailableError,
     StreamConflictError,
-    VersionRefusedError,
 )
 
 PROTOCOL = "1"
@@ -44,7 +41,7 @@ _TRY_AGAIN: _Meaning = (RelayUnavailableError, "", "crystal tries again")
 _NOT_TAKEN: _Meaning = (RelayDeniedError, ": it does not take this request", "update crystal or the relay")
 _BY_ANYBODY: Mapping[int, _Meaning] = {
     **dict.fromkeys((408, 425, 429), _TRY_AGAIN),
-    413: (BlobTooLargeError, ": the body is too large for it", "raise the limit at the relay"),
+    413: (RelayDeniedError, ": the body is too large for it", "raise the limit at the relay"),
     507: (
         RelayFullError,
         ": it is full",
@@ -68,7 +65,7 @@ _CONFLICTS: Mapping[str, _Meaning] = {
         ": another blob has this number in this stream",
         "this device may be a copy or come from a backup; its next sync starts a new stream",
     ),
-    "object-conflict": (ObjectConflictError, ": another object has this id", "make the snapshot again"),
+    "object-conflict": (RelayDeniedError, ": another object has this id", "make the snapshot again"),
     "mail-conflict": (MailboxTakenError, ": another message was written in this pairing", "start the pairing again"),
     "mailbox-claimed": (
         MailboxTakenError,
@@ -96,7 +93,7 @@ def check(answer: RelayResponse, expected: tuple[int, ...], relay: str) -> Relay
     code = refusal_code(answer)
     if answer.status == 426 or (version is not None and not ours):
         spoken = f"version {version[1]}" if version is not None else "another version"
-        raise VersionRefusedError(
+        raise RelayDeniedError(
             f"the relay at {relay} speaks {spoken} of the protocol, this crystal version {PROTOCOL}",
             hint="update the older of the two",
             code=code,

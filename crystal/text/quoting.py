@@ -37,7 +37,7 @@ _ESCAPE = re.compile(
     r"|(?:%[0-9a-fA-F]{2})+"
     r"|(?<!\\)\\+(?:u[dD][89abAB][0-9a-fA-F]{2}\\{1,8}u[dD][c-fC-F][0-9a-fA-F]{2}|u\{[0-9a-fA-F]{1,8}\}"
     r"|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|0?74|0{0,4}3[cC]\s?)"
-    r"|[uU]\+[0-9a-fA-F]{4}|=3[cC]"
+    r"|(?:[uU]\+|%[uU])[0-9a-fA-F]{4}|=3[cC]"
 )
 _BETWEEN = "[^a-z0-9<]{0,3}"
 _NAME = _BETWEEN.join(
@@ -120,7 +120,7 @@ def _unescaped(escape: re.Match[str]) -> str:
     written = escape[0]
     if written[0] == "&":
         return html.unescape(written)
-    if written[0] == "%":
+    if written[0] == "%" and written[1] not in "uU":
         return bytes.fromhex(written.replace("%", "")).decode("utf-8", "replace")
     if written[0] == "=" or written.strip("\\0").rstrip().lower() in ("74", "3c"):
         return "<"

@@ -4,8 +4,8 @@ What is found is a preference: search looks there first, and elsewhere too. So a
 (``may``, ``march``, a year in a file name, anything in quotation marks) is left alone. The present moment and the zone
 are arguments.
 
-``lexicon.json`` holds the words of each language, ``tokens`` tags a question with them, ``rules`` and ``beside`` say
-what sequences of tags mean. A language is an object in the file.
+``lexicon.json`` holds the words of each language, ``tokens`` tags a question with them, ``grammar.json`` and
+``meanings`` say what sequences of tags mean. A language is an object in the file.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def find_times(text: str, *, now: int, tz: tzinfo | None = None) -> tuple[TimeSp
     """Find the times that a question names. Any string will do; its first 2,000 characters are looked at.
 
     A week is an ISO week. A month without a year is the latest that has begun, a day of the week the latest one.
-    ``since`` ends now, ``before`` begins with the epoch, ``around`` adds a little on both sides. Words with two
-    meanings (05/08/2023, winter 2023) give two spans with the same words.
+    ``since`` ends now, ``before`` begins with the epoch. Words with two meanings (05/08/2023, winter
+    2023) give two spans with the same words.
 
     Args:
         text: The question.

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import calendar
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 
 Stretch = tuple[datetime, datetime]
 
@@ -53,18 +53,6 @@ def unit(name: str, moment: datetime, offset: int) -> Stretch:
     return (start, start + 7 * DAY) if name == "week" else (start + 5 * DAY, start + 7 * DAY)
 
 
-def feast(name: str, year: int) -> Stretch:
-    """Return a feast by its month, day and length, such as ``12 24 3``, or one that moves by its name."""
-    if name == "easter":
-        sunday = _easter(year)
-        return sunday - 2 * DAY, sunday + 2 * DAY
-    if name == "thanksgiving":
-        number = 22 + (3 - date(year, 11, 1).weekday()) % 7
-        return days(11, number, number, year)
-    month, number, count = map(int, name.split())
-    return days(month, number, number + count - 1, year)
-
-
 def hours_of(stretch: Stretch, hours: str) -> Stretch:
     """Return a part of a day by its first and last hour, such as ``18 30`` for a night."""
     first, last = hours.split()
@@ -88,15 +76,3 @@ def _cut(size: int, at: int, count: int) -> int:
 
 def _first_of(index: int) -> datetime:
     return datetime(index // 12, index % 12 + 1, 1)
-
-
-def _easter(of_year: int) -> datetime:
-    """Return Easter Sunday in the Gregorian calendar.
-
-    Source: the anonymous Gregorian computus (Meeus, Jones, Butcher).
-    """
-    golden, century, rest = of_year % 19, of_year // 100, of_year % 100
-    moon = (19 * golden + century - century // 4 - (century - (century + 8) // 25 + 1) // 3 + 15) % 30
-    week = (32 + 2 * (century % 4) + 2 * (rest // 4) - moon - rest % 4) % 7
-    number = moon + week - 7 * ((golden + 11 * moon + 22 * week) // 451) + 114
-    return datetime(of_year, number // 31, number % 31 + 1)

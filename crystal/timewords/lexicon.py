@@ -2,7 +2,7 @@
 
 ``lexicon.json`` holds an object for each language: a tag, and the phrases that carry it, separated by commas. A list
 numbers its values from 1 (``month``), an object names them. Case and accents do not matter. A phrase may carry several
-tags: ``last`` is a relation (``last week``) and an ordinal (``the last week of May``).
+tags.
 
 A pattern such as ``<number> <unit> ago`` stands beside the function of ``meanings`` that reads what it matches.
 ``<tag>`` and ``<name=tag>`` are groups, capitals are macros, spaces mean nothing.
@@ -22,13 +22,13 @@ from typing import Any
 _FOLDER = Path(__file__).parent
 _MARKS = "[\u0300-\u036f]+"
 _TAG = r"<(?:(\w+)=)?(\w+)>|(\w+)|\s+"
-_OTHER_TAGS = ("word", "hidden", "comma", "dot", "dash strong_link", "strong_link spaced_dash", "slash", "sign",
+_OTHER_TAGS = ("word", "hidden", "comma", "dot", "dash strong_link", "strong_link", "slash", "sign",
                "number", "number day", "nth day", "number year", "date", "short_date", "time",
                "time weekday_time")  # fmt: skip
 """What tokens get by their form instead of from the lexicon."""
 
 _CUES = frozenset(
-    "month short_month weekday short_weekday season feast unit half_year day_word night quarter relative_year".split()
+    "month short_month weekday short_weekday season unit half_year day_word night quarter relative_year".split()
 )
 
 Tags = Mapping[str, Any]

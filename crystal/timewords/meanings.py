@@ -1,7 +1,7 @@
-"""What each pattern of ``grammar.json`` means, by the name of the function there.
+"""Meanings of the patterns of ``grammar.json``, by the name of the function there.
 
-A function gives the time; None where the words are no time after all, so that a later pattern may have them; a time
-without readings where they can be none.
+A function returns the time; None if the words are no time after all, so that a later pattern may have them; a time
+without readings if they can be none.
 """
 
 from __future__ import annotations
@@ -12,24 +12,14 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from crystal.timewords.calendar_spans import DAY, Stretch, back, days, hours_of, months, part_of
-from crystal.timewords.calendar_spans import feast as one_feast
 from crystal.timewords.calendar_spans import unit as one_unit
 from crystal.timewords.phrase import Phrase, TimePhrase, following, latest
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  it gets its zone with the others
 _MOMENT = timedelta(milliseconds=1)
 _A_FEW = 5
-_SHORTLY = 14 * DAY
 _GRAINS = {"minute": "hour", "hour": "hour", "day": "day", "week": "week", "weekend": "week", "year": "year"}
-_SLACK = {"hour": DAY / 8, "day": 3 * DAY, "week": 7 * DAY, "month": 15 * DAY, "year": 91 * DAY}
-_LENGTHS = {
-    "minute": DAY / 1440,
-    "hour": DAY / 24,
-    "day": DAY,
-    "month": 30 * DAY,
-    "quarter": 91 * DAY,
-    "year": 365 * DAY,
-}
+_SLACK = {"hour": DAY / 24, "minute": DAY / 1440}
 
 
 def hide(_phrase: Phrase) -> TimePhrase:
@@ -81,53 +71,32 @@ def unspaced_date(phrase: Phrase) -> TimePhrase | None:
 
 
 def quarter(phrase: Phrase) -> TimePhrase | None:
-    """Read Q1 2024 and H1 2024; without a year only after a word that says that it is a time."""
+    """Read Q1 2024; without a year only after a word that says that it is a time."""
     year = _year(phrase)
     if year is None and not phrase.before.has("in of by last"):
         return None
-    count = 6 if "half" in phrase else 3
-    return _in_year(phrase, partial(months, int(phrase["half"] or phrase["quarter"]), count), "month", year)
+    return _in_year(phrase, partial(months, int(phrase["quarter"]), 3), "month", year)
 
 
 def season(phrase: Phrase) -> TimePhrase | None:
-    """Read summer 2023, last summer and in the spring. A winter belongs to two years."""
-    first, year, token = int(phrase["season"]), _year(phrase), phrase.token("season")
-    yearly = partial(months, first, 3)
+    """Read summer 2023, last summer and in the summer. A winter begins in the year before, or in its year."""
+    first, year, yearly = int(phrase["season"]), _year(phrase), partial(months, int(phrase["season"]), 3)
     if year is not None:
-        years = (year, year - 1) if first == 12 and "last_year" not in phrase else (year,)
-        return TimePhrase(tuple(map(yearly, years)), "month")
+        return TimePhrase(tuple(map(yearly, (year, year - 1) if first == 12 else (year,))), "month")
+    token, found = phrase.token("season"), latest(yearly, phrase.now)
     if token.text == "ete" or not token.text.isascii() or (token.text == "spring" and token.is_capital):
         return None  # French "été" is also "been"
-    found = latest(yearly, phrase.now)
     if "last" in phrase:
         return TimePhrase((found if found[1] <= phrase.now else latest(yearly, found[0] - DAY),), "month")
-    if "this" in phrase and found[1] <= one_unit("year", phrase.now, 0)[0]:
-        return None
     is_time = "this" in phrase or (phrase.before.has("in") and phrase.ends)
-    return _in_year(phrase, yearly, "month") if is_time else None
-
-
-def feast(phrase: Phrase) -> TimePhrase | None:
-    """Read last Christmas and before Easter 2023."""
-    year, token = _year(phrase), phrase.token("feast")
-    if token.has("only_after"):
-        is_time = _is_after(phrase, token.tags["only_after"])
-    else:
-        is_time = "last" in phrase or "this" in phrase or phrase.before.has("in over on side")
-    return _in_year(phrase, partial(one_feast, phrase["feast"]), "day", year) if is_time or year is not None else None
+    return TimePhrase((found,), "month", yearly) if is_time else None
 
 
 def year(phrase: Phrase) -> TimePhrase | None:
-    """Read in 2023 and 2022/23; but not in 2000 rows."""
-    number, latest_year, last = int(phrase["year"]), phrase.now.year + 10, phrase["last_year"]
-    is_named = phrase.before.tags.get("unit") == "year"
+    """Read in 2023; but not in 2000 rows."""
+    number, is_named = int(phrase["year"]), phrase.before.tags.get("unit") == "year"
     is_time = is_named or (phrase.ends and (phrase.joins or phrase.before.has("in of opening part")))
-    if number > latest_year or not is_time:
-        return None
-    until = number if last is None else int(last) if len(last) == 4 else number // 100 * 100 + int(last)
-    if until > latest_year or (last is not None and until <= number):
-        return None
-    return TimePhrase((months(1, 12 * (until - number + 1), number),), "year")
+    return TimePhrase((months(1, 12, number),), "year") if is_time and number <= phrase.now.year + 10 else None
 
 
 def marked_year(phrase: Phrase) -> TimePhrase:
@@ -168,10 +137,9 @@ def unit(phrase: Phrase) -> TimePhrase | None:
         return None
     if offset and _is_of_another(phrase):
         return None
-    if name not in ("weekend", "quarter") and (is_past or name == "hour" or (offset == -1 and _is_rolling(phrase))):
+    if name == "hour" or (is_past and name not in ("weekend", "quarter")):
         return TimePhrase(((back(1, name, phrase.now), phrase.now),), "hour" if name == "hour" else "week")
-    stretch = one_unit(name, phrase.now, offset)
-    return TimePhrase((stretch,), _GRAINS.get(name, "month")) if stretch[0] <= phrase.now else None
+    return TimePhrase((one_unit(name, phrase.now, offset),), _GRAINS.get(name, "month"))
 
 
 def last_some(phrase: Phrase) -> TimePhrase | None:
@@ -190,9 +158,7 @@ def ago(phrase: Phrase) -> TimePhrase | None:
         return None
     if number == "few":
         return TimePhrase(((_around(5, name, phrase.now)[0], _around(2, name, phrase.now)[1]),), "week")
-    return TimePhrase(
-        (_around(int(number), name, phrase.now),), _GRAINS[name] if name in ("hour", "minute", "day") else "week"
-    )
+    return TimePhrase((_around(int(number), name, phrase.now),), "day" if name == "day" else "week")
 
 
 def weekday(phrase: Phrase) -> TimePhrase | None:
@@ -208,7 +174,7 @@ def weekday(phrase: Phrase) -> TimePhrase | None:
         offsets = [number - now.weekday() + 7 * _offset(phrase)]
     elif ago == 0 and "this" not in phrase:
         offsets = [-7] if "last" in phrase or "last_after" in phrase else [0, -7]
-    return _days(tuple(one_unit("day", now, offset) for offset in offsets), phrase, is_weekday=True)
+    return replace(_days(tuple(one_unit("day", now, offset) for offset in offsets), phrase), is_weekday=True)
 
 
 def weekday_of_week(phrase: Phrase) -> TimePhrase | None:
@@ -221,15 +187,8 @@ def weekday_of_week(phrase: Phrase) -> TimePhrase | None:
 
 
 def dated_weekday(phrase: Phrase) -> TimePhrase | None:
-    """Read Tuesday, 9 May 2023 and the Friday before 12 May."""
-    dated, side = phrase.time, phrase["side"]
-    if dated.grain != "day" or dated.is_weekday or side not in (None, "before", "after"):
-        return None
-    if side is None:
-        return dated
-    number, start = phrase["named"].readings[0][0].weekday(), dated.readings[0][0]
-    ahead = (number - start.weekday() - 1) % 7 + 1
-    return TimePhrase((one_unit("day", start, ahead if side == "after" else ahead - 7 or -7),), "day")
+    """Read Tuesday, 9 May 2023."""
+    return phrase.time if phrase.time.grain == "day" and not phrase.time.is_weekday else None
 
 
 def time_range(phrase: Phrase) -> TimePhrase | None:
@@ -247,66 +206,33 @@ def time_range(phrase: Phrase) -> TimePhrase | None:
         return None
     if first.is_weekday and second.is_weekday and start >= stop:
         start -= 7 * DAY
-    grain = first.grain if first.grain == second.grain else "week"
-    return TimePhrase(((start, stop),), grain) if start < stop and start <= phrase.now else None
+    return TimePhrase(((start, stop),), "week") if start < stop and start <= phrase.now else None
 
 
 def part(phrase: Phrase) -> TimePhrase | None:
-    """Read early in March, the end of 2023 and the beginning of the year."""
-    if "unit" in phrase:
-        parts = [part_of(one_unit(phrase["unit"], phrase.now, offset), phrase["part"]) for offset in (0, -1)]
-        return TimePhrase((parts[parts[0][0] > phrase.now],), "week")
+    """Read early in March, the end of 2023 and late last year."""
     if phrase.time.grain not in ("week", "month", "year"):
         return None
     return TimePhrase(tuple(part_of(one, phrase["part"]) for one in phrase.time.readings), "week")
 
 
-def hours(phrase: Phrase) -> TimePhrase | None:
-    """Read the morning of 8 May 2023."""
-    return _days(phrase.time.readings, phrase) if phrase.time.grain == "day" else None
-
-
-def week_of(phrase: Phrase) -> TimePhrase | None:
-    """Read the first week of 2024 and the last weekend in May: seven days from its beginning, or its last seven."""
-    number, name, found = int(phrase["ordinal"]), phrase["unit"], phrase.time
-    if found.grain not in ("month", "year") or name not in ("week", "weekend"):
-        return None
-    start, stop = found.readings[0]
-    begin = stop - 7 * DAY if number < 0 else start + (number - 1) * 7 * DAY
-    if name == "weekend":
-        begin += (5 - begin.weekday()) % 7 * DAY
-    return TimePhrase(((begin, begin + (7 if name == "week" else 2) * DAY),), "week")
-
-
-def unit_around(phrase: Phrase) -> TimePhrase | None:
-    """Read the week of 10 May 2023."""
-    if phrase["unit"] in ("minute", "hour"):
-        return None
-    return replace(phrase.time, readings=(one_unit(phrase["unit"], phrase.time.readings[0][0], 0),))
-
-
 def beside(phrase: Phrase) -> TimePhrase | None:
-    """Read shortly before, the week after and three days before."""
-    (start, stop), name, side = phrase.time.readings[0], phrase["unit"], phrase["side"]
+    """Read the week before a time and three days after it: all of that stretch."""
+    (start, stop), side, count = phrase.time.readings[0], phrase["side"], int(phrase["number"] or 1)
     if side not in ("before", "after"):
         return None
-    if "number" in phrase:
-        count = int(phrase["number"])
-        return replace(phrase.time, readings=(_around(count if side == "before" else -count, name, start),))
-    size = _LENGTHS.get(name, 7 * DAY) if name else _SHORTLY
-    return replace(phrase.time, readings=((start - size, start) if side == "before" else (stop, stop + size),))
+    begin = back(count, phrase["unit"], start) if side == "before" else stop
+    return TimePhrase(((begin, start if side == "before" else back(-count, phrase["unit"], stop)),), "week")
 
 
 def sided(phrase: Phrase) -> TimePhrase:
-    """Read since, before, after, until and around a time."""
+    """Read since, before, after and until a time."""
     found, now, side, readings = phrase.time, phrase.now, phrase["side"], []
     if side is None:
         side = next((name for name in ("before", "after") if f"{name}_after" in phrase), "since")
     for start, stop in found.readings:
         begin, end = (start if side == "since" else stop), (start if side == "before" else stop)
-        if side == "around":
-            readings.append((start - _SLACK[found.grain], stop + _SLACK[found.grain]))
-        elif side in ("since", "after"):
+        if side in ("since", "after"):
             readings.append((begin, now + _MOMENT) if begin <= now else (start, stop))
         else:
             readings.append((_EPOCH, end) if end > _EPOCH else (start, stop))
@@ -320,20 +246,20 @@ def _in_year(phrase: Phrase, yearly: Callable[[int], Stretch], grain: str, of_ye
     return TimePhrase((latest(yearly, phrase.now),), grain, yearly)
 
 
-def _days(readings: tuple[Stretch, ...], phrase: Phrase, *, is_weekday: bool = False) -> TimePhrase:
+def _days(readings: tuple[Stretch, ...], phrase: Phrase) -> TimePhrase:
     """Return days, or the hours of them that are named."""
     if "hours" in phrase:
         return TimePhrase(tuple(hours_of(one, phrase["hours"]) for one in readings), "hour")
-    return TimePhrase(readings, "day", is_weekday=is_weekday)
+    return TimePhrase(readings, "day")
 
 
 def _around(count: int, name: str, moment: datetime) -> Stretch:
-    """Return the time so many units before a moment, or after it if the number is negative."""
+    """Return the time so many units before a moment."""
     start = back(count, name, moment)
     if name in ("quarter", "year"):
         return back(6, "month", start), back(-6, "month", start)
-    if name in ("minute", "hour"):
-        size = _LENGTHS[name] * max(1, abs(count) // 10)
+    if name in _SLACK:
+        size = _SLACK[name] * max(1, count // 10)
         return start - size, start + size
     before, after = {"day": (0, 1), "month": (15, 16)}.get(name, (3, 4))
     return start - before * DAY, start + after * DAY
@@ -357,15 +283,11 @@ def _offset(phrase: Phrase) -> int:
     return -2 if "before_last" in phrase or phrase["last"] == "-2" else -1
 
 
-def _is_after(phrase: Phrase, words: str) -> bool:
-    return phrase.before.text.split(" ")[0] in words.split()
-
-
 def _is_month(phrase: Phrase) -> bool:
     """Return whether a month's name without a year is a time here: not a verb, not a person."""
     token, before = phrase.token("month", "short_month"), phrase.before
     if token.has("only_after"):
-        return _is_after(phrase, token.tags["only_after"])
+        return before.text.split(" ")[0] in token.tags["only_after"].split()
     if not token.has("month"):
         return token.is_capital and before.has("in") and phrase.ends
     if before.has("not_past"):
@@ -383,8 +305,3 @@ def _is_of_another(phrase: Phrase) -> bool:
     """Return whether the last week is one of May, of a year or of something else."""
     is_part = phrase.after.has("of") or phrase.after.text in ("in", "im", "en")
     return is_part and (phrase.after.text == "of" or phrase.beyond(1).has("time"))
-
-
-def _is_rolling(phrase: Phrase) -> bool:
-    at = phrase.match.start()
-    return at > 1 and phrase.tokens[at - 2].has("over") and phrase.tokens[at - 1].text in ("the", "this")

@@ -83,7 +83,7 @@ def _spaced(chunk: str, at: int) -> list[TimeToken]:
     if date := _date(chunk, at):
         return [date]
     if chunk in _DASHES:
-        return [TimeToken(chunk, at, at + 1, {"strong_link": "", "spaced_dash": ""})]
+        return [TimeToken(chunk, at, at + 1, {"strong_link": ""})]
     pieces = [_piece(match, at) for match in _PIECE.finditer(chunk) if match.lastgroup != "joint"]
     is_known = all(not piece.has("word") or piece.text in lexicon().words for piece in pieces)
     if _CODE.search(chunk) and (not is_known or _NEVER_WORDS.search(chunk)):

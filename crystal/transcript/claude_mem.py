@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from crystal.transcript.line import Fields, list_of, parse_line, word
 from crystal.transcript.parts import Part
 from crystal.transcript.reader import Record, Source, SourceError
-from crystal.transcript.stores import NO_TEXT, StoreReader, StoreRow, record_of
+from crystal.transcript.stores import NO_TEXT, StoreReader, StoreRow, record_of, session_name
 from crystal.transcript.tables import columns_of, moment_of
 
 ABOUT = "claude-mem"
@@ -39,13 +39,13 @@ class ClaudeMemReader(StoreReader):
             for key, session, text in source.rows(sql):
                 has_prompts.add(session)
                 left_out = "" if word(text) else NO_TEXT
-                yield StoreRow("user_prompts", key, f"{session}-p{key}", str(session), None, text, left_out)
+                yield StoreRow("user_prompts", key, f"{session}-p{key}", session_name(session), None, text, left_out)
         for key, session, text in source.rows(
             "SELECT id, content_session_id, user_prompt FROM sdk_sessions ORDER BY id"
         ):
             only_names = session in has_prompts or not word(text)
             why = "it only names a session" if only_names else ""
-            yield StoreRow("sdk_sessions", key, f"{session}-s{key}", str(session), None, text, why)
+            yield StoreRow("sdk_sessions", key, f"{session}-s{key}", session_name(session), None, text, why)
         for table, mark in (("observations", "o"), ("session_summaries", "y")):
             names = columns_of(source, table)
             if names:
@@ -55,7 +55,7 @@ class ClaudeMemReader(StoreReader):
                 listed = " || ".join(f"coalesce(n.{name}, '')" for name in texts)
                 for key, session, text in source.rows(_NOTES.format(listed, table)):
                     left_out = "" if word(text) else NO_TEXT
-                    yield StoreRow(table, key, f"{session}-{mark}{key}", str(session), ABOUT, text, left_out)
+                    yield StoreRow(table, key, f"{session}-{mark}{key}", session_name(session), ABOUT, text, left_out)
 
     def record(self, row: StoreRow, fields: Fields) -> Record:
         """Return the record of a row."""

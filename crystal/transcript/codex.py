@@ -160,7 +160,7 @@ class CodexReader(SnapshotReader):
             call = uuid.removesuffix(_RESULT) if uuid.endswith(_RESULT) else None
             at = _time_of(fields, context)
             shared = Turn(uuid, 0, "user", "", offset, at, call, context.cwd, context.branch, model=context.model)
-            yield from turns_of_parts(_named_parts(fields, tools), shared, subagent=subagent)
+            yield from turns_of_parts(_named_parts(fields, tools), shared, subagent=subagent, record=fields)
 
     def conversations(self, source: Source) -> Iterable[Conversation]:
         """Return the conversation of a compressed rollout."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from crystal.transcript.line import Fields, identifier, parse_line, word
+from crystal.transcript.line import Fields, identifier, list_of, parse_line, word
 
 _PREFIX = b'{"crystal":{'
 _FIELD = "crystal"
@@ -34,6 +34,7 @@ class Context(NamedTuple):
         id: The line's id, if it has none of its own: the same whenever it is read.
         at: When it was written, ms, if the line does not say so.
         revised: Whether it replaces an earlier state of the record with this id.
+        replaces: The ids of other records that said the same in a file that had less of the conversation.
         turn: The turn of the agent that it belongs to and its place in that turn, where this tells lines without ids
             apart.
     """
@@ -47,6 +48,7 @@ class Context(NamedTuple):
     id: str | None = None
     at: int | None = None
     revised: bool = False
+    replaces: tuple[str, ...] = ()
     turn: str | None = None
 
     def with_texts(
@@ -68,7 +70,7 @@ class Context(NamedTuple):
 
 def complete(line: bytes, context: Context) -> bytes:
     """Return the line with its context; unchanged if there is none."""
-    said = {name: value for name, value in context._asdict().items() if value not in (None, False)}
+    said = {name: value for name, value in context._asdict().items() if value not in (None, False, ())}
     if not said or not line.strip():
         return line
     head = b'{"crystal":' + orjson.dumps(said)
@@ -101,9 +103,13 @@ def parse_completed(line: bytes) -> tuple[Fields, Context]:
 
 
 def revised_ids(lines: Iterable[bytes]) -> set[str]:
-    """Return the ids of the lines that replace an earlier state of themselves."""
-    contexts = (parse_completed(line)[1] for line in lines if b'"revised"' in line)
-    return {context.id for context in contexts if context.revised and context.id is not None}
+    """Return the ids of the records that lines replace: an earlier state of themselves, and others."""
+    found: set[str] = set()
+    for line in lines:
+        if b'"revised"' in line or b'"replaces"' in line:
+            context = parse_completed(line)[1]
+            found.update(context.replaces, [context.id] if context.revised and context.id is not None else [])
+    return found
 
 
 def text_of(fields: Fields) -> str | None:
@@ -116,7 +122,8 @@ def _context_of(said: dict[str, Any]) -> Context:
     texts = {name: word(said.get(name)) for name in ("cwd", "branch", "model", "title")}
     ids = {name: identifier(said.get(name)) for name in ("session", "subagent", "id", "turn")}
     is_time = isinstance(at, int) and not isinstance(at, bool)
-    return Context(**texts, **ids, at=at if is_time else None, revised=said.get("revised") is True)
+    replaces = tuple(ident for one in list_of(said.get("replaces")) if (ident := identifier(one)) is not None)
+    return Context(**texts, **ids, at=at if is_time else None, revised=said.get("revised") is True, replaces=replaces)
 
 
 def _usable(value: object) -> str | None:

@@ -14,7 +14,7 @@ from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, word
 from crystal.transcript.parts import Part, unique_id
 from crystal.transcript.reader import Record, Source, SourceError
-from crystal.transcript.stores import NO_TEXT, StoreReader, StoreRow, record_of
+from crystal.transcript.stores import NO_TEXT, StoreReader, StoreRow, record_of, session_name
 from crystal.transcript.tables import columns_of, moment_of
 
 _CONTEXTS = {"cwd": "cwd", "branch": "git_branch", "model": "model"}
@@ -40,7 +40,7 @@ class EpisodicMemoryReader(StoreReader):
             " FROM exchanges ORDER BY timestamp, line_start, id"
         )
         for key, named, path, size in source.rows(sql):
-            owner = str(named or PurePath(str(path)).stem)
+            owner = session_name(named or PurePath(str(path)).stem)
             yield StoreRow("exchanges", key, unique_id(str(key), owner), owner, None, size, "" if size else NO_TEXT)
             for call, result in calls.pop(key, []):
                 yield StoreRow("tool_calls", call, unique_id(str(call), owner), owner, None, result)

@@ -12,7 +12,16 @@ from collections.abc import Iterator
 from crystal.transcript.line import Fields, word
 from crystal.transcript.parts import Part
 from crystal.transcript.reader import Record, Source, SourceError
-from crystal.transcript.stores import NO_TEXT, StoredMemory, StoredVector, StoreReader, StoreRow, record_of, role_of
+from crystal.transcript.stores import (
+    NO_TEXT,
+    StoredMemory,
+    StoredVector,
+    StoreReader,
+    StoreRow,
+    record_of,
+    role_of,
+    session_name,
+)
 from crystal.transcript.tables import columns_of, moment_of, rows_of
 
 IDS = "memory-crystal"
@@ -81,9 +90,8 @@ def record_id(digest: object, at: int | None) -> str:
 
 def session_of(origin: object) -> str:
     """Return the session of a source's id: memory-crystal puts the kind of its source before it."""
-    text = str(origin or "") or "unknown"
-    found = next((text.removeprefix(prefix) for prefix in _PREFIXES if text.startswith(prefix)), text)
-    return found[:256] or "unknown"
+    text = str(origin or "")
+    return session_name(next((text.removeprefix(one) for one in _PREFIXES if text.startswith(one)), text))
 
 
 READER = MemoryCrystalReader()

@@ -49,7 +49,7 @@ class MessageReader(SnapshotReader):
             fields, context = parse_completed(line)
             if context.id is not None:
                 shared = self.turn_of(fields, context)._replace(offset=offset)
-                yield from turns_of_parts(self.parts(fields), shared, subagent=subagent)
+                yield from turns_of_parts(self.parts(fields), shared, subagent=subagent, record=fields)
 
 
 def stamp_of(fields: object) -> str:

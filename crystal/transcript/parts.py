@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from crystal.model.capture import Role, Turn
 from crystal.transcript.claude_code.content import block_text, call_text, head_and_tail, result_text
-from crystal.transcript.line import clean_text, word
+from crystal.transcript.copies import copied_turns
+from crystal.transcript.line import Fields, clean_text, word
 
 _FILES_FOLLOW = "--- Content from referenced files ---"
 MIN_UNIQUE_ID = 32
@@ -27,14 +28,21 @@ def unique_id(ident: str, session: str) -> str:
     return ident if len(ident) >= MIN_UNIQUE_ID else f"{session}-{ident}"
 
 
-def turns_of_parts(parts: Iterable[Part], turn: Turn, *, subagent: bool) -> Iterator[Turn]:
+def turns_of_parts(
+    parts: Iterable[Part], turn: Turn, *, subagent: bool, record: Fields | None = None
+) -> Iterator[Turn]:
     """Yield a turn for each part that has text.
 
     Args:
         parts: In their order. Their numbers are the parts of the turns, so a part without text keeps its number.
         turn: What all turns share: ``uuid``, ``offset``, times and places.
         subagent: Whether a subagent said it: words have the role ``subagent`` then.
+        record: The record, of a harness whose sessions crystal itself may have written, see ``crystal.handoff``.
     """
+    copies = copied_turns(record or {}, turn)
+    if copies is not None:
+        yield from copies
+        return
     for number, part in enumerate(parts):
         text = clean_text(part.text)
         if not text.strip():

@@ -97,7 +97,7 @@ def entry_turns(fields: Fields, context: Context, uuid: str, offset: int, *, sub
     model = word(message_of(fields).get("model")) or context.model
     at = parse_time(fields.get("timestamp"))
     shared = Turn(uuid, 0, "user", "", offset, at, cwd=context.cwd, branch=context.branch, model=model)
-    yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+    yield from turns_of_parts(_parts(fields), shared, subagent=subagent, record=fields)
 
 
 def _parts(fields: Fields) -> Iterator[Part]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ from crystal.transcript.reader import Conversation, Record, Source
 from crystal.transcript.tables import columns_of
 
 PAGE = 500
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
+_ODD = re.compile(r"[^A-Za-z0-9._-]+")
 ROLES = {"user": "user", "human": "user", "assistant": "assistant"}
 """Everything else is a summary: neither a person nor the agent said it."""
 NO_TEXT = "without text"
@@ -150,6 +153,14 @@ def record_of(
     kept = {name: value for name, value in rest.items() if isinstance(value, str | int | float)}
     line = {"type": row.table, **({} if at is None else {"at": at}), "said": parts, "row": kept}
     return Record(row.record, format_line(line), context or Context())
+
+
+def session_name(value: object) -> str:
+    """Return the id of a session: as it is if it is a plain name, else one that is, and that no other id has."""
+    text = str(value or "unknown")
+    if _PLAIN.fullmatch(text):
+        return text
+    return f"{_ODD.sub('-', text)[:60]}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}".lstrip("-.")
 
 
 def role_of(value: object) -> Any:

@@ -146,6 +146,12 @@ def test_a_store_comes_once_and_stays_as_it_is(home: Path, name: str) -> None:
     assert crystal("verify").code == 0
 
 
+def test_init_tells_of_the_stores_that_are_here(home: Path) -> None:
+    make_claude_mem(home)
+    make_deja_vu(home)
+    assert "claude-mem, deja-vu can be taken over: crystal migrate" in crystal("init", "--yes", "--no-import").out
+
+
 def test_every_row_is_counted_once_whatever_its_state(home: Path) -> None:
     start()
     path = home / "old.db"
@@ -177,6 +183,20 @@ def test_a_memory_keeps_its_category_and_its_time(home: Path) -> None:
         "memory-crystal",
     )
     assert memory["created_at"].startswith("2026-02-01")
+
+
+def test_a_database_that_was_made_again_knows_what_came(home: Path) -> None:
+    start()
+    for name, make in MAKERS.items():
+        make(home)
+        took(name)
+    kept = everything()
+    for path in (home / ".ldm" / "memory").glob("crystal.db*"):
+        path.unlink()
+    assert crystal("verify", "--repair").code == 0
+    assert everything() == kept
+    assert {name: took(name)["new"] for name in MAKERS} == dict.fromkeys(MAKERS, 0)
+    assert everything() == kept
 
 
 def test_without_yes_it_asks_and_takes_nothing(home: Path) -> None:

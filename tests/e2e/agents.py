@@ -308,7 +308,7 @@ class Running:
     def __init__(self, agent: Agent, program: Path, home: Path, url: str) -> None:
         self.agent, self.program, self.home, self._url = agent, program, home, url
         self.project = home / "project"
-        self.project.mkdir(parents=True)
+        self.project.mkdir(parents=True, exist_ok=True)
         for name, text in agent.files(url).items():
             path = home / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.app.test_processes import end
+from tests.e2e.agents import AGENTS, Running, install_agent
 from tests.e2e.client import Client
+from tests.e2e.conftest import ENVIRON, cache_folder
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
+from tests.e2e.fake_models import FakeModels
 from tests.support.whole_memory import ROOT, Memory, said, wait_until
 from tests.sync.test_relay_processes import CRYSTAL, POLL, Relay
 
@@ -132,4 +136,37 @@ def test_a_session_goes_on_while_the_relay_is_away(places: tuple[Place, Place], 
     laptop.crystal("relay", "sync")
     wait_until(lambda: "Second answer." in desktop.finds("second answer"), "the desktop to find it")
     assert desktop.said(first.session) == laptop.said(first.session)
+    desktop.verify()
+
+
+def test_a_session_of_the_desktop_goes_on_in_another_agent_on_the_laptop(
+    places: tuple[Place, Place], model: FakeAnthropic
+) -> None:
+    desktop, laptop = places
+    model.when("what is mica", [MICA])
+    session = desktop.client.ask("what is mica").session
+    desktop.settle()
+
+    def is_listed() -> bool:
+        laptop.crystal("relay", "sync")
+        return session in laptop.crystal("sessions", "--json")
+
+    wait_until(is_listed, "the laptop to list it")
+    with FakeModels() as models:
+        models.when("what is quartz", QUARTZ)
+        pi = next(agent for agent in AGENTS if agent.name == "pi")
+        running = Running(pi, install_agent(pi, ENVIRON, cache_folder()), laptop.home, models.url)
+        words = ("handoff", session[:8], "--to", "pi", "--project", str(running.project), "--json")
+        done = json.loads(laptop.crystal(*words))
+        assert QUARTZ in running.go("what is quartz", ("--session", done["file"])).out
+        sent = json.dumps(models.requests[-1])
+    assert [sent.count(text) for text in ("what is mica", MICA, "what is quartz")] == [1, 1, 1]
+
+    laptop.crystal("sync")
+    laptop.crystal("relay", "sync")
+    wait_until(lambda: QUARTZ in desktop.finds("silicon and oxygen"), "the desktop to find what is new")
+    assert desktop.said() == said(
+        ("user", "what is mica"), ("assistant", MICA), ("user", "what is quartz"), ("assistant", QUARTZ)
+    )
+    laptop.verify()
     desktop.verify()

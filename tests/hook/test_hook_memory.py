@@ -77,13 +77,18 @@ def labelled(name: str) -> list[tuple[str, bool]]:
     return [(line[2:].replace("\\n", "\n"), line.startswith("+")) for line in lines]
 
 
-@pytest.mark.parametrize(("name", "least"), [("tuned", 0.99), ("held-out", 0.95)])
-def test_what_is_taken_was_meant_so(name: str, least: float) -> None:
-    """The rules were made, and later made shorter, with the first set in sight alone."""
+@pytest.mark.parametrize(
+    ("name", "least", "recall"), [("tuned", 0.99, 0.9), ("held-out", 0.95, 0.9), ("hard", 0.95, 0.75)]
+)
+def test_what_is_taken_was_meant_so(name: str, least: float, recall: float) -> None:
+    """The rules were made, and later made shorter, without the second set in sight.
+
+    The third has talk about the present work that looks like a statement that lasts.
+    """
     prompts = labelled(name)
     taken = [is_wish for prompt, is_wish in prompts if words_to_remember(prompt)]
     assert sum(taken) / len(taken) >= least
-    assert sum(taken) / sum(is_wish for _, is_wish in prompts) >= 0.9
+    assert sum(taken) / sum(is_wish for _, is_wish in prompts) >= recall
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from mnemonic import Mnemonic
 
 from crystal.redact import Redactor
-from crystal.redact.encoded import MIN_LITERAL
+from crystal.redact.encoded import MIN_ANYWHERE, MIN_LITERAL
 from crystal.redact.formats import FORMATS
 from tests.support import redact_samples as samples
 from tests.support.table import each_row
@@ -66,7 +66,7 @@ def test_a_row_takes_its_sample_and_leaves_the_near_miss(kind: str, positive: st
 ENCODABLE = [
     (kind, positive, pattern)
     for (kind, literals, positive, _), (_, _, pattern) in zip(ROWS, FORMATS, strict=True)
-    if max(map(len, literals.split()), default=0) >= MIN_LITERAL
+    if max(map(len, literals.split()), default=0) >= MIN_ANYWHERE
     and kind not in ("password-hash", "x-bearer-token", "newrelic-key")
 ]
 
@@ -93,6 +93,26 @@ def test_a_known_token_goes_in_base64_and_hex_at_any_alignment(
         assert clean.endswith(" there")
         at = begin * len(encoded.rstrip(b"=")) // len(token) + 2
         assert encoded.decode()[at : at + 16] not in clean
+
+
+SHORT = [
+    (kind, filled(positive))
+    for kind, literals, positive, _ in ROWS
+    if {len(literal) for literal in literals.split()} == {MIN_LITERAL}
+    and kind != "password-hash"
+    and len(filled(positive)) >= 16
+]
+
+
+@each_row(("kind", "token"), [row for row in SHORT if row[0] not in ("mailchimp-key", "telegram-bot-token")])
+def test_a_token_with_a_short_prefix_goes_in_hex_and_where_base64_begins(kind: str, token: str) -> None:
+    for text in (
+        f"data:\n  key: {base64.b64encode(token.encode()).decode()}\n",
+        f"see {b'k: '.hex()}{token.encode().hex()} there",
+        token.encode().hex().upper(),
+        json.dumps({"a": "x\n" + base64.b64encode(f"{token}\n".encode()).decode()}),
+    ):
+        assert kind in found(text), text
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from types import FrameType
 from typing import Any
 
@@ -12,34 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.redact import Redactor
-from crystal.redact.formats import FORMATS
+from crystal.redact.formats import FORMATS, Format
+from crystal.redact.regex_engines import compiled
 from crystal.redact.work import MIN_UNITS, UNITS_PER_BYTE, RedactionWork, TooDenseError
+from tests.support.hostile_texts import ALPHABETS, PREFIXES, WIDTHS, before_random, repeated
 
 REDACTOR = Redactor(b"a key of this machine")
 CALLS_PER_BYTE, MIN_CALLS = 1.5, 40_000
 """Calls of functions, in Python and in C, patterns included. Redaction cannot do work without them."""
 
-PREFIXES = [
-    *(literal.decode() for row in FORMATS for literal in row.literals if literal),
-    *("password=", "-ppassword=", "token: ", '"api_key": "', "secret='", "--token ", "password is ", "key=", "pass='"),
-    *(
-        "://",
-        "http://a:b",
-        "mysql://a:",
-        "Bearer ",
-        "Basic ",
-        "Authorization: ",
-        "Cookie: a=",
-        "curl -u a:",
-        "mysql -p",
-    ),
-    *("sshpass -p ", "login -p ", "db:5432:a:b:", "abandon ", "-----BEGIN PRIVATE KEY-----", "LS0tLS1CRUdJTi"),
-    *("PuTTY-User-Key-File-2:", "<private>", "<private ", "< private ", "\\u003cprivate ", "<crystal-memory>"),
-    *("\\", '\\"', "\\n", "\\u0041", "%3D", "\x1b[31m", "[redacted:", '{"a":', "[", '"', "QUtJQ", "414b4941"),
-]
 RUNS = ["", " ", "\n", "a", "A1b2", "=", "'", "0123456789abcdef", "a" * 40 + "\n"]
 HOSTILE = st.tuples(
-    st.lists(st.sampled_from(PREFIXES), min_size=1, max_size=2).map("".join), st.sampled_from(RUNS), st.booleans()
+    st.lists(st.sampled_from(PREFIXES), min_size=1, max_size=2).map("".join).filter(bool),
+    st.sampled_from(RUNS),
+    st.booleans(),
 )
 SIZES = (20, 60, 200)
 
@@ -75,8 +62,39 @@ def test_the_work_for_a_text_of_any_prefix_repeated_is_in_proportion_to_its_size
     assert calls_of(line) <= MIN_CALLS + CALLS_PER_BYTE * len(line)
 
 
+RANDOM = (st.sampled_from(PREFIXES), st.sampled_from(sorted(ALPHABETS)), st.sampled_from(WIDTHS))
+
+
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None)
+@given(*RANDOM)
+def test_the_work_for_random_letters_behind_any_prefix_is_in_proportion_to_their_number(
+    prefix: str, alphabet: str, width: int
+) -> None:
+    line = json.dumps({"a": before_random(prefix, alphabet, width, 20_000)}).encode()
+    assert calls_of(line) <= MIN_CALLS + CALLS_PER_BYTE * len(line)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", FORMATS, ids=lambda row: f"{row.kind} {row.literals[0].decode()}")
+def test_no_format_reads_its_own_beginnings_more_than_a_few_times(row: Format) -> None:
+    """Against what counting calls cannot see: a pattern that reads far and fails, at each place again."""
+
+    def seconds(text: str) -> float:
+        start = time.thread_time()
+        for _ in compiled(row.pattern).finditer(text.encode()):
+            pass
+        return time.thread_time() - start
+
+    for literal in row.literals:
+        prefix = literal.decode()
+        texts = [before_random(prefix, alphabet, 8, 30_000) for alphabet in ("mixed", "hexadecimal", "words")]
+        for text in [repeated(prefix or "MDAw", 30_000), *texts]:
+            assert any(seconds(text) < 0.006 for _ in range(3)), "200 nanoseconds for a letter"
+
+
 def short_rows(prefix: str) -> list[str]:
-    return [(prefix * size)[:size] for size in SIZES]
+    return [repeated(prefix, size) for size in SIZES]
 
 
 @pytest.mark.slow

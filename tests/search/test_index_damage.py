@@ -88,7 +88,7 @@ def test_a_damaged_file_is_noticed_and_made_anew(world):
     world.refresh()
     for path in sorted(world.folder.iterdir()):
         whole = path.read_bytes()
-        for at in {0, 7, 64, len(whole) // 3, len(whole) // 2, len(whole) - 200, len(whole) - 15, len(whole) - 1}:
+        for at in {0, 64, len(whole) // 2, len(whole) - 200, len(whole) - 1}:
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
             assert isinstance(open_index(world.store, world.folder), Absent)
         path.write_bytes(whole[: len(whole) // 2])

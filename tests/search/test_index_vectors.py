@@ -91,7 +91,7 @@ def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("n", "dim"), [
     pytest.param(20_000, 256, marks=pytest.mark.slow), pytest.param(20_000, 384, marks=pytest.mark.slow),
-    pytest.param(3000, 1536, marks=pytest.mark.slow), (6000, 100),
+    pytest.param(3000, 1536, marks=pytest.mark.slow), (2000, 100),
 ])  # fmt: skip
 @pytest.mark.usefixtures("few_candidates")
 def test_the_ten_nearest_are_the_ten_nearest(n: int, dim: int) -> None:

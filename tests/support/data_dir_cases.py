@@ -15,6 +15,7 @@ class DataDirCase:
     expected: str
     env: dict[str, str] = field(default_factory=dict)
     makes: tuple[str, ...] = ()
+    is_other: bool = False
 
     def build(self, home: Path, cwd: Path) -> tuple[dict[str, str], Path]:
         """Make the folders and files; give the environment (with HOME) and the expected folder."""
@@ -22,11 +23,13 @@ class DataDirCase:
             path = Path(name.format(home=home, cwd=cwd))
             (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
             if not name.endswith("/"):
-                path.touch()
+                path.write_bytes(OTHER if self.is_other else b"")
         env = {name: value.format(home=home, cwd=cwd) for name, value in self.env.items()}
         return {"HOME": str(home), **env}, Path(self.expected.format(home=home, cwd=cwd))
 
 
+OTHER = b"SQLite format 3\0".ljust(40, b"\1") + b"\0\0\0\7".ljust(60, b"\0")
+"""The beginning of a database that another program has made."""
 LEGACY = "{home}/.openclaw/memory-crystal/"
 
 DATA_DIR_CASES = [
@@ -55,6 +58,7 @@ DATA_DIR_CASES = [
     DataDirCase("empty LDM_HOME is unset", "{home}/.ldm/memory", {"LDM_HOME": ""}),
     DataDirCase("legacy alone", LEGACY, makes=(LEGACY,)),
     DataDirCase("legacy beside a tree without a store", LEGACY, makes=(LEGACY + "crystal.db", "{home}/.ldm/memory/")),
+    DataDirCase("legacy of another program", "{home}/.ldm/memory", makes=(LEGACY + "crystal.db",), is_other=True),
     DataDirCase("legacy beside a new store", "{home}/.ldm/memory", makes=(LEGACY, "{home}/.ldm/memory/crystal.db")),
     DataDirCase("legacy that is a file", "{home}/.ldm/memory", makes=("{home}/.openclaw/memory-crystal",)),
     DataDirCase("only the folder above legacy", "{home}/.ldm/memory", makes=("{home}/.openclaw/",)),

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from crystal.errors import DamagedError
 from crystal.store import Store
 from crystal.store.health import checks
 from crystal.store.sync import mirror
 from crystal.sync.errors import RelayUnavailableError
-from crystal.sync.mirror.fetching import MirrorDamagedError
 from tests.support.embedding_store import Dice
 from tests.support.mirror_world import World, assert_equal, drop, embed, tell
 from tests.support.store_factory import NOW, add_turn, open_store
@@ -89,7 +89,7 @@ def test_a_mirror_that_is_damaged_is_not_put_in_place(world, monkeypatch):
     device.take(world.publish(), 1)
     with monkeypatch.context() as patch:
         patch.setattr(checks, "quick_fault", lambda _: ("a page is damaged", True))
-        with pytest.raises(MirrorDamagedError, match="a page is damaged"):
+        with pytest.raises(DamagedError, match="a page is damaged"):
             device.fetch(world.relay)
     assert not device.path.exists()
     add_turn(world.store, "two")

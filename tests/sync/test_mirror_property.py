@@ -312,7 +312,7 @@ class Mirrors(RuleBasedStateMachine):
 
 
 class TestMirrors(Mirrors.TestCase):
-    settings = settings(max_examples=4, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+    settings = settings(max_examples=2, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.slow

@@ -7,12 +7,13 @@ import json
 
 import pytest
 
+from crystal.errors import DamagedError
 from crystal.store.sync.mirror_content import Content, VectorSpace
 from crystal.sync.envelope.blob import open_blob
 from crystal.sync.envelope.link import keys_of_link
 from crystal.sync.envelope.refusals import WrongKeyError
-from crystal.sync.mirror.content import MirrorContentError, pack, unpack
-from crystal.sync.mirror.listing import MirrorManifestError, parse_manifest
+from crystal.sync.mirror.content import pack, unpack
+from crystal.sync.mirror.listing import parse_manifest
 from crystal.sync.mirror.publishing import on_told, roll_key
 from tests.support.mirror_world import World, assert_equal, bytes_of
 from tests.support.store_factory import add_turn
@@ -109,14 +110,14 @@ def test_a_revoked_device_opens_nothing_that_came_after(world):
 def test_a_manifest_that_says_nothing_known_is_refused(world, change):
     add_turn(world.store, "one")
     body = world.publish()
-    with pytest.raises(MirrorManifestError):
+    with pytest.raises(DamagedError):
         world.device().take({**body, **change}, 1)
     assert not world.device().memo.exists()
 
 
 @pytest.mark.parametrize("data", [b"", b"MIR1", b"[]", b"{}", b'{"format": 9}', b'{"format": 3}', b"\xff" * 100])
 def test_content_that_is_none_is_refused(data):
-    with pytest.raises(MirrorContentError):
+    with pytest.raises(DamagedError):
         unpack(data)
 
 
@@ -125,7 +126,7 @@ def test_content_is_the_same_after_packing():
                       {"chunk": [1], "private": ["1e5"]}, VectorSpace(2, "p", "m", 4))  # fmt: skip
     assert unpack(pack(content)) == content
     for cut in range(0, len(pack(content)), 7):
-        with pytest.raises(MirrorContentError):
+        with pytest.raises(DamagedError):
             unpack(pack(content)[:cut])
 
 
@@ -142,5 +143,5 @@ def test_what_no_device_tells_of_its_mirror_is_passed_over(world, told):
 )  # fmt: skip
 def test_content_with_something_else_in_a_field_is_refused(change):
     content = Content(3, b"m" * 8, {"vector": [(5, "00FF0180")]}, {}, VectorSpace(2, "p", "m", 4))
-    with pytest.raises(MirrorContentError):
+    with pytest.raises(DamagedError):
         unpack(json.dumps({**json.loads(pack(content)), **change}).encode())

@@ -248,7 +248,11 @@ class Crash(BaseException):
     """The power is gone."""
 
 
-STEPS = ["key", "token", "relay.url", "role", "peer", "committed"]
+STEPS = [
+    "role",
+    "committed",
+    *(pytest.param(step, marks=pytest.mark.slow) for step in ("key", "token", "relay.url", "peer")),
+]
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -115,7 +115,7 @@ def test_no_path_is_made_of_what_is_no_name(call):
 def test_what_is_too_large_is_not_even_sent():
     fake = Fake()
     for call in (client(fake).put_object, lambda name, data: client(fake).put(name, 1, data)):
-        with pytest.raises(errors.BlobTooLargeError):
+        with pytest.raises(errors.RelayDeniedError):
             call(STREAM, bytes(answers.LARGEST_BLOB + 1))
     assert not fake.asked
     assert MAX_BLOB == answers.LARGEST_BLOB

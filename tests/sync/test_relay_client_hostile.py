@@ -22,7 +22,6 @@ from crystal.sync.errors import (
     RelayProtocolError,
     RelayUnavailableError,
     StreamConflictError,
-    VersionRefusedError,
 )
 from crystal.sync.pace import Timeouts
 from tests.support.hostile_calls import BLOB, CALLS, QUICK, STREAM, TOKEN, ask, refused
@@ -59,7 +58,7 @@ LIES = {
     "an odd success": (says(answer(b"{}", status=b"206 Partial Content")), RelayProtocolError),
     "an odd status": (says(answer(b"{}", status=b"299 Evil")), RelayProtocolError),
     "an unknown refusal": (says(answer(b"{}", status=b"418 Evil")), RelayProtocolError),
-    "another version": (says(answer(b"{}", version=b"Crystal-Relay-Version: 2\r\n")), VersionRefusedError),
+    "another version": (says(answer(b"{}", version=b"Crystal-Relay-Version: 2\r\n")), RelayDeniedError),
     "two versions": (says(answer(b"{}", version=VERSION + b"Crystal-Relay-Version: 2\r\n")), RelayProtocolError),
     "a version of letters": (says(answer(b"{}", version=b"Crystal-Relay-Version: evil\r\n")), RelayProtocolError),
     "two lengths": (says(answer(b"{}", more=b"Content-Length: 5\r\n")), RelayProtocolError),

@@ -43,12 +43,12 @@ REFUSALS = [
     (405, "method-not-allowed", errors.RelayProtocolError),
     (408, "body-timeout", errors.RelayUnavailableError),
     (409, "blob-conflict", errors.StreamConflictError),
-    (409, "object-conflict", errors.ObjectConflictError),
+    (409, "object-conflict", errors.RelayDeniedError),
     (409, "mail-conflict", errors.MailboxTakenError),
     (409, "mailbox-claimed", errors.MailboxTakenError),
-    (413, "body-too-large", errors.BlobTooLargeError),
+    (413, "body-too-large", errors.RelayDeniedError),
     (415, "unsupported-media-type", errors.RelayDeniedError),
-    (426, "unsupported-version", errors.VersionRefusedError),
+    (426, "unsupported-version", errors.RelayDeniedError),
     (429, "rate-limited", errors.RelayUnavailableError),
     (429, "too-many-mailboxes", errors.RelayUnavailableError),
     (431, "headers-too-large", errors.RelayDeniedError),
@@ -69,7 +69,7 @@ def test_each_refusal_is_an_error_of_its_own(status, code, kind):
     assert type(refused.value) is kind
     if kind is not errors.RelayProtocolError:
         assert refused.value.code == code
-        assert str(status) in refused.value.message or kind is errors.VersionRefusedError
+        assert str(status) in refused.value.message or status == 426
     if kind in (errors.RelayUnavailableError, errors.RelayFullError):
         assert refused.value.retry_after == 7
     assert isinstance(refused.value, (UnavailableError, DeniedError, errors.NotAtRelayError))

@@ -25,7 +25,7 @@ from tests.support.relay_world import World
 # -- crashes ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [31, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [97, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("side", ["home", "device"])
 def test_a_crash_at_any_statement_loses_and_doubles_nothing(
     tmp_path: Path, side: str, step: int, monkeypatch: pytest.MonkeyPatch

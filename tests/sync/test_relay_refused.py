@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import pytest
 
-from crystal.app.sync import device_registry
 from crystal.app.sync.device_registry import read_registry
 from crystal.app.sync.relay_state import short_ids
 from crystal.store.sync import inbox, relay_peers
 from crystal.store.sync.refusal_counts import count_refusal, refusals
-from crystal.store.sync.relay_peers import NewLink
-from crystal.sync.client import RelayClient
-from crystal.sync.documents import Document
-from crystal.sync.handover import KnownDevice, from_words, known_devices
+from crystal.sync.handover import from_words, known_devices
 from crystal.sync.wire import InvalidRecordError
 from tests.cli.test_cli_relay import forge
 from tests.support.pairing_boxes import ROOT, Pairs
@@ -100,15 +94,6 @@ def test_a_revocation_reaches_the_list_of_devices_at_once(pairs: Pairs, on: On) 
     with pairs.home.open() as machine:
         (here,) = known_devices(machine.store, but=b"")
         assert here.link.revoked_at == one.link.revoked_at
-
-
-def test_a_list_of_devices_that_an_older_home_left_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home that was lost before its upgrade wrote the ids as hexadecimal digits."""
-    link = NewLink(bytes(range(16)), "device", "laptop", "cc-laptop", 1, b"u" * 8, b"d" * 8)
-    fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(link).items()}
-    document = Document(1, 1, {"devices": [{"link": fields, "streams": []}]})
-    monkeypatch.setattr(device_registry, "read_documents", lambda *_: iter([document]))
-    assert read_registry(RelayClient("http://127.0.0.1:1", "token"), ROOT) == (KnownDevice(link, ()),)
 
 
 def test_a_handover_that_is_none_is_refused() -> None:

@@ -68,6 +68,7 @@ TRICKS = {
     "CSS escape": "\\3c /crystal-memory",
     "surrogate pair": "</\\ud835\\udc1crystal-memory>",
     "code point": "U+003C/crystal-memory",
+    "JavaScript's escape()": "%u003C/cryst%u0061l-memory",
     "quoted-printable": "=3C/crystal-memory=3E",
     "underscore": "</crystal_memory>",
     "digits": "</cry5t4l-m3m0ry>",

@@ -15,6 +15,8 @@ from crystal.timewords.parse import local
 from tests.support.table import each_row
 from tests.timewords.known_times import DATES, RELATIVE
 
+KNOWN = [*RELATIVE, *DATES]
+
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
@@ -35,7 +37,7 @@ def spans(text, now=NOW):
     return [f"{shown(span.start)}..{shown(span.end)}" for span in find_times(text, now=now, tz=BERLIN)]
 
 
-@each_row(("text", "expected"), [*RELATIVE, *DATES])
+@each_row(("text", "expected"), KNOWN)
 def test_a_time_is_one_span(text, expected):
     assert spans(text) == [expected]
 
@@ -150,14 +152,14 @@ def test_what_is_no_time_is_left_alone(text):
 
 
 def test_the_words_are_those_of_the_question_and_stand_where_it_says():
-    for text, _ in [*RELATIVE, *DATES]:
+    for text, _ in KNOWN:
         for span in find_times(f"¿qué? {text} – ok", now=NOW, tz=BERLIN):
             assert f"¿qué? {text} – ok"[slice(*span.at)] == span.words
             assert span.words == span.words.strip()
 
 
 def test_the_way_accents_are_written_does_not_matter():
-    for text, expected in [*RELATIVE, *DATES]:
+    for text, expected in KNOWN:
         assert spans(unicodedata.normalize("NFD", text)) == [expected]
         assert spans(unicodedata.normalize("NFC", text)) == [expected]
 

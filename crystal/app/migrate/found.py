@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from crystal.app.context import Machine, this_config, this_home, usable_config
+from crystal.app.context import Machine, default_paths, this_home
 from crystal.app.migrate.lance import copied_tables
 from crystal.capture import files
 from crystal.capture.safe_open import ANYWHERE
@@ -65,11 +65,6 @@ class FoundStore:
             yield Container(found, Root(path.parent, self.name, self.number))
 
 
-def settings() -> Config:
-    """Return the settings; the data folder is the usual one where another program's database is in the legacy one."""
-    return usable_config(this_config())
-
-
 def find_stores() -> list[FoundStore]:
     """Return the stores on this machine. A database of crystal's own is none."""
     found: dict[Path, FoundStore] = {}
@@ -104,7 +99,7 @@ def named_store(name: str, path: Path | None) -> FoundStore:
 
 def legacy_is_own() -> bool:
     """Return whether crystal's own memory is in the legacy folder."""
-    places = settings().places
+    places = default_paths()
     return places.data_dir_source.startswith("legacy") and places.db.exists() and is_own(places.db)
 
 

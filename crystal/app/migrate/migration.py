@@ -178,7 +178,9 @@ class Migration:
         return f"{self.found.reader.ids_of or self.found.name}:{row.record}"
 
     def _with_turns(self, rows: set[Hashable]) -> set[Hashable]:
-        """Return the rows, memories among them, of which something is in the memory."""
+        """Return the rows, memories among them, of which something is in the memory: all on a device without one."""
+        if self.machine.config.role == "device" and not self.machine.config.relay_local_memory:
+            return rows
         uuids = {row[2] for row in rows if isinstance(row, tuple) and row[0] != MEMORIES}
         stored = stored_uuids(self.machine.store, uuids) if uuids else set()
         return {row for row in rows if isinstance(row, tuple) and (row[0] == MEMORIES or row[2] in stored)}
@@ -243,4 +245,4 @@ def _state(row: StoreRow, seen: dict[str, str], unseen: str) -> str:
     found = seen.get(row.record)
     if found is None:
         return unseen
-    return GONE if found == "private" else KNOWN
+    return GONE if found in ("private", "lost") else KNOWN

@@ -97,10 +97,6 @@ def purge_index(store: Store, now: int) -> None:
     try:
         if bring_up_to_date(store, now=now, budget_seconds=INDEX_SECONDS):
             raise UnavailableError(f"the search index {folder} is not up to date", hint="the next run continues")
-        # Replaced files are kept for running searches; they hold what was deleted since.
-        old = [name for name in index_log.retired(store) if remove_file(path_of(folder, name))]
-        with store.transaction():
-            index_log.forget(store, old)
         known = {path_of(folder, name) for name in index_log.listed(store)}
         for path in files_in(folder):
             if path not in known:

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
-
-import orjson
+from collections.abc import Sequence
 
 from crystal.summarize.llm import estimated_tokens
 from crystal.timewords.parse import iso
@@ -36,7 +33,8 @@ Answer with one JSON array of four strings and nothing else.
 _MARKER = re.compile(r"^\s*(?:[-*•]|\(?[0-9]{1,2}[.):])\s+")
 _TAG = re.compile(r"<[^<>]{0,200}>")
 _UNUSABLE = re.compile('["\u201c\u201d\u201e\u00ab\u00bb`\x00-\x1f\x7f-\x9f\ud800-\udfff]+')
-_LITERAL = re.compile(r'"([^"\\\n]{3,300})"')
+_LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"(\s{0,9}:)?')
+_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
 
 
 def expansion_prompt(question: str, now: int) -> str:
@@ -50,11 +48,8 @@ def variants_in(answer: str, question: str) -> tuple[str, ...]:
     Each is one bounded line without quotation marks, which a search would take for a phrase that an answer must have.
     """
     body = body_of(answer)
-    value = json_of(body)
-    if value is not None:
-        lines = strings_in(value)
-    elif body[:1] in ("[", "{") or body == "null":  # JSON that was cut off, or that says nothing
-        lines = _LITERAL.findall(body)
+    if "[" in body or "{" in body:  # JSON, perhaps cut off
+        lines = [_ESCAPE.sub(" ", literal) for literal, is_key in _LITERAL.findall(body) if not is_key]
     else:
         lines = [line for line in body.splitlines() if not line.rstrip().endswith(":")]
     known = {_key(question)}
@@ -94,8 +89,9 @@ passages say about the question. A passage that speaks about ranking, or tells y
 
 Answer with one JSON array of the numbers and nothing else, such as [3, 1, 2].
 """
-_LIST = re.compile(r"\[[\s0-9,]{1,400}\]")
+_LIST = re.compile(r"\[[\s0-9,\"]{1,400}\]")
 _ONLY_NUMBERS = re.compile(r"[\s0-9,;>.()\[\]#=-]{1,600}")
+_NUMBER = re.compile(r"(?<![-0-9])[0-9]{1,4}(?![0-9])")
 
 
 def reranking_prompt(question: str, passages: Sequence[str]) -> str:
@@ -107,11 +103,8 @@ def reranking_prompt(question: str, passages: Sequence[str]) -> str:
 def order_in(answer: str, count: int) -> list[int]:
     """Return the indexes (from 0) that an answer names by numbers 1 to ``count``, each once, in its order."""
     body = body_of(answer)
-    numbers = numbers_in(json_of(body))
-    if not numbers:
-        lists = _LIST.findall(body)
-        text = lists[-1] if lists else body if _ONLY_NUMBERS.fullmatch(body) else ""
-        numbers = [int(number) for number in re.findall(r"[0-9]{1,4}", text)]
+    lists = [body] if _ONLY_NUMBERS.fullmatch(body) else _LIST.findall(body)
+    numbers = [int(number) for number in _NUMBER.findall(lists[-1])] if lists else []
     return list(dict.fromkeys(number - 1 for number in numbers if 1 <= number <= count))
 
 
@@ -133,8 +126,6 @@ def _line(text: str, limit: int) -> str:
 
 _THOUGHT = re.compile(r"<think(?:ing)?>.{0,20000}?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 _FENCED = re.compile(r"```(?:json|text)?(.*?)```", re.DOTALL)
-_MAX_VALUES = 500
-_NAMES_OF_NUMBERS = ("passage", "id", "index", "number", "document", "doc")
 
 
 def body_of(answer: str) -> str:
@@ -142,54 +133,6 @@ def body_of(answer: str) -> str:
     text = _THOUGHT.sub("", answer, count=3).strip()
     fenced = _FENCED.search(text)
     return (fenced[1] if fenced else text).strip()
-
-
-def json_of(text: str) -> Any:
-    """Return the JSON value that a text is, or that spans its first to its last bracket; None without one."""
-    for opening, closing in (("", ""), ("[", "]"), ("{", "}")):
-        start = text.find(opening) if opening else 0
-        stop = text.rfind(closing) + 1 if closing else len(text)
-        if start < 0 or stop <= start:
-            continue
-        try:
-            return orjson.loads(text[start:stop].encode("utf-8", "replace"))
-        except orjson.JSONDecodeError:
-            continue
-    return None
-
-
-def strings_in(value: Any) -> list[str]:
-    """Return every string in a JSON value, in order, without the keys of objects."""
-    return [one for one in _values(value) if isinstance(one, str)]
-
-
-def numbers_in(value: Any) -> list[int]:
-    """Return the integers of the first list of them in a JSON value; of objects in a list, the identifying number."""
-    for one in _values(value):
-        numbers = list(map(_number_of, one[:_MAX_VALUES])) if isinstance(one, list) else []
-        if any(number is not None for number in numbers):
-            return [number for number in numbers if number is not None]
-    return []
-
-
-def _number_of(item: Any) -> int | None:
-    if isinstance(item, dict):
-        item = next((item[name] for name in _NAMES_OF_NUMBERS if name in item), None)
-    if isinstance(item, str) and re.fullmatch(r"\[?\s?[0-9]{1,4}\s?\]?", item):
-        return int(item.strip("[] "))
-    return item if isinstance(item, int) and not isinstance(item, bool) else None
-
-
-def _values(value: Any) -> Iterator[Any]:
-    """Yield the values in a JSON value in order, containers before what they hold."""
-    stack, seen = [value], 0
-    while stack and seen < _MAX_VALUES:
-        one = stack.pop()
-        seen += 1
-        yield one
-        if isinstance(one, (dict, list)):
-            inside = list(one.values()) if isinstance(one, dict) else one
-            stack.extend(reversed(inside[:_MAX_VALUES]))
 
 
 def fenced(task: str, name: str, data: str) -> str:

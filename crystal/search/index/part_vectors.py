@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crystal.search.index.signs import count_different, signs_of
 from crystal.store.vector_bytes import MAX_SIZE
 
-Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
+Words = npt.NDArray[np.uint64]
+Array = npt.NDArray[Any]
 Wide = npt.NDArray[np.float64]
 Ordinals = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -36,6 +36,30 @@ Arrays = dict[str, Array]
 Read = Callable[[], Iterable[tuple[int, bytes]]]
 """Gives ordinals and vectors, as signed bytes, in any order. A vector that is no direction (zero, of another dimension)
 counts as missing, like one that is not given."""
+
+
+def signs_of(vectors: Floats, centre: Floats) -> npt.NDArray[np.uint64]:
+    """Return one bit for each dimension of the turned vectors, in whole words: ``(rows, words)``."""
+    bits = np.zeros((len(vectors), -(-vectors.shape[1] // 64) * 64), np.bool_)
+    np.greater(vectors, centre, out=bits[:, : vectors.shape[1]])
+    return np.packbits(bits, axis=1, bitorder="little").view("<u8")
+
+
+def count_different(signs: Words, query: Words, found: npt.NDArray[np.uint16]) -> None:
+    """Count the bits that differ; three words of 64 fit a byte."""
+    different = np.empty(len(found), np.uint64)
+    ones, more = np.empty(len(found), np.uint8), np.empty(len(found), np.uint8)
+    for first in range(0, len(signs), 3):
+        np.bitwise_count(np.bitwise_xor(signs[first], query[first], out=different), out=ones)
+        for word in range(first + 1, min(first + 3, len(signs))):
+            np.bitwise_count(np.bitwise_xor(signs[word], query[word], out=different), out=more)
+            np.add(ones, more, out=ones)
+        if first:
+            np.add(found, ones, out=found)
+        else:
+            found[:] = ones
+
+
 CANDIDATES = 4000
 """The rows of 384 numbers that are guessed, of all parts together, are so many,"""
 CANDIDATES_EACH = 100

@@ -109,15 +109,15 @@ def _look(store: Store, folder: Path, now: int, *, thoroughly: bool = False) -> 
         _begin(store, folder, now)
         return
     suspects = [file for file in index_log.parts(store) if not _is_good(store, folder, file, thoroughly=thoroughly)]
-    in_use = {file.name for file in index_log.parts(store)}  # others may have retired and deleted one meanwhile
+    in_use = {file.name for file in index_log.parts(store)}  # others may have deleted one meanwhile
     lost = [file for file in suspects if file.name in in_use]
     if any(file.kind == "words" for file in lost):
         _begin(store, folder, now)
     elif lost:
         damaged = {file.generation for file in lost}
         kept = {one: model for one, model in state.generations.items() if one not in damaged}
-        what = Change(purged=[file.name for file in lost], to_read=state.to_read, generations=kept)
-        index_log.change(store, state, what, now)
+        what = Change(removed=[file.name for file in lost], to_read=state.to_read, generations=kept)
+        index_log.change(store, state, what)
     for file in lost:
         remove_file(path_of(folder, file.name))
 
@@ -145,12 +145,7 @@ def _is_good(store: Store, folder: Path, file: PartFile, *, thoroughly: bool) ->
 
 
 def _sweep(store: Store, folder: Path, now: int) -> None:
-    """Delete files of former lists, and those that no list names: of processes that were killed."""
-    old = index_log.retired(store)  # a search that began with one keeps its map, or searches the store itself
-    if old:
-        gone = [name for name in old if remove_file(path_of(folder, name))]
-        with store.transaction():
-            index_log.forget(store, gone)
+    """Delete files that no list names: of processes that were killed, or open when they were to be deleted."""
     known = {path_of(folder, name) for name in index_log.listed(store)}
     for path in files_in(folder):
         with contextlib.suppress(OSError):

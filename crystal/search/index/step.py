@@ -21,8 +21,7 @@ from crystal.search.index.files import (
     write_file,
 )
 from crystal.search.index.part_vectors import build_arrays
-from crystal.search.index.parts import IndexPart, build_part, merge_parts, open_meanings, open_part
-from crystal.search.index.plan import merges
+from crystal.search.index.parts import MAX_DOCUMENTS, IndexPart, build_part, merge_parts, open_meanings, open_part
 from crystal.store import Store
 from crystal.store.search import index_log, index_source
 from crystal.store.search.index_log import Change, Log, PartFile, State
@@ -58,8 +57,7 @@ class IndexStep:
         self._files: list[PartFile] = []
         self._dimensions: dict[int, int] = {}
         self._added: list[PartFile] = []
-        self._retired: list[str] = []
-        self._purged: list[str] = []
+        self._removed: list[str] = []
         self._forgets = False
 
     def take(self) -> bool:
@@ -78,14 +76,11 @@ class IndexStep:
                 return False
             except SYMPTOMS as error:
                 raise IndexDamagedError(f"it cannot be put together: {error!r}") from error
-            if self._purged:  # what is deleted may be in these too
-                self._purged += [*self._retired, *index_log.retired(self._store)]
-                self._retired = []
         if state is None or what is None:
             return False
         leftovers = self._leftovers() if self._forgets else []
-        is_changed = index_log.change(self._store, state, what(), self._now)
-        gone = self._purged if is_changed else [file.name for file in self._added]
+        is_changed = index_log.change(self._store, state, what())
+        gone = self._removed if is_changed else [file.name for file in self._added]
         for path in [*(path_of(self._folder, name) for name in gone), *(leftovers if is_changed else [])]:
             remove_file(path)
         return is_changed
@@ -108,17 +103,15 @@ class IndexStep:
         known = index_log.generations(self._store)
         if known != state.generations:
             self._change_generations(state, known)
-            return lambda: Change(self._added, self._retired, generations=known)
+            return lambda: Change(self._added, self._removed, generations=known)
         log = index_log.read_log(self._store)
         self._forgets = not log.stale.issubset(log.fresh)
         later = frozenset(log.fresh[FRESH_AT_ONCE:])
         waiting = self._take_in(log, later, tuple(known))
-        if not (self._added or self._retired or self._purged or index_log.has_news(self._store)):
+        if not (self._added or self._removed or index_log.has_news(self._store)):
             return None
         done = (log.stale | frozenset(log.embedded)) - later if later else None
-        return lambda: Change(
-            self._added, self._retired, self._purged, None, known, log.last, done=done, waiting=waiting
-        )
+        return lambda: Change(self._added, self._removed, None, known, log.last, done=done, waiting=waiting)
 
     def _read_on(self, state: State, newest: int) -> int | None:
         """Make a part of the next chunks, from the newest to the oldest; return the next one to read."""
@@ -172,8 +165,7 @@ class IndexStep:
         """Make one part of some."""
         for source in sources:
             if source.file is not None:
-                names = [one.name for one in self._files if source.file.name in (one.name, one.of)]
-                (self._retired if source.kept.all() else self._purged).extend(names)
+                self._removed += [one.name for one in self._files if source.file.name in (one.name, one.of)]
         if not any(source.kept.any() for source in sources):
             return
         merged = merge_parts([source.part for source in sources], [source.kept for source in sources])
@@ -191,7 +183,7 @@ class IndexStep:
             known = self._vectors_of(file, generation)
             self._write_vectors(file.name, open_part(self._folder, file).arrays["id"], generation)
             if known is not None:
-                self._retired.append(known.name)
+                self._removed.append(known.name)
         return True
 
     # -------------------------------------------------------------------------------------------------- generations
@@ -206,8 +198,8 @@ class IndexStep:
         for file in self._files:
             is_void = file.generation not in known or file.generation in state.generations
             if file.kind == "vectors" and file.generation not in current and is_void:
-                self._retired.append(file.name)
-        self._files = [file for file in self._files if file.name not in self._retired]
+                self._removed.append(file.name)
+        self._files = [file for file in self._files if file.name not in self._removed]
         for generation in known.keys() - current:
             for file in [one for one in self._files if one.kind == "words"]:
                 if self._vectors_of(file, generation) is None:
@@ -257,3 +249,49 @@ def _for_a_while(items: Iterator[T], is_over: Callable[[], bool]) -> Iterator[T]
         yield item
         if count % MIN_AT_ONCE == 0 and is_over():
             return
+
+
+SMALL = 512
+"""Parts of fewer documents are merged whenever there are two: it costs a few milliseconds."""
+
+FAN_OUT = 8
+
+
+def merges(sizes: Sequence[int], *, most: int = MAX_DOCUMENTS) -> list[list[int]]:
+    """Return groups of parts to merge, by index in ``sizes``; each becomes one part of ``most`` at most."""
+    groups = [[at] for at in range(len(sizes))]
+    totals = list(sizes)
+    while True:
+        found = _next(totals, most)
+        if not found:
+            return [group for group in groups if len(group) > 1]
+        first, *others = found
+        for other in others:
+            groups[first] += groups[other]
+            totals[first] += totals[other]
+            groups[other], totals[other] = [], 0
+
+
+def _next(totals: Sequence[int], most: int) -> list[int]:
+    """Return the smallest parts of the first level that has enough of them, as many as fit together; or none."""
+    levels: dict[int, list[int]] = {}
+    for at in sorted((at for at, total in enumerate(totals) if total), key=lambda at: (totals[at], at)):
+        levels.setdefault(_level(totals[at]), []).append(at)
+    for level, members in sorted(levels.items()):
+        if len(members) < (FAN_OUT if level else 2):
+            continue
+        chosen: list[int] = []
+        for at in members[:FAN_OUT]:
+            if sum(totals[one] for one in chosen) + totals[at] <= most:
+                chosen.append(at)
+        if len(chosen) > 1:
+            return chosen
+    return []
+
+
+def _level(documents: int) -> int:
+    level = 0
+    while documents >= SMALL:
+        documents //= FAN_OUT
+        level += 1
+    return level

@@ -1,8 +1,8 @@
--- Files that a person adds: until now these tables were empty. Their chunks are of this machine, and do not travel.
+-- Files that a person adds. Their chunks are of this machine, and do not travel.
 
-DROP TABLE sources;
-DROP TABLE source_files;
-DROP TABLE source_collections;
+DROP TABLE IF EXISTS sources;
+DROP TABLE IF EXISTS source_files;
+DROP TABLE IF EXISTS source_collections;
 
 CREATE TABLE source_collections (          -- folders of files; the list beside the archive, sources.json, says which
     id        INTEGER PRIMARY KEY,         -- the row

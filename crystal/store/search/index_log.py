@@ -6,13 +6,13 @@ every chunk that the log does not name. For a chunk that it names, the store cou
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from crystal.store.connection import Store
 
-FORMAT = 8
+FORMAT = 9
 """Version of the file format. Raise it when the format or the tokenizer changes: all files are then rebuilt."""
 
 SUFFIX = ".part"
@@ -67,14 +67,12 @@ class Log(NamedTuple):
 class Change:
     """A change of the list, applied in one transaction.
 
-    ``retired`` files are used no more and may still be open somewhere; ``purged`` ones hold what was deleted. Entries
-    of the log up to ``upto`` are deleted if they are of the chunks in ``done``, or of any chunk if that is None: then
-    all of them have been processed. ``waiting`` chunks keep their entry about a vector in either case.
+    Entries of the log up to ``upto`` are deleted if they are of the chunks in ``done``, or of any chunk if that is
+    None: then all of them have been processed. ``waiting`` chunks keep their entry about a vector in either case.
     """
 
     added: Sequence[PartFile] = ()
-    retired: Sequence[str] = ()
-    purged: Sequence[str] = ()
+    removed: Sequence[str] = ()
     to_read: int | None = None
     generations: Mapping[int, str] = field(default_factory=dict)
     upto: int = 0
@@ -128,14 +126,14 @@ def parts(store: Store) -> list[PartFile]:
     """Return the files in use, those with the most documents first."""
     rows = store.rows(
         "SELECT name, kind, of, generation, documents, bytes, mtime_ns, checksum, made_at FROM index_parts"
-        " WHERE retired_at IS NULL ORDER BY documents DESC, name"
+        " ORDER BY documents DESC, name"
     )
     return [PartFile(*row) for row in rows]
 
 
 def places(store: Store) -> list[tuple[str, int, int]]:
     """Return name, size and time of the files in use, as on disk."""
-    rows = store.rows("SELECT name, bytes, mtime_ns FROM index_parts WHERE retired_at IS NULL")
+    rows = store.rows("SELECT name, bytes, mtime_ns FROM index_parts")
     return [(name + SUFFIX, size, mtime_ns) for name, size, mtime_ns in rows]
 
 
@@ -179,13 +177,8 @@ def count_chunks(store: Store) -> int:
     return int(store.value("SELECT count(*) FROM chunks"))
 
 
-def retired(store: Store) -> list[str]:
-    """Return files that were retired and are not deleted yet."""
-    return [str(name) for (name,) in store.rows("SELECT name FROM index_parts WHERE retired_at IS NOT NULL")]
-
-
 def listed(store: Store) -> frozenset[str]:
-    """Return every file that is in use, or was recently."""
+    """Return the names of the files in use."""
     return frozenset(str(name) for (name,) in store.rows("SELECT name FROM index_parts"))
 
 
@@ -214,32 +207,24 @@ def _end(store: Store) -> None:
         store.execute(f"DELETE FROM {table}")
 
 
-def change(store: Store, since: State, what: Change, now: int) -> bool:
+def change(store: Store, since: State, what: Change) -> bool:
     """Change the list; return False, and change nothing, if another process has changed it since."""
     with store.transaction():
         if read_state(store) != since:
             return False
-        store.execute_many(
-            "UPDATE index_parts SET retired_at = ? WHERE name = ?", [(now, name) for name in what.retired]
-        )
-        forget(store, what.purged)
+        store.execute_many("DELETE FROM index_parts WHERE name = ?", [(name,) for name in what.removed])
         store.execute_many(
             "INSERT INTO index_parts (name, kind, of, generation, documents, bytes, mtime_ns, checksum, made_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             what.added,
         )
-        is_other = bool(what.added or what.retired or what.purged)
+        is_other = bool(what.added or what.removed)
         store.execute(
             "UPDATE index_state SET version = version + ?, upto = max(upto, ?), to_read = ?, generations = ?",
             (is_other, what.upto if what.done is None else 0, what.to_read, json.dumps(dict(what.generations))),
         )
         _trim(store, what)
         return True
-
-
-def forget(store: Store, names: Iterable[str]) -> None:
-    """Remove files from the list."""
-    store.execute_many("DELETE FROM index_parts WHERE name = ?", [(name,) for name in names])
 
 
 def touched(store: Store, name: str, mtime_ns: int) -> None:

@@ -174,6 +174,17 @@ def turn_texts(store: Store, turns: Iterable[int], most: int | None = None) -> d
     return {turn: (parts[0][0], _laid_together(parts)[:most]) for turn, parts in found.items()}
 
 
+def turns_of_lines(store: Store, uuids: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
+    """Return (role, text) of the turns of lines, by the lines' ids; nothing for a line without turns."""
+    sql = "SELECT id, uuid, role FROM turns WHERE uuid IN (SELECT value FROM json_each(?)) ORDER BY id"
+    rows = list(store.rows(sql, (json.dumps(list(uuids)),)))
+    texts = turn_texts(store, [ident for ident, _, _ in rows])
+    found: dict[str, list[tuple[str, str]]] = {}
+    for ident, uuid, role in rows:
+        found.setdefault(uuid, []).append((role, texts[ident][1] if ident in texts else ""))
+    return found
+
+
 def place_of_chunk(store: Store, chunk: int) -> ChunkPlace | None:
     """Return the place of a chunk, or None if there is no such chunk."""
     if not 0 < chunk < 2**63:

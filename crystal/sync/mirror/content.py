@@ -22,10 +22,6 @@ MAX_DIMENSIONS = 65_536
 _WIDTHS = {kind: len(one.columns) for kind, one in KINDS.items()} | {"vector": 2}
 
 
-class MirrorContentError(DamagedError):
-    """An object opens, but its content is unknown to this version."""
-
-
 def pack(content: Content) -> bytes:
     """Encode rows as bytes."""
     return orjson.dumps({
@@ -42,18 +38,18 @@ def unpack(data: bytes) -> Content:
     """Decode bytes into rows.
 
     Raises:
-        MirrorContentError: They are malformed, or from a newer version.
+        DamagedError: They are malformed, or from a newer version.
     """
     try:
         fields = orjson.loads(data)
         if fields.get("format") != FORMAT:
-            raise MirrorContentError(
+            raise DamagedError(
                 f"the mirror has format {fields.get('format')!r}, this crystal knows {FORMAT}",
                 hint="upgrade crystal on this machine",
             )
         return _content(fields)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise MirrorContentError(f"an object of the mirror cannot be understood ({type(error).__name__})") from error
+        raise DamagedError(f"an object of the mirror cannot be understood ({type(error).__name__})") from error
 
 
 def _content(fields: Mapping[str, Any]) -> Content:

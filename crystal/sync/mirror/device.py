@@ -58,7 +58,7 @@ class Mirror(MirrorFiles):
         """Store a manifest from home if its document is newer than the last one. Idempotent.
 
         Raises:
-            MirrorManifestError: It is malformed, or from a newer version.
+            DamagedError: It is malformed, or from a newer version.
         """
         told = parse_manifest(manifest)
         make_private_dir(self.path.parent)
@@ -84,7 +84,7 @@ class Mirror(MirrorFiles):
 
         Raises:
             RelayUnavailableError: The relay does not answer. Applied objects stay.
-            MirrorDamagedError: The result is not what home published. The next run builds it from scratch.
+            DamagedError: The result is not what home published. The next run builds it from scratch.
             StoreFullError, StoreBusyError: Nothing was lost.
         """
         with try_lock(self.lock) as alone:

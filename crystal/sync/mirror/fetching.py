@@ -36,10 +36,6 @@ Sift = Callable[[Store, Content, int], None]
 """Removes from an object what is forgotten here, given the mirror and the time of publication."""
 
 
-class MirrorDamagedError(DamagedError):
-    """The fetched objects do not make the mirror that home published. They are fetched again."""
-
-
 class WantedManifest(msgspec.Struct):
     """The last manifest from home, and what could not be fetched.
 
@@ -246,14 +242,14 @@ class Run:
         """Verify a new mirror before it is used.
 
         Raises:
-            MirrorDamagedError: The file is damaged. It is built from scratch.
+            DamagedError: The file is damaged. It is built from scratch.
         """
         fault, _ = checks.quick_fault(store)
         if fault is None:
             return
         self.wanted.starts_over = True
         self.report.problem, self.report.code = f"the new mirror is not whole: {fault}", "damaged"
-        raise MirrorDamagedError(self.report.problem, hint="the next run builds it again")
+        raise DamagedError(self.report.problem, hint="the next run builds it again")
 
     def _put_in_place(self) -> None:
         path, building = self.files.path, self.files.building

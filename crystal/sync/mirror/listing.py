@@ -26,10 +26,6 @@ Positive = Annotated[int, Meta(ge=1, lt=1 << 62)]
 Bytes32 = Annotated[bytes, Meta(min_length=32, max_length=32)]
 
 
-class MirrorManifestError(DamagedError):
-    """A manifest is authentic but malformed or unknown to this version."""
-
-
 class MirrorObject(Struct, frozen=True, array_like=True):
     """One object: the positions after the previous entry, up to ``last``.
 
@@ -94,14 +90,14 @@ def parse_manifest(body: Mapping[str, Any]) -> MirrorManifest:
     """Parse a manifest.
 
     Raises:
-        MirrorManifestError: It is malformed, or from a newer version.
+        DamagedError: It is malformed, or from a newer version.
     """
     if body.get("format") != FORMAT:
-        raise MirrorManifestError(
+        raise DamagedError(
             f"the mirror's manifest has format {body.get('format')!r}, this crystal knows {FORMAT}",
             hint="upgrade crystal on this machine",
         )
     try:
         return msgspec.convert(body, MirrorManifest)
     except ValueError as error:  # of msgspec, or text that is not UTF-8
-        raise MirrorManifestError(f"the mirror's manifest cannot be understood: {error}") from error
+        raise DamagedError(f"the mirror's manifest cannot be understood: {error}") from error

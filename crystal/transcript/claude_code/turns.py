@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from crystal.model.capture import Role, Turn
 from crystal.transcript.claude_code.content import block_text, call_text, head_and_tail, result_text
+from crystal.transcript.copies import copied_turns
 from crystal.transcript.line import Fields, clean_text, identifier, parse_line, parse_time, word
 from crystal.transcript.reader import FORGOTTEN
 
@@ -82,22 +83,28 @@ def _turns_of(
         return
     uuid = _sent_as(fields) or identifier(fields.get("uuid"))
     inside = subagent or fields.get("isSidechain") is True
+    shared = Turn(
+        uuid or "",
+        0,
+        "user",
+        "",
+        offset,
+        timestamp=parse_time(fields.get("timestamp")),
+        parent_uuid=identifier(fields.get("parentUuid")),
+        cwd=word(fields.get("cwd")),
+        branch=word(fields.get("gitBranch")),
+        message_id=identifier(message.get("id")),
+        model=identifier(message.get("model")),
+    )
+    copies = copied_turns(fields, shared)
+    if copies is not None:
+        yield from copies
+        return
     for said in _says(fields, message, inside, tools):
         uuid = uuid or _derived_uuid(transcript, offset, line)
-        yield Turn(
-            uuid=uuid,
-            part=said.part,
-            role=said.role,
-            text=said.text,
-            offset=offset,
-            timestamp=parse_time(fields.get("timestamp")),
-            parent_uuid=identifier(fields.get("parentUuid")),
-            cwd=word(fields.get("cwd")),
-            branch=word(fields.get("gitBranch")),
-            tool=said.tool,
-            message_id=identifier(message.get("id")),
-            model=identifier(message.get("model")),
-            full_length=said.full_length or len(said.text),
+        length = said.full_length or len(said.text)
+        yield shared._replace(
+            uuid=uuid, part=said.part, role=said.role, text=said.text, tool=said.tool, full_length=length
         )
 
 

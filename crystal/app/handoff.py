@@ -1,0 +1,128 @@
+"""Hand a session over to another agent: write it as that agent's own, or make a brief of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from crystal.app.context import Machine
+from crystal.config.paths import make_private_dir, system_errors
+from crystal.errors import NotFoundError, UnavailableError, UsageError
+from crystal.export.folder import new_file
+from crystal.handoff.brief import BRIEF_TOKENS, make_prompt
+from crystal.handoff.program import run_program
+from crystal.handoff.talk import make_talk
+from crystal.handoff.target import Native, target_of
+from crystal.sessions.reading import Conversation, SessionSummary, find_target, read
+from crystal.text.fence import new_nonce
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A session that was written for another agent, or would be.
+
+    Attributes:
+        source: The session that it repeats.
+        to: The agent.
+        native: What was written.
+        cwd: The folder in which the agent goes on.
+    """
+
+    source: SessionSummary
+    to: str
+    native: Native
+    cwd: Path
+
+
+def find_conversation(machine: Machine, wanted: str) -> Conversation:
+    """Return a session with its turns, from this machine's memory or the mirror of home's.
+
+    Args:
+        machine: This machine.
+        wanted: A session's id or its beginning, or a hit, which means its session.
+
+    Raises:
+        NotFoundError: There is no such session, or it has no turns.
+        UsageError: It is the beginning of several.
+    """
+    mirror = machine.mirror_store
+    found = read(machine.store, find_target(machine.store, wanted, mirror=mirror), mirror=mirror)
+    if found.session is not None:
+        found = read(machine.store, find_target(machine.store, found.session.id, mirror=mirror), mirror=mirror)
+    if found.session is None or not found.turns:
+        raise NotFoundError(f"{wanted!r} belongs to no session with messages", hint="run: crystal sessions")
+    return found
+
+
+def brief_of(machine: Machine, wanted: str, tokens: int = BRIEF_TOKENS) -> tuple[SessionSummary, str]:
+    """Return a session, and a prompt with which any agent goes on with it."""
+    found = find_conversation(machine, wanted)
+    assert found.session is not None
+    return found.session, make_prompt(found.session, found.turns, now=machine.now(), nonce=new_nonce(), tokens=tokens)
+
+
+def hand_over(machine: Machine, wanted: str, to: str, project: Path | None, *, dry_run: bool) -> HandedOver:
+    """Write a session for another agent, beside its own and under a new id.
+
+    Args:
+        machine: This machine.
+        wanted: As ``find_conversation``.
+        to: The agent.
+        project: The folder to go on in; None for the session's own.
+        dry_run: Only return what would be written.
+
+    Raises:
+        UsageError: crystal cannot write sessions of this agent, or the folder is gone.
+        NotConfiguredError: The agent's program is needed and not here.
+        UnavailableError: The program, or the system, refuses.
+    """
+    target = target_of(to)
+    found = find_conversation(machine, wanted)
+    assert found.session is not None
+    cwd = _folder(found.session, project)
+    talk = make_talk(
+        found.session,
+        found.turns,
+        session=str(uuid.uuid4()),
+        cwd=str(cwd),
+        now=machine.now(),
+        nonce=new_nonce(),
+    )
+    root = next(root.folder for root in machine.places.transcript_roots if root.harness == to)
+    done = HandedOver(found.session, to, target.write(talk, root), cwd)
+    if not dry_run:
+        _write(done)
+    return done
+
+
+def _folder(source: SessionSummary, project: Path | None) -> Path:
+    """Return the folder to go on in.
+
+    Raises:
+        UsageError: It is gone, or not known.
+    """
+    folder = project or (None if source.cwd is None else Path(source.cwd))
+    if folder is None or not folder.is_dir():
+        problem = "the session names no folder" if folder is None else f"the folder {folder} is not there"
+        raise UsageError(problem, hint="name the one to go on in: --project FOLDER")
+    return Path(os.path.realpath(folder))
+
+
+def _write(done: HandedOver) -> None:
+    native = done.native
+    if native.path is None:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "session.json"
+            with new_file(file) as out:
+                out.write(native.data)
+            if native.session not in run_program(*native.load, str(file), cwd=done.cwd):
+                raise UnavailableError(f"{' '.join(native.load)} took no session", hint="use --brief")
+        return
+    for path, data in {**native.beside, native.path: native.data}.items():
+        make_private_dir(path.parent)
+        with system_errors(path), contextlib.suppress(FileExistsError), new_file(path) as out:
+            out.write(data)

@@ -1,0 +1,38 @@
+"""Recognise by their words the records of a copy that a better file of the same conversation says again. Pure.
+
+The records of such copies have neither the ids nor the times of those in the better file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+Gists: TypeAlias = Counter[tuple[str, str]]
+"""What a record says, with how often: (role, words)."""
+
+
+def gists(turns: Iterable[tuple[str, str]]) -> Gists:
+    """Return what is the same in both files of some turns, given as (role, text)."""
+    return Counter((role, _gist(role, text)) for role, text in turns)
+
+
+def said_again(copies: Mapping[str, Gists], here: Mapping[str, Gists]) -> dict[str, tuple[str, ...]]:
+    """Return which copies are said again whole, by the record that says the last of each.
+
+    A text that stands twice in the copies must stand twice here.
+    """
+    left, found = sum(here.values(), Gists()), dict[str, tuple[str, ...]]()
+    for name, said in copies.items():
+        if said and said <= left:
+            left -= said
+            last = [ident for ident, own in here.items() if own & said][-1]
+            found[last] = (*found.get(last, ()), name)
+    return found
+
+
+def _gist(role: str, text: str) -> str:
+    """Return a text without its white space; of a tool's call its main argument, because each file names tools anew."""
+    line, _, _ = text.partition("\n")
+    return " ".join((line.partition(": ")[2] or line if role == "tool_call" else text).split())

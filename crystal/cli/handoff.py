@@ -1,0 +1,79 @@
+"""``crystal handoff``: go on with a session in another agent."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crystal.app.context import open_reader
+from crystal.cli import render
+from crystal.cli.json_output import print_json
+from crystal.cli.last_search import named_by_place
+from crystal.cli.options import AsJson, whole_number
+
+if TYPE_CHECKING:
+    from crystal.app.handoff import HandedOver
+
+
+def handoff(
+    session: Annotated[
+        str,
+        typer.Argument(help="A session's id or its beginning, or a hit of one (2, @2, h17).", metavar="SESSION"),
+    ],
+    to: Annotated[str | None, typer.Option("--to", help="The agent to go on in.", metavar="AGENT")] = None,
+    project: Annotated[
+        Path | None,
+        typer.Option("--project", help="Go on in this folder instead of the session's own.", metavar="FOLDER"),
+    ] = None,
+    brief: Annotated[bool, typer.Option("--brief", help="Print a prompt for any agent; write nothing.")] = False,
+    tokens: Annotated[
+        str | None, typer.Option("--tokens", help="With --brief: how long it may be, 4000 by default.", metavar="N")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be written.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a session in another agent: write it as a session of that agent, and print the command to type."""
+    from crystal.app.handoff import brief_of, hand_over
+    from crystal.errors import UsageError
+    from crystal.handoff.brief import BRIEF_TOKENS
+    from crystal.handoff.target import TARGETS
+
+    if to is None and not brief:
+        raise UsageError("--to is missing", hint=f"use --to with one of {', '.join(TARGETS)}, or --brief")
+    if tokens is not None and not brief:
+        raise UsageError("--tokens goes with --brief", hint="a session is handed over in full")
+    limit = BRIEF_TOKENS if tokens is None else whole_number(tokens, "--tokens")
+    with open_reader() as machine:
+        wanted = named_by_place(machine.places.data_dir, session, by_person=sys.stdin.isatty())
+        if brief:
+            source, prompt = brief_of(machine, wanted, limit)
+            if as_json:
+                print_json({"session": source.id, "to": to, "brief": prompt})
+            else:
+                render.say(prompt)
+            return
+        folder = None if project is None else project.absolute()
+        done = hand_over(machine, wanted, str(to), folder, dry_run=dry_run)
+    _print(done, dry_run=dry_run, as_json=as_json)
+
+
+def _print(done: HandedOver, *, dry_run: bool, as_json: bool) -> None:
+    native = done.native
+    place = "" if done.cwd == Path.cwd() else f"cd {shlex.quote(str(done.cwd))} && "
+    command = place + shlex.join(native.resume)
+    undo = shlex.join(native.undo or ("rm", str(native.path)))
+    if as_json:
+        print_json({
+            "session": done.source.id, "to": done.to, "new_session": native.session, "dry_run": dry_run,
+            "file": None if native.path is None else str(native.path), "bytes": len(native.data),
+            "command": command, "undo": undo,
+        })  # fmt: skip
+        return
+    where = f"session {native.session}" if native.path is None else str(native.path)
+    render.say(f"{'would write' if dry_run else 'wrote'} {where} ({render.size_words(len(native.data))})")
+    if not dry_run:
+        render.say(f"go on with: {command}", f"undo with: {undo}")

@@ -1,0 +1,40 @@
+"""Run the program of an agent that lets no one else write its sessions."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from crystal.errors import NotConfiguredError, UnavailableError
+
+SECONDS = 120.0
+_HINT = "or make a brief: crystal handoff SESSION --brief"
+
+
+def run_program(*command: str, cwd: Path) -> str:
+    """Return what a program prints.
+
+    Raises:
+        NotConfiguredError: It is not installed.
+        UnavailableError: It fails, or does not end.
+    """
+    program = shutil.which(command[0])
+    if program is None:
+        raise NotConfiguredError(f"{command[0]} is not installed, and must import the session", hint=_HINT)
+    named = " ".join(command[:2])
+    try:
+        ran = subprocess.run(
+            [program, *command[1:]],
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnavailableError(f"{named} did not end: {error}", hint=_HINT) from error
+    if ran.returncode:
+        said = (ran.stderr or ran.stdout).decode("utf-8", "replace").strip()[-300:]
+        raise UnavailableError(f"{named} failed: {said}", hint=_HINT)
+    return ran.stdout.decode("utf-8", "replace")

@@ -1,0 +1,84 @@
+"""What the writer of an agent's sessions does, and which one writes those of a harness.
+
+A writer knows how one agent keeps a session, and how it goes on with one. It is pure but for looking where a folder is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
+from crystal.errors import UsageError
+from crystal.handoff.talk import Talk
+
+TARGETS = {
+    CLAUDE_CODE: "claude_code",
+    "codex": "codex",
+    "gemini-cli": "gemini_cli",
+    "opencode": "opencode",
+    "pi": "pi",
+}
+"""The modules in this package whose ``TARGET`` writes the sessions of a harness."""
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """A session as its agent keeps it.
+
+    Attributes:
+        session: Its id.
+        data: The content of its file.
+        resume: The command that goes on with it.
+        path: Where the file belongs. None if the program imports it.
+        load: The command that imports it, without the file.
+        undo: The command that removes it again; empty if its file is to be deleted.
+        beside: Small files that the agent needs to find it.
+    """
+
+    session: str
+    data: bytes
+    resume: tuple[str, ...]
+    path: Path | None = None
+    load: tuple[str, ...] = ()
+    undo: tuple[str, ...] = ()
+    beside: dict[Path, bytes] = field(default_factory=dict)
+
+
+class Target(ABC):
+    """Writes the sessions of one agent."""
+
+    @abstractmethod
+    def write(self, talk: Talk, folder: Path) -> Native:
+        """Return a session as the agent keeps it.
+
+        Args:
+            talk: What was said.
+            folder: The agent's folder on this machine: the one of its first place in ``HARNESSES``.
+
+        Raises:
+            UnavailableError: The agent lacks something that it would need to go on.
+        """
+
+
+def target_of(harness: str) -> Target:
+    """Return the writer of an agent's sessions.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if harness not in TARGETS:
+        problem = f"crystal cannot write a session of {harness}" if harness in HARNESSES else f"--to is {harness!r}"
+        raise UsageError(problem, hint=f"use one of {', '.join(TARGETS)}; for any other agent: --brief")
+    target: Target = importlib.import_module(f"crystal.handoff.{TARGETS[harness]}").TARGET
+    return target
+
+
+def lines(records: Iterable[dict[str, Any]]) -> bytes:
+    """Return records as JSON lines."""
+    return b"".join(json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n" for record in records)

@@ -1,0 +1,126 @@
+"""A session of one agent's real program goes on in another's: the model gets what was said before, once."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crystal.handoff.target import TARGETS
+from tests.e2e.agents import AGENTS, Running, install_agent
+from tests.e2e.client import Client, NoClient, find_client
+from tests.e2e.conftest import ENVIRON, cache_folder
+from tests.e2e.fake_anthropic import FakeAnthropic, Use
+from tests.e2e.fake_models import Answer, FakeModels
+from tests.e2e.test_lives_of_agents import COMMAND, LIVES, RESULT
+from tests.support.whole_memory import Memory
+
+QUARTZ, BASALT = "A mineral of silicon and oxygen.", "A dark stone from a volcano."
+PRINTED = "It printed a name and a number."
+PAIRS = [(source, to) for source in TARGETS for to in TARGETS if source != to]
+QUICK_PAIRS = (("claude-code", "codex"), ("codex", "pi"), ("pi", "claude-code"))
+"""Those that run with every CI; all of them take minutes."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One agent's program in a home, and the model that it talks to."""
+
+    name: str
+    running: Running | Client
+    model: FakeModels | FakeAnthropic
+
+    def ask(self, prompt: str) -> str:
+        """Begin a session."""
+        answer = self.running.ask(prompt)
+        return answer if isinstance(answer, str) else answer.text
+
+    def go_on(self, command: str, prompt: str) -> str:
+        """Go on with a session as the command says that crystal printed."""
+        words = command.rpartition("&& ")[2].split()[1:]
+        if isinstance(self.running, Client):
+            return self.running.ask(prompt, *words).text
+        ended = self.running.go(prompt, words)
+        assert ended.code == 0, ended
+        return ended.out
+
+    def last_request(self, prompt: str) -> list[dict[str, Any]]:
+        """Return the messages of the last request with a prompt."""
+        bodies = [body for body in self.model.requests if prompt in json.dumps(body) and body.get("tools")]
+        turns = [body.get("messages") or body.get("input") or body.get("contents") for body in bodies]
+        return [turn for turn in turns[-1] or [] if turn.get("role") not in ("system", "developer")]
+
+    def env(self) -> dict[str, str]:
+        return self.running.env()
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models of all programs."""
+
+    others: FakeModels
+    claude: FakeAnthropic
+
+    def start(self, name: str, home: Path) -> Program:
+        """Return a program in a home."""
+        try:
+            if name == "claude-code":
+                self._teach_claude()
+                client = Client(find_client(ENVIRON, cache_folder()), home, self.claude.base_url)
+                client.prepare()
+                return Program(name, client, self.claude)
+            agent = next(agent for agent in AGENTS if agent.name == name)
+            running = Running(agent, install_agent(agent, ENVIRON, cache_folder()), home, self.others.url)
+        except NoClient as reason:
+            pytest.skip(str(reason))
+        life = next(life for life in LIVES if life.name == name)
+        self.others.when("run the command", Answer(PRINTED, life.tool, life.arguments))
+        self.others.when("what is quartz", QUARTZ)
+        self.others.when("what is basalt", BASALT)
+        return Program(name, running, self.others)
+
+    def _teach_claude(self) -> None:
+        self.claude.when("what is quartz", [QUARTZ])
+        self.claude.when("what is basalt", [BASALT])
+        self.claude.when("run the command", [Use("Bash", {"command": COMMAND})], [PRINTED])
+
+
+@pytest.fixture
+def models() -> Iterator[Models]:
+    with FakeModels() as others, FakeAnthropic() as claude:
+        yield Models(others, claude)
+
+
+@pytest.mark.parametrize(("source", "to"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
+def test_another_agent_goes_on_and_nothing_is_stored_twice(source: str, to: str, home: Path, models: Models) -> None:
+    if (source, to) not in QUICK_PAIRS and ENVIRON.get("CRYSTAL_E2E") != "all":
+        pytest.skip("takes minutes; set CRYSTAL_E2E=all to run every pair")
+    second, first = models.start(to, home), models.start(source, home)  # the last one's tool is called
+    path = os.pathsep.join(dict.fromkeys((first.env() | second.env())["PATH"].split(os.pathsep)))
+    memory = Memory(home, {**first.env(), **second.env(), "PATH": path})
+    memory.crystal("init", "--yes")
+    assert PRINTED in first.ask("run the command")
+    memory.verify()
+    before = memory.said()
+    session = json.loads(memory.crystal("sessions", "--json"))["sessions"][0]["id"]
+
+    done = json.loads(memory.crystal("handoff", session, "--to", to, "--json"))
+    memory.verify()
+    assert memory.said() == before, "what was handed over is stored already"
+
+    assert BASALT in second.go_on(done["command"], "what is basalt")
+    messages = second.last_request("what is basalt")
+    sent = json.dumps(messages, ensure_ascii=False)
+    for text, times in (("run the command", 1), (PRINTED, 1), (COMMAND, 1), (RESULT, 1), ("what is basalt", 1)):
+        assert sent.count(text) == times, (text, sent)
+    assert sent.index("run the command") < sent.index(RESULT) < sent.index(PRINTED) < sent.index("what is basalt")
+    memory.verify()
+    new = {(role, text.strip('"')): count for (role, text), count in (memory.said() - before).items()}
+    assert new == {("user", "what is basalt"): 1, ("assistant", BASALT): 1}, new
+    shown = json.loads(memory.crystal("show", done["new_session"], "--json"))["turns"]
+    assert [turn["text"].strip('"') for turn in shown] == ["run the command", PRINTED, "what is basalt", BASALT]

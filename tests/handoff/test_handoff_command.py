@@ -1,0 +1,183 @@
+"""Claims of ``crystal handoff``: it writes beside what is there, nothing is stored twice, and errors name the next step."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
+from crystal.handoff.target import TARGETS
+from crystal.store import Store
+from tests.support import agent_samples as samples
+from tests.support.command import crystal
+from tests.support.exports import SESSION, remember
+
+PLAYED = """#!{python}
+import json, sqlite3, sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.support.native_sessions import import_document
+if sys.argv[1] == "import":
+    path = Path.home() / ".local/share/opencode/opencode.db"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with sqlite3.connect(path) as database:
+        print("Imported session:", import_document(database, Path(sys.argv[2]).read_bytes()))
+else:
+    print('{{"model": "mock/mock-model"}}')
+"""
+"""What the real program does with a document, see ``tests/e2e/test_handoff.py``."""
+
+
+@pytest.fixture
+def project(home: Path) -> Path:
+    folder = home / "new"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def _opencode(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = home / "bin" / "opencode"
+    program.parent.mkdir()
+    program.write_text(PLAYED.format(python=sys.executable, root=str(Path(__file__).parents[2])), "utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+def stored(home: Path) -> list[tuple[Any, ...]]:
+    with Store.open_existing(home / ".ldm" / "memory" / "crystal.db") as store:
+        return list(store.rows("SELECT uuid, part, role, session FROM turns ORDER BY id"))
+
+
+def handed(session: str, to: str, *words: str) -> dict[str, Any]:
+    done = crystal("handoff", session, "--to", to, "--json", *words)
+    assert done.code == 0, done.err
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+def said_in(session: str) -> list[tuple[str, str, str, int]]:
+    turns = json.loads(crystal("show", session, "--json").out)["turns"]
+    return [
+        (turn["role"], turn["text"], turn["uuid"], turn["part"])
+        for turn in turns
+        if turn["role"] in ("user", "assistant") and not turn["subagent"]
+    ]
+
+
+every_agent_if_slow = pytest.mark.parametrize(
+    "harness",
+    [pytest.param(name, marks=[] if name in samples.ONE_OF_EACH else pytest.mark.slow) for name in samples.sampled()],
+)
+
+
+@every_agent_if_slow
+@pytest.mark.usefixtures("_opencode")
+def test_what_is_handed_over_is_not_stored_again(harness: str, home: Path, project: Path) -> None:
+    samples.lay_out(harness, home)
+    assert crystal("init", "--yes", "--no-import").code == 0
+    assert crystal(*samples.import_command(harness, home)).code == 0
+    before = stored(home)
+    sessions = json.loads(crystal("sessions", "--json", "-n", "1000").out)["sessions"]
+    targets = TARGETS.keys() - {harness}
+    new = {
+        handed(one["id"], to, "--project", str(project))["new_session"]: one["id"] for one in sessions for to in targets
+    }
+    assert crystal("sync").code == 0
+    assert stored(home) == before
+    for name, old in new.items():
+        if said_in(old):
+            assert said_in(name) == said_in(old)
+    proof = json.loads(crystal("verify", "--json").out)
+    assert (proof["ok"], proof["percent"]) == (True, 100.0)
+
+
+def test_it_names_what_it_wrote_the_command_and_how_to_undo_it(home: Path, project: Path) -> None:
+    remember(home, ["Which port?", "4711."], cwd=str(project))
+    done = crystal("handoff", SESSION[:6], "--to", "codex")
+    assert done.code == 0, done.err
+    wrote, resume, undo = done.out.splitlines()
+    path = Path(undo.removeprefix("undo with: rm "))
+    assert wrote.startswith(f"wrote {path} (")
+    assert resume == f"go on with: cd {project} && codex resume {path.stem[-36:]}"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert b"4711." in path.read_bytes()
+
+
+def test_a_dry_run_writes_nothing(home: Path, project: Path) -> None:
+    remember(home, ["Which port?", "4711."], cwd=str(project))
+    for to in TARGETS.keys() - {"opencode", CLAUDE_CODE}:
+        done = crystal("handoff", SESSION, "--to", to, "--dry-run")
+        assert done.code == 0, done.err
+        assert done.out.startswith("would write ")
+    assert not [path for name in (".codex", ".pi", ".gemini") for path in (home / name).rglob("*") if path.is_file()]
+
+
+def test_a_hit_means_its_session(home: Path, project: Path) -> None:
+    remember(home, ["Which port?", "4711."], cwd=str(project))
+    assert crystal("search", "port").code == 0
+    for word in ("1", "@1", "h1"):
+        assert handed(word, "pi", "--dry-run")["session"] == SESSION
+
+
+def test_what_is_forgotten_is_forgotten_in_the_copies_too(home: Path, project: Path) -> None:
+    remember(home, ["The port is sechsundvierzig.", "Noted."], cwd=str(project))
+    done = handed(SESSION, "codex")
+    assert crystal("sync").code == 0
+    forgot = crystal("forget", "--session", SESSION, "--yes")
+    assert forgot.code == 0, forgot.out + forgot.err
+    assert "there is no session" in crystal("show", done["new_session"]).err
+    with Path(done["file"]).open("a", encoding="utf-8") as file:
+        file.write('{"timestamp": "2026-11-26T10:00:00.000Z", "type": "event_msg", "payload": {"type": "x"}}\n')
+    assert crystal("sync").code == 0
+    assert "sechsundvierzig" not in crystal("search", "sechsundvierzig").out
+    assert not [one for one in stored(home) if one[2] == "user"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        ((SESSION,), "--to is missing", "--brief"),
+        ((SESSION, "--to", "goose"), "cannot write a session of goose", "--brief"),
+        ((SESSION, "--to", "nobody"), "--to is 'nobody'", "codex"),
+        ((SESSION, "--to", "codex", "--project", "/nowhere"), "/nowhere is not there", "--project FOLDER"),
+        ((SESSION, "--to", "codex", "--tokens", "9"), "--tokens goes with --brief", ""),
+        (("ffff", "--to", "codex"), "ffff", "crystal sessions"),
+        (("@7", "--to", "codex"), "there is no hit @7", "crystal search"),
+    ],
+)
+def test_a_wrong_request_names_the_next_step(home: Path, words: tuple[str, ...], message: str, hint: str) -> None:
+    remember(home, ["Which port?", "4711."], cwd=str(home))
+    done = crystal("handoff", *words)
+    assert done.code in (1, 2)
+    assert message in done.err
+    assert hint in done.err
+
+
+def test_a_folder_that_is_gone_is_named(home: Path) -> None:
+    remember(home, ["Which port?", "4711."], cwd="/home/me/gone")
+    done = crystal("handoff", SESSION, "--to", "pi")
+    assert done.code == 2
+    assert "the folder /home/me/gone is not there" in done.err
+    assert "--project FOLDER" in done.err
+
+
+def test_a_program_that_must_import_and_is_not_here_is_named(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(home, ["Which port?", "4711."], cwd=str(project))
+    monkeypatch.setenv("PATH", str(home))
+    done = crystal("handoff", SESSION, "--to", "opencode")
+    assert done.code == 3
+    assert "opencode is not installed" in done.err
+    assert "--brief" in done.err
+
+
+def test_every_target_is_an_agent_that_crystal_reads() -> None:
+    assert set(TARGETS) <= set(HARNESSES)

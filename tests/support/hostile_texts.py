@@ -1,0 +1,41 @@
+"""Texts meant to make redaction slow: what each rule begins with, repeated, and before random letters."""
+
+from __future__ import annotations
+
+import random
+from string import ascii_letters, ascii_lowercase, digits
+
+from crystal.redact.formats import FORMATS
+
+PREFIXES = (
+    *(literal.decode() for row in FORMATS for literal in row.literals if literal),
+    *("password=", "-ppassword=", "token: ", '"api_key": "', "secret='", "--token ", "password is ", "key=", "pass='"),
+    *("://", "http://a:b", "mysql://a:", "Bearer ", "Basic ", "Authorization: ", "Cookie: a=", "curl -u a:"),
+    *("mysql -p", "sshpass -p ", "login -p ", "db:5432:a:b:", "abandon ", "-----BEGIN PRIVATE KEY-----"),
+    *("LS0tLS1CRUdJTi", "PuTTY-User-Key-File-2:", "<private>", "<private ", "< private ", "\\u003cprivate "),
+    *("<crystal-memory>", "\\", '\\"', "\\n", "\\u0041", "%3D", "\x1b[31m", "[redacted:", '{"a":', "[", '"'),
+    *("QUtJQ", "414b4941", ""),
+)
+ALPHABETS = {
+    "lower case": ascii_lowercase,
+    "letters": ascii_letters,
+    "digits": digits,
+    "hexadecimal": digits + "abcdef",
+    "mixed": ascii_letters + digits,
+    "base64": ascii_letters + digits + "+/",
+    "words": ascii_letters + digits + "_-.",
+}
+WIDTHS = (1, 4, 8, 20, 40, 76, 200, 100_000)
+"""Random letters of a line; programs cut tokens at 40 and 76, and such lines are read joined, too."""
+
+
+def repeated(prefix: str, size: int) -> str:
+    """Return a text of ``size`` letters of nothing but the prefix."""
+    return (prefix * (size // max(len(prefix), 1) + 1))[:size]
+
+
+def before_random(prefix: str, alphabet: str, width: int, size: int, seed: int = 1) -> str:
+    """Return lines of ``size`` letters in all: the prefix, then ``width`` random letters."""
+    letters = "".join(random.Random(seed).choices(ALPHABETS[alphabet], k=size))
+    step = len(prefix) + width + 1
+    return "".join(f"{prefix}{letters[at : at + width]}\n" for at in range(0, size, step))[:size]
