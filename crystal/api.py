@@ -45,7 +45,7 @@ class Crystal:
     """
 
     def __init__(self, data_dir: str | Path | None = None, *, create: bool = False) -> None:
-        overrides: dict[str, object] = {} if data_dir is None else {"data_dir": str(data_dir)}
+        overrides = {"data_dir": data_dir}
         self._exit = contextlib.ExitStack()
         if not create:
             with open_reader(overrides):
@@ -56,10 +56,9 @@ class Crystal:
     @classmethod
     def reader(cls, data_dir: str | Path | None = None) -> Crystal:
         """Open this machine's memory for reading only: nothing is created, and methods that change it fail."""
-        overrides: dict[str, object] = {} if data_dir is None else {"data_dir": str(data_dir)}
         self = cls.__new__(cls)
         self._exit = contextlib.ExitStack()
-        self._machine = self._exit.enter_context(open_reader(overrides))
+        self._machine = self._exit.enter_context(open_reader({"data_dir": data_dir}))
         self._mirror = self._machine.mirror
         return self
 
@@ -259,8 +258,7 @@ class Crystal:
         """Return the memories, the latest first; ``status`` None includes deprecated ones."""
         from crystal.app.memory_queries import list_memories
 
-        asked: dict[str, Any] = {"category": category, "project": project, "key": key, "status": status}
-        return list_memories(self._machine, limit=limit, **asked)
+        return list_memories(self._machine, category=category, project=project, key=key, status=status, limit=limit)
 
     def get(self, memory: str | None = None, *, key: str | None = None) -> Remembered | None:
         """Return the memory with this id (or its unique prefix), or the active one with this key; None without one.

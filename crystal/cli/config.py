@@ -76,12 +76,10 @@ def set_(
     if len(values) > 1 and not setting.kind.is_list:
         raise UsageError(f"{key} takes one value, {len(values)} were given", hint="put quotes around it")
     path = default_paths().config_file
-    table, _, name = key.rpartition(".")
-    inner = read_file(path).get(table) if setting.kind.is_list else None
-    before = inner.get(name) if isinstance(inner, dict) else None
+    before = _items_in(path, key) if setting.kind.is_list else []
     value = set_value(path, key, values if len(values) > 1 else values[0])
     print(f"{key} = {shown(value)}")
-    gone = [one for one in before if one not in value] if isinstance(before, list) else []
+    gone = [one for one in before if one not in value]
     if gone:
         note(f"no longer in the list: {shown(gone)}")
     settings_changed()
@@ -90,6 +88,14 @@ def set_(
     for alias in setting.variables:
         if os.environ.get(alias.variable, "").strip() and alias.when is None:
             note(f"{alias.variable} is set and wins over the file")
+
+
+def _items_in(path: Path, key: str) -> list[Any]:
+    """Return the items that a list has in the settings file."""
+    table, _, name = key.rpartition(".")
+    inner = read_file(path).get(table)
+    found = inner.get(name) if isinstance(inner, dict) else None
+    return found if isinstance(found, list) else []
 
 
 def _say_what_goes(days: int) -> None:

@@ -30,8 +30,8 @@ def session(title: str = "t", **fields: Any) -> SessionSummary:
     return SessionSummary(**{**facts, "title": title, "started_at": 0, "last_at": 0, "turns": 1, **fields})
 
 
-def turn(text: str, role: str = "user", tool: str | None = None) -> list[str]:
-    return list(_turn(ShownTurn(1, "u", 0, role, text, 0, tool), "pi", WORDING))
+def turn(text: str, role: str = "user", tool: str | None = None, subagent: str | None = None) -> list[str]:
+    return list(_turn(ShownTurn(1, "u", 0, role, text, 0, tool, subagent=subagent), "pi", WORDING))
 
 
 def tokens(lines: list[str]) -> list[Any]:
@@ -47,7 +47,7 @@ def every(found: list[Any]) -> Iterator[Any]:
 @settings(max_examples=150)
 @given(hostile, hostile)
 def test_no_text_leaves_its_quotation_or_its_fence(text: str, tool: str) -> None:
-    found = tokens([*turn(text), *turn(text, "tool_result", tool), "end"])
+    found = tokens([*turn(text, subagent=tool), *turn(text, "tool_result", tool), "end"])
     top = [token.type for token in found if token.level == 0 and token.nesting >= 0]
     assert top == ["heading_open", "blockquote_open", "html_block", "fence", "html_block", "paragraph_open"]
     kinds = [token.type for token in every(found)]
