@@ -150,8 +150,7 @@ class Crystal:
         """Return the sessions, the latest first."""
         from crystal.sessions.reading import sessions
 
-        start, end = self._moment(since, "since"), self._moment(before, "before")
-        mirror = self._mirror_store()
+        start, end, mirror = self._moment(since, "since"), self._moment(before, "before"), self._mirror_store()
         return sessions(
             self._machine.store, project=project, agent=agent, since=start, before=end, limit=limit, mirror=mirror
         )[0]
@@ -168,9 +167,8 @@ class Crystal:
         from crystal.sessions.timeline import messages
 
         end, mirror = self._moment(before, "before"), self._mirror_store()
-        return messages(self._machine.store, project=project, before=end, without=without, limit=limit, mirror=mirror)[
-            0
-        ]
+        found = messages(self._machine.store, project=project, before=end, without=without, limit=limit, mirror=mirror)
+        return found[0]
 
     def timeline(
         self, *, since: int | str = "7d", before: int | str | None = None, project: str | None = None, limit: int = 100
@@ -313,9 +311,7 @@ class Crystal:
         self, *targets: str | int, query: str | None = None, session: str | None = None, project: str | None = None,
         before: int | str | None = None, key: str | None = None,
     ) -> ForgetPlan:  # fmt: skip
-        """List what would be forgotten: memories (mem-...), numbers of hits, ids of lines; what is set narrows.
-
-        In a large memory the plan lists a part, and ``unread`` is how many messages may be added to it.
+        """List what would be forgotten, in a large memory a part of it: memories (mem-...), hits, ids of lines.
 
         Raises:
             UsageError: A target is unknown, or nothing is named.
@@ -352,11 +348,11 @@ class Crystal:
 
         turn_off(self._machine, session)
 
-    def sources_add(self, folder: str | Path, name: str | None = None) -> SyncReport:
-        """Add a folder to the sources, and index its files."""
+    def sources_add(self, folder: str | Path, name: str | None = None, *, vault: bool = False) -> SyncReport:
+        """Add a folder to the sources, and index its files; ``vault``: its Markdown files are notes of Obsidian."""
         from crystal.app.sources import add_source
 
-        return self.sources_sync(add_source(self._machine, Path(folder), name).name)[0]
+        return self.sources_sync(add_source(self._machine, Path(folder), name, is_vault=vault).name)[0]
 
     def sources_sync(self, name: str | None = None) -> Sequence[SyncReport]:
         """Read what has changed in all sources, or in one, and embed it."""

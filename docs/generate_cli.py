@@ -59,6 +59,7 @@ MORE: dict[str, str] = {
     "status": "See [its JSON](json.md#crystal-status).",
     "doctor": "See [its JSON](json.md#crystal-doctor).",
     "sync": "See [sweeping on a timer](../how-to/timer.md) and [its JSON](json.md#crystal-sync-crystal-backfill-and-crystal-import).",  # noqa: E501
+    "watch": "See [watching](../how-to/agents.md#capture-as-soon-as-an-agent-writes).",
     "import": "See [importing an export](../how-to/agents.md#import-an-export) and [its JSON](json.md#crystal-sync-crystal-backfill-and-crystal-import).",  # noqa: E501
     "migrate": "See [taking over another memory](../how-to/migrate.md) and [its JSON](json.md#crystal-migrate).",
     "backfill": "See [importing the past](../how-to/import-the-past.md) and [its JSON](json.md#crystal-sync-crystal-backfill-and-crystal-import).",  # noqa: E501
@@ -95,6 +96,7 @@ EXITS: dict[str, str] = {
     "context": READS,
     "status": f"1 when turns are NOT kept, {READS}",
     "doctor": "1 when a check fails",
+    "watch": f"0 also when it is ended by Ctrl-C, 4 also when another one runs or the system cannot watch so many folders, {WRITES}; it also needs the package watchfiles",  # noqa: E501
     "sync": f"130 also when you stop it while vectors are made: the rest follows, 3 when nothing here can run a timer, {WRITES}; a transcript that cannot be read is a warning",  # noqa: E501
     "backfill": f"{WRITES}; a transcript that cannot be read is a warning",
     "migrate": f"1 when the store is not here or has another form, 3 also when LanceDB is not installed, {WRITES}",

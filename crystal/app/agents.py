@@ -13,7 +13,6 @@ from crystal.app.context import Machine, this_home
 from crystal.app.formats import FormatState, format_states
 from crystal.capture import files
 from crystal.capture.safe_open import Folders
-from crystal.capture.source import stamp_of
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES, Root
 from crystal.errors import CrystalError
 from crystal.install.claude_settings.settings_file import read_facts
@@ -131,11 +130,12 @@ def _state_of(
         _cleanup(machine, name),
         round(known.percent, 1),
         tuple(known.kinds),
-        _is_live(machine, name),
+        tells_of_turns(machine, name),
     )
 
 
-def _is_live(machine: Machine, name: str) -> bool | None:
+def tells_of_turns(machine: Machine, name: str) -> bool | None:
+    """Return whether an agent runs crystal at the end of each turn; None if it has no way to."""
     if name == CLAUDE_CODE:
         found = [read_facts(folder / "settings.json") for folder in machine.places.claude_dirs]
         return any(facts.commands or facts.plugin for facts in found)
@@ -179,14 +179,13 @@ def watermarks(states: Sequence[ledger.TranscriptState]) -> Watermarks:
 
 def read_offset(marks: Watermarks, found: files.TranscriptFile) -> int:
     """Return how far a file is read."""
-    return marks.get(str(found.path), marks.get((found.dev, found.inode, found.path.name), 0))
+    return marks.get(found.name, marks.get((found.dev, found.inode, found.path.name), 0))
 
 
 def unread_bytes(machine: Machine, marks: Watermarks, found: files.TranscriptFile, root: Root) -> int:
     """Return the bytes that the next sync captures: complete lines, or the whole of a rewritten file that changed."""
     if root.place.form != "lines":
-        stamp = stamp_of(found, root.place.form, machine.transcript_folders)
-        return 0 if snapshots.stamps(machine.store, found.path).get("") == stamp else found.size
+        return 0 if snapshots.stamps(machine.store, found.path).get("") == found.stamp else found.size
     offset = read_offset(marks, found)
     if offset >= found.size:
         return 0

@@ -18,7 +18,7 @@ from crystal.app.context import Machine, default_paths
 from crystal.app.open_store import archives_of, refuse_lost
 from crystal.app.projects import project_finder
 from crystal.capture.lock import BACKFILL_LOCK, CAPTURE_LOCK, wait_lock
-from crystal.config.paths import Places, make_private_dir, refused, sync_folder
+from crystal.config.paths import MEMORY_RECORD, Places, make_private_dir, refused, sync_folder
 from crystal.config.table import Config
 from crystal.errors import StoreLostError
 from crystal.forgetting.tombstone_file import reconcile_tombstones
@@ -124,7 +124,8 @@ def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: 
 
 def _what_is_missing(config: Config, found: Salvage, has_record: bool, left_out: int) -> list[str]:
     missing = []
-    if not found.is_whole("memories", "memory_history"):
+    has_memories = next((config.places.ldm_home / "agents").glob(f"*/memory/{MEMORY_RECORD}"), None) is not None
+    if not has_memories and not found.is_whole("memories", "memory_history"):
         missing.append("memories that were only in the old database, if any")
     if not has_record and not found.is_whole("private_marks", "private_lines"):
         missing.append("the record of when capture was off, and which lines were private")

@@ -73,7 +73,7 @@ class RemovedSource:
 # ---------------------------------------------------------------------------------------------------------- the list
 
 
-def add_source(machine: Machine, folder: Path, name: str | None = None) -> ListedSource:
+def add_source(machine: Machine, folder: Path, name: str | None = None, *, is_vault: bool = False) -> ListedSource:
     """Add a folder to the sources. Its files are indexed by ``sync_sources``; adding it again changes nothing.
 
     Raises:
@@ -86,11 +86,13 @@ def add_source(machine: Machine, folder: Path, name: str | None = None) -> Liste
     with _locked(machine):
         listed = _settle(machine)
         known = next((one for one in listed if one.path == path and name in (None, one.name)), None)
-        if known is not None:
+        if known is not None and (known.is_vault or not is_vault):
             return known
-        _refuse_overlap(machine, listed, chosen, path)
-        new = ListedSource(chosen, path, machine.now())
-        write_list(machine.places.ldm_home, [*listed, new])
+        if known is None:
+            _refuse_overlap(machine, listed, chosen, path)
+        new = known or ListedSource(chosen, path, machine.now())
+        new = new._replace(is_vault=is_vault)
+        write_list(machine.places.ldm_home, [*(one for one in listed if one != known), new])
         _settle(machine)
     return new
 
@@ -147,7 +149,7 @@ def _settle(machine: Machine) -> list[ListedSource]:
     with store.transaction():
         for one in listed:
             if (one.name, one.path) not in known:
-                files.put_source(store, *one)
+                files.put_source(store, one.name, one.path, one.added_at)
     return listed
 
 
@@ -187,18 +189,17 @@ def sync_sources(
         NotFoundError: There is no source of this name.
     """
     reports, problems = [], []
-    with _locked(machine):
-        _settle(machine)
+    with _locked(machine), machine.store.importing():
+        vaults = {one.name for one in _settle(machine) if one.is_vault}
         if name is not None:
             _named(machine, name)
         rows = [one for one in files.all_sources(machine.store) if name in (None, one.name)]
-        reader = _reader(machine) if rows else None
+        readers = {is_vault: _reader(machine, is_vault=is_vault) for is_vault in {one.name in vaults for one in rows}}
         for row in rows:
             try:
-                assert reader is not None
                 reports.append(
                     sync_source(
-                        machine.store, row, reader,
+                        machine.store, row, readers[row.name in vaults],
                         project=_project(machine, row), progress=progress(row.name), should_stop=should_stop,
                     )
                 )  # fmt: skip
@@ -217,15 +218,16 @@ def sync_and_embed(machine: Machine, name: str | None) -> list[SyncReport]:
     return reports
 
 
-def _reader(machine: Machine) -> SourceReader:
+def _reader(machine: Machine, *, is_vault: bool) -> SourceReader:
     config = machine.config
     return SourceReader(
         clean=machine.redactor(keeps_lines=True).clean_text,
         key=hash_key(store_key(machine.store)),
         maker=Maker(config.agent_id, config.device),
         barred=_barred(machine),
-        read_as=f"{read_as()} {'redacted' if config.redact_enabled else 'whole'}",
+        read_as=f"{read_as()} {'redacted' if config.redact_enabled else 'whole'}{' vault' * is_vault}",
         now_ns=time.time_ns,
+        is_vault=is_vault,
     )
 
 
@@ -299,7 +301,7 @@ def list_sources(machine: Machine) -> list[SourceState]:
     if listed is None:
         listed = [ListedSource(one.name, one.path, one.added_at) for one in rows.values()]
     found = []
-    for name, path, added_at in listed:
+    for name, path, added_at, _ in listed:
         row = rows.get((name, path))
         counts = state.counts_of(store, 0 if row is None else row.id, 0 if serving is None else serving.id)
         synced_at = None if row is None else row.synced_at

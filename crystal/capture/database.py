@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import apsw
 
 from crystal.capture import files
+from crystal.capture.files import LOG_SUFFIX
 from crystal.capture.safe_open import Folders, call_with_deadline
 from crystal.errors import UnavailableError
 from crystal.transcript import SourceError
@@ -27,7 +28,6 @@ QUERY_SECONDS = 60.0
 
 REST_NS = 20_000_000
 MAX_WAITS = 5
-LOG_SUFFIX = "-wal"
 JOURNAL_SUFFIX = "-journal"
 _LOG_HEAD_BYTES = 32
 _JOURNAL_MARK = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"

@@ -331,11 +331,10 @@ class Capture:
         here = self.with_projects()
         here.meet()
         tally = Tally()
-        known = {state.path: state.mark for state in ledger.all_states(self.store, self.device)}
+        known = ledger.read_to(self.store, self.device)
         roots = [root for root in here.roots if harness in (None, root.harness)]
         for found in files.all_transcripts(roots, tally.fail, here.folders):
-            mark = known.get(str(found.path))
-            if mark and (mark.offset, mark.dev, mark.inode) == (found.size, found.dev, found.inode):
+            if known.get(found.name) == (found.size, found.dev, found.inode):
                 continue
             tally.files += 1
             here.attempt(found.path, tally, here.capture_tail)
@@ -366,6 +365,9 @@ class Capture:
             raise
         except (CrystalError, OSError) as error:
             tally.fail(path, error)
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            # A mistake of a reader, in a form that nobody has seen. What it says may hold text.
+            tally.fail(path, CrystalError(f"crystal does not understand it ({type(error).__name__}); update crystal"))
 
     # -- off and on --------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,14 @@
 """Finding transcripts on disk: all of them, or one session's, in the folders of the agents that write them."""
 
+# ruff: noqa: PTH112, PTH114, PTH118  a Path costs more than the look at its file
+
 import fnmatch
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
@@ -18,16 +21,36 @@ from crystal.errors import CrystalError
 T = TypeVar("T")
 
 RECOGNIZED_BYTES = 1 << 20
+LOG_SUFFIX = "-wal"
+"""What SQLite appends to a database's name to name its log."""
 
 
 class TranscriptFile(NamedTuple):
-    """A transcript file on disk. ``modified`` is ms."""
+    """A transcript file on disk.
 
-    path: Path
+    Attributes:
+        name: Its whole path.
+        size, modified, dev, inode: What the system says of it; the time is ms.
+        log: Size, time and inode of the log beside a database, if it was listed and has one.
+    """
+
+    name: str
     size: int
     modified: int
     dev: int
     inode: int
+    log: tuple[int, int, int] | None = None
+
+    @property
+    def path(self) -> Path:
+        """Return its path."""
+        return Path(self.name)
+
+    @property
+    def stamp(self) -> str:
+        """Return a text that differs whenever the file, or the log beside it, was written."""
+        parts = [(self.size, self.modified, self.inode), self.log]
+        return repr(parts if self.log else parts[:1])
 
 
 def look_at(path: Path, folders: Folders = ANYWHERE) -> TranscriptFile | None:
@@ -47,7 +70,7 @@ def examine(path: Path, folders: Folders) -> TranscriptFile | None:
         UnavailableError, UsageError: The system refuses.
     """
     try:
-        return _found(path, safe_open.status_of(path, folders))
+        return _found(str(path), safe_open.status_of(path, folders))
     except (FileNotFoundError, ValueError):
         return None
     except OSError as error:
@@ -56,11 +79,11 @@ def examine(path: Path, folders: Folders) -> TranscriptFile | None:
 
 def look_into(path: Path, file: BinaryIO) -> TranscriptFile:
     """Return the state of an open file, whatever is at its path by now."""
-    return _found(path, os.fstat(file.fileno()))
+    return _found(str(path), os.fstat(file.fileno()))
 
 
-def _found(path: Path, status: os.stat_result) -> TranscriptFile:
-    return TranscriptFile(path, status.st_size, status.st_mtime_ns // 1_000_000, status.st_dev, status.st_ino)
+def _found(name: str, status: os.stat_result) -> TranscriptFile:
+    return TranscriptFile(name, status.st_size, status.st_mtime_ns // 1_000_000, status.st_dev, status.st_ino)
 
 
 def opened(path: Path, folders: Folders = ANYWHERE) -> AbstractContextManager[BinaryIO]:
@@ -112,7 +135,7 @@ def all_transcripts(
 
 def in_root(root: Root, folders: Folders, refusal: Refusal = _pass_over) -> Iterator[TranscriptFile]:
     """Yield every file of conversations in one root, see ``all_transcripts``."""
-    return _in_root(root, root.place.files, folders, refusal)
+    return _in_root(root, root.place.files, _Search(folders, refusal, root.place.form == "database"))
 
 
 def of_session(folders: Folders, session_id: str) -> Iterator[Path]:
@@ -122,7 +145,7 @@ def of_session(folders: Folders, session_id: str) -> Iterator[Path]:
     for root in folders.roots:
         if root.place.session_file is not None:
             pattern = root.place.session_file.format(session=session_id)
-            yield from (found.path for found in _in_root(root, [pattern], folders, _pass_over))
+            yield from (found.path for found in _in_root(root, [pattern], _Search(folders)))
 
 
 def subagents_of(path: Path, folders: Folders, root: Root) -> list[TranscriptFile]:
@@ -133,7 +156,7 @@ def subagents_of(path: Path, folders: Folders, root: Root) -> list[TranscriptFil
     folder, parts = path.parent, pattern.format(stem=safe_open.escape_pattern(path.stem)).split("/")
     while parts[0] == "..":
         folder, parts = folder.parent, parts[1:]
-    return _listed(folder, partial(_fitting, folder, parts, folders, _pass_over), _pass_over)
+    return _listed(folder, partial(_fitting, str(folder), parts, _Search(folders)), _pass_over)
 
 
 def under(path: Path) -> Iterator[TranscriptFile]:
@@ -143,7 +166,7 @@ def under(path: Path) -> Iterator[TranscriptFile]:
         TranscriptRefusedError: It is a file, and no regular one.
         TranscriptBlockedError: It does not answer.
     """
-    if not safe_open.call_with_deadline(lambda: os.path.isdir(path), path):  # noqa: PTH112 - never raises
+    if not safe_open.call_with_deadline(lambda: os.path.isdir(path), path):
         found = examine(path, ANYWHERE)
         if found is not None:
             yield found
@@ -158,24 +181,48 @@ def under(path: Path) -> Iterator[TranscriptFile]:
                 yield found
 
 
-def _in_root(root: Root, patterns: Sequence[str], folders: Folders, refusal: Refusal) -> Iterator[TranscriptFile]:
+class _Search(NamedTuple):
+    """How to list: where links may lead, who is told of what is left out, whether the files are databases."""
+
+    folders: Folders
+    refusal: Refusal = _pass_over
+    are_databases: bool = False
+
+    def regular(self, name: str) -> TranscriptFile | None:
+        """Return a regular file in a folder that was checked; a link only if its target is allowed."""
+        try:
+            status = os.lstat(name)
+            if stat.S_ISLNK(status.st_mode):
+                status = safe_open.check_status(Path(name), self.folders)
+            if stat.S_ISREG(status.st_mode):
+                found = _found(name, status)
+                return _with_log(found) if self.are_databases else found
+            if not stat.S_ISDIR(status.st_mode):
+                self.refusal(Path(name), safe_open.not_regular(Path(name)))
+        except FileNotFoundError:
+            pass
+        except (TranscriptRefusedError, OSError) as error:
+            self.refusal(Path(name), error)
+        return None
+
+
+def _in_root(root: Root, patterns: Sequence[str], search: _Search) -> Iterator[TranscriptFile]:
     """Yield the files in a root that fit a pattern; each folder in it has a deadline of its own."""
     parts = [pattern.split("/") for pattern in patterns]
     here = [names for names in parts if len(names) == 1 or names[0] == "**"]
     below = [names for names in parts if names not in here]
     if here:
-        yield from _listed(root.folder, partial(_fitting_any, root.folder, here, folders, refusal), refusal)
-    tops = _listed(root.folder, partial(_folders_in, root.folder, folders, refusal), refusal) if below else []
+        yield from _listed(root.folder, partial(_fitting_any, str(root.folder), here, search), search.refusal)
+    firsts = {names[0] for names in below}
+    tops = _listed(root.folder, partial(_folders_in, root.folder, firsts, search), search.refusal) if below else []
     for top in tops:
-        rest = [names[1:] for names in below if fnmatch.fnmatchcase(top.name, names[0])]
-        yield from _listed(top, partial(_fitting_any, top, rest, folders, refusal), refusal)
+        rest = [names[1:] for names in below if _pattern(names[0])(top.name)]
+        yield from _listed(top, partial(_fitting_any, str(top), rest, search), search.refusal)
 
 
-def _fitting_any(
-    folder: Path, patterns: Sequence[Sequence[str]], folders: Folders, refusal: Refusal
-) -> Iterator[TranscriptFile]:
+def _fitting_any(folder: str, patterns: Sequence[Sequence[str]], search: _Search) -> Iterator[TranscriptFile]:
     for parts in patterns:
-        yield from _fitting(folder, parts, folders, refusal)
+        yield from _fitting(folder, parts, search)
 
 
 def _listed(folder: Path, listing: Callable[[], Iterator[T]], refusal: Refusal) -> list[T]:
@@ -188,62 +235,65 @@ def _listed(folder: Path, listing: Callable[[], Iterator[T]], refusal: Refusal) 
         return []
 
 
-def _folders_in(root: Path, folders: Folders, refusal: Refusal) -> Iterator[Path]:
+def _folders_in(root: Path, patterns: set[str], search: _Search) -> Iterator[Path]:
     with os.scandir(root) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            path = Path(entry.path)
-            try:
-                if entry.is_symlink():
-                    safe_open.check_link(path, folders)
-                if entry.is_dir():
-                    yield path
-            except (TranscriptRefusedError, OSError) as error:
-                refusal(path, error)
+        named = [entry for entry in entries if any(_pattern(one)(entry.name) for one in patterns)]
+    for entry in sorted(named, key=lambda entry: entry.name):
+        path = Path(entry.path)
+        try:
+            if entry.is_symlink():
+                safe_open.check_link(path, search.folders)
+            if entry.is_dir():
+                yield path
+        except (TranscriptRefusedError, OSError) as error:
+            search.refusal(path, error)
 
 
-def _fitting(folder: Path, parts: Sequence[str], folders: Folders, refusal: Refusal) -> Iterator[TranscriptFile]:
+def _fitting(folder: str, parts: Sequence[str], search: _Search) -> Iterator[TranscriptFile]:
     """Yield the files below a folder that fit a pattern, given in parts; ``**`` is any number of folders."""
     part, *rest = parts
     if part == "**":
         for below, _, _ in os.walk(folder):
             with suppress(OSError):
-                yield from _fitting(Path(below), rest, folders, refusal)
+                yield from _fitting(below, rest, search)
         return
-    for path in _names(folder, part, of_folders=bool(rest)):
-        if not rest:
-            yield from _regular(path, folders, refusal)
-            continue
+    names = _names(folder, part, of_folders=bool(rest))
+    if not rest:
+        yield from filter(None, map(search.regular, names))
+        return
+    for name in names:
         try:
-            if path.is_symlink():
-                safe_open.check_link(path, folders)
-            yield from _fitting(path, rest, folders, refusal)
+            if os.path.islink(name):
+                safe_open.check_link(Path(name), search.folders)
+            yield from _fitting(name, rest, search)
         except TranscriptRefusedError as error:
-            refusal(path, error)
+            search.refusal(Path(name), error)
         except OSError:
             pass
 
 
-def _names(folder: Path, part: str, *, of_folders: bool) -> list[Path]:
-    """Return the folders, or else the files and links, that a part of a pattern names in a folder."""
+def _names(folder: str, part: str, *, of_folders: bool) -> list[str]:
+    """Return the paths of what a part of a pattern names in a folder: of folders alone, or of anything."""
     if not set(part) & set("*?["):
-        path = folder / part
-        return [path] if not of_folders or path.is_dir() else []
+        name = os.path.join(folder, part)
+        return [name] if not of_folders or os.path.isdir(name) else []
+    fits = _pattern(part)
     with os.scandir(folder) as entries:
-        named = [entry for entry in entries if fnmatch.fnmatchcase(entry.name, part)]
-        return sorted(Path(entry.path) for entry in named if entry.is_dir(follow_symlinks=False) == of_folders)
+        return sorted(
+            entry.path
+            for entry in entries
+            if fits(entry.name) and (not of_folders or entry.is_dir(follow_symlinks=False))
+        )
 
 
-def _regular(path: Path, folders: Folders, refusal: Refusal) -> Iterator[TranscriptFile]:
-    """Yield a regular file in a folder that was checked; a link only if its target is allowed."""
-    try:
-        status = path.lstat()
-        if stat.S_ISLNK(status.st_mode):
-            status = safe_open.check_status(path, folders)
-        if stat.S_ISREG(status.st_mode):
-            yield _found(path, status)
-        elif not stat.S_ISDIR(status.st_mode):
-            refusal(path, safe_open.not_regular(path))
-    except FileNotFoundError:
-        pass
-    except (TranscriptRefusedError, OSError) as error:
-        refusal(path, error)
+@cache
+def _pattern(pattern: str) -> Callable[[str], object]:
+    """Return what tells whether a name fits a pattern."""
+    return re.compile(fnmatch.translate(pattern)).match
+
+
+def _with_log(database: TranscriptFile) -> TranscriptFile:
+    with suppress(OSError):
+        log = _found("", os.lstat(database.name + LOG_SUFFIX))
+        return database._replace(log=(log.size, log.modified, log.inode))
+    return database

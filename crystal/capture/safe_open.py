@@ -125,22 +125,12 @@ def call_with_deadline(step: Callable[[], Result], path: Path | str, seconds: fl
         TranscriptBlockedError: It did not return in time, or an earlier step on ``path`` did not.
     """
     name = str(path)
-    done = _thread.allocate_lock()
-    outcome: list[tuple[bool, object]] = []
-    done.acquire()
-
-    def run() -> None:
-        try:
-            outcome.append((True, step()))
-        except BaseException as error:  # noqa: BLE001 - raised again below, in the caller's thread
-            outcome.append((False, error))
-        finally:
-            done.release()
-
     if name not in _blocked:
-        _thread.start_new_thread(run, ())
-        if _is_done(done, DEADLINE_SECONDS if seconds is None else max(0.0, seconds)):
-            succeeded, result = outcome[0]
+        worker = _idle.pop() if _idle else _Worker()
+        if worker.has_done(step, DEADLINE_SECONDS if seconds is None else max(0.0, seconds)):
+            _idle.append(worker)
+            succeeded, result = worker.outcome
+            worker.outcome = _NOTHING
             if succeeded:
                 return cast("Result", result)
             raise cast("BaseException", result)
@@ -149,6 +139,40 @@ def call_with_deadline(step: Callable[[], Result], path: Path | str, seconds: fl
     raise TranscriptBlockedError(
         f"{name} does not answer", hint="check the disk or network mount that it is on; crystal tries again by itself"
     )
+
+
+class _Worker:
+    """A thread that runs one step after the other: beginning a thread for each costs more than most steps do."""
+
+    def __init__(self) -> None:
+        self.outcome = _NOTHING
+        self._step: Callable[[], object] = bool
+        self._given, self._done = _thread.allocate_lock(), _thread.allocate_lock()
+        self._given.acquire()
+        self._done.acquire()
+        _thread.start_new_thread(self._run, ())
+
+    def has_done(self, step: Callable[[], object], seconds: float) -> bool:
+        """Let it run a step. Return whether it came back in time; if not, nobody may use the worker again."""
+        self._step = step
+        self._given.release()
+        return _is_done(self._done, seconds)
+
+    def _run(self) -> None:
+        while True:
+            self._given.acquire()
+            try:
+                self.outcome = (True, self._step())
+            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+                self.outcome = (False, error)
+            self._step = bool
+            self._done.release()
+
+
+_NOTHING: tuple[bool, object] = (True, None)
+_idle: list[_Worker] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # a child has none of its parent's threads
 
 
 def _is_done(done: _thread.LockType, seconds: float) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from crystal.capture import files, tail
 from crystal.capture.database import DatabaseChangedError
 from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
 from crystal.capture.said_again import gists, said_again
-from crystal.capture.source import opened_source, stamp_of
+from crystal.capture.source import opened_source
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, WatermarkMovedError
 from crystal.model.capture import Origin, RawSegment, Watermark
@@ -53,8 +53,14 @@ def containers(
 
 def _sweep(capture: Capture, roots: Sequence[Root], tally: Tally) -> None:
     """Capture what is new in every such file in some folders."""
-    for container in containers(capture, roots, tally):
+    for container in _changed(capture, containers(capture, roots, tally)):
         capture.attempt(container.found.path, tally, partial(_capture_at, capture, container))
+
+
+def _changed(capture: Capture, among: Iterable[Container]) -> Iterator[Container]:
+    """Yield the files that are not as they were when they were read."""
+    stamps = seen.file_stamps(capture.store)
+    return (container for container in among if stamps.get(container.found.name) != container.found.stamp)
 
 
 def _capture_at(capture: Capture, container: Container, _: Path, tally: Tally) -> None:
@@ -115,8 +121,7 @@ def _capture_file(
     capture: Capture, container: Container, tally: Tally, *, only: Collection[str] | None, meeting: bool
 ) -> None:
     path, place = container.found.path, container.root.place
-    stamp = stamp_of(container.found, place.form, capture.folders)
-    stamps = seen.stamps(capture.store, path)
+    stamp, stamps = container.found.stamp, seen.stamps(capture.store, path)
     if stamps.get("") == stamp and only is None:
         return
     reader = _reader_of(container)
@@ -176,12 +181,8 @@ def count_new(capture: Capture, container: Container, *, skipped_too: bool) -> l
 
 def unread(capture: Capture) -> Iterator[tuple[Path, int, CrystalError | None]]:
     """Yield each file with records that were not captured: their bytes, or the error if it cannot be read."""
-    for container in containers(capture):
+    for container in _changed(capture, containers(capture)):
         path = container.found.path
-        if seen.stamps(capture.store, path).get("") == stamp_of(
-            container.found, container.root.place.form, capture.folders
-        ):
-            continue
         try:
             size = sum(one for _, _, one in count_new(capture, container, skipped_too=False))
         except FileNotFoundError:

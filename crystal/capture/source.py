@@ -6,20 +6,13 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from crystal.capture import files
-from crystal.capture.database import LOG_SUFFIX, beside, opened_database
+from crystal.capture.database import opened_database
 from crystal.capture.safe_open import Folders
 from crystal.config.harness import Form
 from crystal.errors import CrystalError
 from crystal.transcript import Source, SourceError
 
 MAX_DOCUMENT_BYTES = 256 << 20
-
-
-def stamp_of(found: files.TranscriptFile, form: Form, folders: Folders) -> str:
-    """Return a text that differs whenever a file, or the log beside a database, was written."""
-    log = files.look_at(beside(found.path, LOG_SUFFIX), folders) if form == "database" else None
-    parts = [(one.size, one.modified, one.inode) for one in (found, log) if one is not None]
-    return repr(parts)
 
 
 @contextlib.contextmanager

@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("status", "Show what is stored, what waits, how fast the hook is and what models cost."),
     "doctor": ("status", "Check the installation and say how to fix it."),
     "sync": ("capture", "Capture what the hooks missed, then make vectors and summaries."),
+    "watch": ("watch", "Capture what agents without a hook write, as soon as they write it."),
     "backfill": ("capture", "Import past sessions, newest first."),
     "import": ("imports", "Import what ChatGPT, Claude.ai, SpecStory or crystal exported."),
     "migrate": ("migrate", "Take over what other memory programs have stored."),

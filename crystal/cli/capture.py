@@ -79,7 +79,7 @@ def sync(
         print_json({**_tally(tally), "warnings": problems})
     elif not quiet:
         typer.echo(tally_words(tally))
-    _warn(tally, problems)
+    warn(tally, problems)
 
 
 def backfill(
@@ -135,7 +135,7 @@ def finish_import(
         problems += enrich_here(machine, show=show) if wait else follow_up(machine, say=show)
     if as_json:
         print_json({**_tally(tally), "warnings": problems})
-    _warn(tally, problems)
+    warn(tally, problems)
 
 
 def send_with_progress(machine: Machine) -> list[str]:
@@ -187,7 +187,8 @@ def imported_words(tally: Tally) -> str:
     return tally_words(tally) + ("; search works now" if tally.turns else "")
 
 
-def _warn(tally: Tally, problems: list[str]) -> None:
+def warn(tally: Tally, problems: Sequence[str] = ()) -> None:
+    """Print what could not be read, and other problems, as warnings."""
     for path, message in sorted((tally.problems or {}).items()):
         typer.echo(f"crystal: warning: {path}: {message}", err=True)
     for problem in problems:

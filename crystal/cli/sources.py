@@ -42,11 +42,12 @@ def add(
     name: Annotated[
         str | None, typer.Option(help="What you call it; the folder's name if left out.", metavar="NAME")
     ] = None,
+    vault: Annotated[bool, typer.Option("--vault", help="Its Markdown files are notes of Obsidian.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Index the files of a folder. Ctrl-C is safe; `crystal sources sync` goes on."""
     with open_machine() as machine:
-        added = add_source(machine, path, name)
+        added = add_source(machine, path, name, is_vault=vault)
         _sync_and_say(machine, added.name, as_json=as_json)
 
 

@@ -187,7 +187,10 @@ def plan_setup(
         tuple(clients.plan_add(known[name], entry, record, _program(name, env)) for name in dict.fromkeys(only or ())),
         tuple(
             live.plan_install(
-                name, live.folder_of(name, env, home), _hook_of(name, words, windows=windows), live_record
+                name,
+                live.folder_of(name, env, home),
+                HookCommand((*words, "--harness", name), windows, entry.as_document()),
+                live_record,
             )
             for name in others
             if name in MECHANISMS
@@ -206,10 +209,6 @@ def found_agents(places: Places, env: Mapping[str, str], home: Path) -> list[str
     if any(folder.is_dir() for folder in places.claude_dirs):
         theirs.add(CLAUDE_CODE)
     return [name for name in AGENT_NAMES if name in theirs and name not in ONLY_BY_NAME]
-
-
-def _hook_of(name: str, words: Sequence[str], *, windows: bool) -> HookCommand:
-    return HookCommand((*words, "--harness", name), windows)
 
 
 def _program(name: str, env: Mapping[str, str]) -> str | None:

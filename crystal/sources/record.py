@@ -16,11 +16,12 @@ from crystal.errors import DamagedError
 
 
 class ListedSource(NamedTuple):
-    """A source as the person added it: its name, its folder, and when (ms)."""
+    """A source as the person added it: its name, its folder, when (ms), and whether it is a vault of Obsidian."""
 
     name: str
     path: str
     added_at: int
+    is_vault: bool = False
 
 
 def read_list(ldm_home: Path) -> list[ListedSource] | None:
@@ -33,7 +34,10 @@ def read_list(ldm_home: Path) -> list[ListedSource] | None:
     path = ldm_home / SOURCES_FILE
     try:
         found = json.loads(path.read_bytes())
-        listed = [ListedSource(one["name"], one["path"], one["added_at"]) for one in found["sources"]]
+        listed = [
+            ListedSource(one["name"], one["path"], one["added_at"], one.get("is_vault", False))
+            for one in found["sources"]
+        ]
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -8,11 +8,12 @@ repository: notes have none, and a watcher must judge a single path (docs/adr/00
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pathspec import GitIgnoreSpec
 
@@ -25,6 +26,10 @@ SKIPPED_FOLDERS = frozenset(
     " .stversions .stfolder .dropbox.cache".split()
 )
 """Folders in which nobody writes: of version control, caches, and programs that keep notes in step."""
+_CONFLICT = re.compile(
+    r"(?i)(?P<stem>.+?)(?: \([^()]*conflicted copy[^()]*\)|\.sync-conflict-\d{8}-\d{6}-\w+)(?P<suffix>\.\w+)?"
+)
+"""Names that Dropbox, Nextcloud, Obsidian Sync and Syncthing give to the second of two versions."""
 SKIPPED_FILES = frozenset((".DS_Store", "Thumbs.db"))
 MAX_IGNORE_BYTES = 1 << 20
 RACY_NS = 2_000_000_000
@@ -124,6 +129,9 @@ class _Walk:
         path, status = self._relative(entry.path), entry.stat(follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode):
             self.found.skipped.append(SkippedFile(path, "no regular file"))
+        elif (conflict := _CONFLICT.fullmatch(entry.name)) is not None:
+            original = f"{conflict['stem']}{conflict['suffix'] or ''}"
+            self.found.skipped.append(SkippedFile(path, f"a conflict copy of {original}"))
         elif not _is_text(path):
             self.found.skipped.append(SkippedFile(ascii(path), "its name is no text"))
         else:
@@ -155,10 +163,19 @@ def _is_ignored(path: str, rules: tuple[_Rules, ...]) -> bool:
     """Return True if the deepest folder whose ignore files say anything of a path says so."""
     plain = path.replace(os.sep, "/")
     for one in reversed(rules):
-        verdict = one.spec.check_file(plain[one.base :]).include
-        if verdict is not None:
-            return verdict
+        below = plain[one.base :]
+        for pattern in reversed(one.spec.patterns):
+            if pattern.include is not None and _is_meant(pattern.match_file(below), below):
+                return pattern.include
     return False
+
+
+def _is_meant(found: Any, path: str) -> bool:
+    """Return True if a pattern means a path itself: its folders were judged before it."""
+    if found is None:
+        return False
+    folder_ends = found.match.end("ps_d") if "ps_d" in found.match.re.groupindex else -1
+    return folder_ends in (-1, len(path))
 
 
 def _rules_above(root: Path) -> Iterator[_Rules]:

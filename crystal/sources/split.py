@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from crystal.sources import code
+from crystal.sources.vault import name_of
 from crystal.store.sources.files import FileChunk
 from crystal.text.chunking import code_fences, split
 
@@ -33,10 +34,14 @@ class Section(NamedTuple):
     end: int
 
 
-def file_chunks(path: str, text: str) -> list[FileChunk]:
-    """Return the chunks of a file's text, in order."""
+def file_chunks(path: str, text: str, *, is_vault: bool = False) -> list[FileChunk]:
+    """Return the chunks of a file's text, in order; in a vault the names and tags of a note are in its titles."""
     lines = [0, *(match.end() for match in re.finditer("\n", text))]
-    return [chunk for section in sections(path, text) for chunk in _chunks(section, text, lines)]
+    found = sections(path, text)
+    if is_vault and path.lower().endswith(MARKDOWN):
+        name = name_of(path, text)
+        found = [one._replace(title=name.title_of(one.title)) for one in found]
+    return [chunk for section in found for chunk in _chunks(section, text, lines)]
 
 
 def sections(path: str, text: str) -> list[Section]:

@@ -64,6 +64,7 @@ class SourceReader:
         barred: Folders that are never looked into.
         read_as: The way in which files are cleaned and split.
         now_ns: Returns the time, ns.
+        is_vault: Whether Markdown files are notes of Obsidian.
     """
 
     clean: CleanText
@@ -72,6 +73,7 @@ class SourceReader:
     barred: Collection[Path]
     read_as: str
     now_ns: Callable[[], int]
+    is_vault: bool = False
 
 
 def sync_source(
@@ -161,6 +163,8 @@ class _Sync:
             moved = self._gone.pop(self._by_hash.pop(sha))
             self._count_moved(moved, path)
             self._moves.append((moved.id, path, content.stamp))
+            if self._reader.is_vault and moved.why is None:  # the name of a note may be in its titles
+                self._written.append(self._read(path, content, sha, text_of(content)[0]))
         else:
             self._take(path, known, content, sha)
 
@@ -172,11 +176,14 @@ class _Sync:
             self.report.added += 1
         else:
             self.report.changed += 1
+        self._written.append(self._read(path, content, sha, text)._replace(why=why))
+
+    def _read(self, path: str, content: FileContent, sha: bytes, text: str) -> ReadFile:
         clean, found = self._reader.clean(text)
         for kind, number in found.items():
             self.report.redacted[kind] = self.report.redacted.get(kind, 0) + number
-        chunks = split.file_chunks(path, clean)
-        self._written.append(ReadFile(path, content.stamp, sha, content.changed_at, chunks, why))
+        chunks = split.file_chunks(path, clean, is_vault=self._reader.is_vault)
+        return ReadFile(path, content.stamp, sha, content.changed_at, chunks)
 
     def _count_unchanged(self, known: KnownFile) -> None:
         if known.why is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Event
 
@@ -18,31 +18,30 @@ LOOK_MS = 60_000
 
 
 def changed_roots(roots: Sequence[Path], stop: Event | None = None) -> Iterator[set[Path]]:
-    """Yield all folders at once, then those in which something has changed; none if nothing has for a while.
+    """Yield the folders in which something has changed; see ``changed_paths``."""
+    for paths in changed_paths(roots, stop):
+        yield {root for root in roots if any(_is_of(path, str(root)) for path in paths)}
 
-    What changes while the caller works is yielded afterwards: nothing is missed.
+
+def changed_paths(roots: Iterable[Path], stop: Event | None = None) -> Iterator[set[str]]:
+    """Yield the files that have changed in some folders; none if nothing has for a while.
 
     Raises:
         NotConfiguredError: The package watchfiles is not installed.
         UnavailableError: The system cannot watch so many folders.
     """
     try:
-        backend = importlib.import_module(
-            "watchfiles._rust_notify"
-        )  # https://watchfiles.helpmanual.io/api/rust_backend/
+        watchfiles = importlib.import_module("watchfiles")
     except ImportError as error:
         hint = install_command("watchfiles")
         raise NotConfiguredError("the package watchfiles is not installed", hint=hint) from error
-    named = {str(root): root for root in roots}
     try:
-        with backend.RustNotify(list(named), False, False, 0, True, True) as watcher:
-            yield set(roots)
-            while (found := watcher.watch(DEBOUNCE_MS, DEBOUNCE_MS, LOOK_MS, stop)) != "stop":
-                if found == "signal":
-                    raise KeyboardInterrupt
-                changes = [] if found == "timeout" else [path for _, path in found]
-                yield {root for name, root in named.items() if any(_is_of(path, name) for path in changes)}
-    except (OSError, backend.WatchfilesRustInternalError) as error:
+        for changes in watchfiles.watch(
+            *roots, watch_filter=None, debounce=DEBOUNCE_MS, step=DEBOUNCE_MS, rust_timeout=LOOK_MS,
+            yield_on_timeout=True, stop_event=stop, raise_interrupt=True,
+        ):  # fmt: skip
+            yield {path for _, path in changes}
+    except (OSError, watchfiles._rust_notify.WatchfilesRustInternalError) as error:  # noqa: SLF001 - it has no other name
         hint = "allow more with: sudo sysctl fs.inotify.max_user_watches=524288"
         raise UnavailableError(f"the system does not watch these folders: {error}", hint=hint) from error
 

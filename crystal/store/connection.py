@@ -168,7 +168,7 @@ class Store:
     def open_existing(cls, path: Path) -> Store:
         """Open an existing store for reading only.
 
-        A store of an older crystal is upgraded first. One that cannot be written is read as it is.
+        A store of an older crystal is upgraded first, if it cannot be written a copy of it.
 
         Raises:
             NotConfiguredError: There is no store at ``path`` yet.
@@ -182,14 +182,15 @@ class Store:
             db = _connect_for_reading(path)
             try:
                 outdated = migrate.version_of(db) < migrate.newest()
-                if not outdated:
-                    db.execute("PRAGMA query_only = 1")
+                if outdated:
+                    db.close()
+                    with contextlib.suppress(UnavailableError, StoreFullError):
+                        return cls.open(path)
+                    db = _connect_to_copy(path)
+                db.execute("PRAGMA query_only = 1")
             except BaseException:
                 db.close()
                 raise
-        if outdated:
-            db.close()
-            return cls.open(path)
         return cls(path, db)
 
     @classmethod
@@ -332,16 +333,25 @@ def _connect_for_reading(path: Path) -> apsw.Connection:
         # Nobody changes it: it is opened without locks and without its log files.
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         return _prepared(apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags))
+    return _connect_to_copy(path)
+
+
+def _connect_to_copy(path: Path) -> apsw.Connection:
+    """Open an upgraded copy of a store with its log. Its files are unlinked, so closing it frees them."""
     import shutil  # noqa: PLC0415 - as above
     import tempfile  # noqa: PLC0415
 
     try:
         with tempfile.TemporaryDirectory(prefix="crystal-read-") as folder:
             copy = Path(folder) / path.name
-            shutil.copyfile(path, copy)
-            shutil.copyfile(log, copy.with_name(log.name))
+            for suffix in ("", "-wal"):
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
             db = connect(copy)
-            migrate.version_of(db)  # opens the copies: they are unlinked now, and freed when the connection is closed
+            if migrate.upgrade(db, copy):  # also opens the log, which is unlinked next
+                db.close()
+                db = connect(copy)
+                migrate.version_of(db)
             return db
     except OSError as error:
         raise refused(error, path) from error

@@ -216,7 +216,7 @@ class Delivery:
     def _read_stream(self, info: StreamInfo, report: DeliveryReport) -> bool:
         """Process the newest document of home that opens. It stays at the relay: a copy of this device may need it."""
         known = inbox.find_stream(self.store, info.stream)
-        for newest in newest_documents(self.client, info, 0, b"" if known is None else known.last_tag):
+        for newest in newest_documents(self.client, info, b"" if known is None else known.last_tag):
             try:
                 opened = open_blob(
                     newest.data, self.down_keys, channel=newest.channel, stream=info.stream, seq=newest.seq, prev=None

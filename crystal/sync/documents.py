@@ -90,21 +90,20 @@ class Fetched:
     data: bytes
 
 
-def newest_documents(client: RelayClient, info: StreamInfo, after: int, taken: bytes = b"") -> Iterator[Fetched]:
+def newest_documents(client: RelayClient, info: StreamInfo, taken: bytes = b"") -> Iterator[Fetched]:
     """Fetch the documents of a stream one by one, newest first, and yield them. What is not a blob is skipped.
 
     Args:
         client: The relay.
         info: The stream.
-        after: Return only numbers above this one.
         taken: Tag of the newest processed document: it and earlier ones are skipped. Numbers are not reliable: a sender
             restored from a backup, at a relay that lost everything, starts with lower ones.
     """
     if not info.count:
         return
-    page = client.blobs(info.stream, after, PAGE)
+    page = client.blobs(info.stream, 0, PAGE)
     if len(page.blobs) == PAGE and info.head > page.blobs[-1].seq:
-        page = client.blobs(info.stream, max(after, info.head - PAGE), PAGE)
+        page = client.blobs(info.stream, info.head - PAGE, PAGE)
     for blob in page.blobs[: -MAX_TRIED - 1 : -1]:
         if blob.tag == taken:
             return

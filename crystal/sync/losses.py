@@ -35,7 +35,7 @@ def note_losses(store: Store, part: str, count: int, things: tuple[str, str], no
     return words
 
 
-def is_first(store: Store, part: str) -> bool:
-    """Return True if something is lost and nothing was lost before."""
-    problem = find_problem(store, part)
+def is_first(store: Store) -> bool:
+    """Return True if messages are lost and none were lost before."""
+    problem = find_problem(store, LOST)
     return problem is not None and problem.tries == 1

@@ -334,7 +334,7 @@ class Poller:
 
     def _documents(self, known: InStream, info: StreamInfo, report: PollReport) -> None:
         """Process the newest document of a stream that opens; all earlier ones are done."""
-        for newest in newest_documents(self._client, info, 0, known.last_tag):
+        for newest in newest_documents(self._client, info, known.last_tag):
             try:
                 sender, opened = self._open(known, newest.seq, newest.data, b"", newest.channel)
                 if sender.refused:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
@@ -44,13 +45,16 @@ class ClineReader(MessageReader):
         """Yield the messages. The extension's have no ids: time or place, and role, tell them apart."""
         session, messages = _document(source)
         context = _context_of(session, source.sides)
+        used = Counter[str]()
         for number, message in enumerate(messages):
             if isinstance(message, dict):
                 own = message.get("modelInfo")
                 model = own.get("id") if isinstance(own, dict) else None
                 place = message.get("ts") or number
                 ident = identifier(message.get("id")) or f"{place}-{message.get('role')}"
-                yield Record(f"{session}-{ident}", format_line(message), context.with_texts(model=model))
+                used[ident] += 1
+                name = ident if used[ident] == 1 else f"{ident}-{used[ident]}"
+                yield Record(f"{session}-{name}", format_line(message), context.with_texts(model=model))
         if context.title:
             yield Record(f"{conversation.session}-title", format_line({"title": context.title}), context)
 

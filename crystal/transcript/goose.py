@@ -3,7 +3,7 @@
 The database takes over the files, and a compaction writes all messages of a session again, at times with other ids and
 always with other row numbers. So a message is told by its time, its role and its content.
 
-Source: the program's public source up to schema 9, and samples; tests/data/agents/goose/README.md.
+Source: the program itself (1.50, schema 16), its public source up to schema 9, and samples.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from crystal.transcript.tables import columns_of, moment_of, object_of, rows_of
 
 _CONTINUED = "The previous message contains a summary"
 _COPIED = "crystalCopied"
+_FOR_MODEL = "turnContext"
+"""Marks what the program says to the model at each prompt: the time, the folder."""
 _TOOL = "crystalTool"
 _UNTITLED = frozenset(("CLI Session", "New Chat", "New session"))
 
@@ -103,8 +105,9 @@ def _message(row: Fields) -> Fields:
 
 def _said(message: Fields) -> Fields:
     """Return a message without what a compaction changes of it: its id, and whether the model still sees it."""
-    metadata = message.get("metadata")
-    shown = {"metadata": {"userVisible": False}} if fields_of(metadata).get("userVisible") is False else {}
+    metadata = fields_of(message.get("metadata"))
+    told = {name: value for name, value in (("userVisible", False), (_FOR_MODEL, True)) if metadata.get(name) is value}
+    shown = {"metadata": told} if told else {}
     return {**{name: message.get(name) for name in ("role", "created", "content")}, **shown}
 
 
@@ -128,6 +131,9 @@ def _copies(messages: list[Fields]) -> Iterator[bool]:
     """Yield for each message whether it is the last prompt, which a compaction repeats behind its summary."""
     last, is_after_summary = "", False
     for message in messages:
+        if _FOR_MODEL in fields_of(message.get("metadata")):
+            yield False
+            continue
         said = "\n".join(block_text(item) for item in _items(message))
         is_prompt = message["role"] == "user" and bool(said) and "metadata" not in message
         yield is_prompt and is_after_summary and said == last
@@ -148,7 +154,8 @@ def _call(item: Fields) -> tuple[str | None, object]:
 
 def _parts(fields: Fields) -> Iterator[Part]:
     """Yield the parts of a message. What the user does not see is a summary, or a hint of the program."""
-    is_hidden = fields_of(fields.get("metadata")).get("userVisible") is False
+    metadata = fields_of(fields.get("metadata"))
+    is_hidden, is_for_model = metadata.get("userVisible") is False, _FOR_MODEL in metadata
     own: Role = "summary" if is_hidden else "user" if fields.get("role") == "user" else "assistant"
     for item in map(fields_of, _items(fields)):
         kind, text = item.get("type"), block_text(item)
@@ -160,7 +167,7 @@ def _parts(fields: Fields) -> Iterator[Part]:
         elif kind in ("thinking", "reasoning"):
             yield Part("thinking", word(item.get("thinking")) or word(item.get("text")) or "")
         else:
-            is_hint = _COPIED in fields or (is_hidden and _CONTINUED in text)
+            is_hint = is_for_model or _COPIED in fields or (is_hidden and _CONTINUED in text)
             yield Part(own, "" if is_hint else text)
 
 

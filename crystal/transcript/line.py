@@ -42,14 +42,14 @@ def parse_line(line: bytes) -> Fields | None:
 def format_line(fields: object) -> bytes:
     """Return what was parsed as JSON in one line. Never raises; only what is nested a thousand deep becomes empty.
 
-    orjson first; what it refuses (lone surrogates, long integers, NaN) goes to the standard library.
+    orjson first; what it refuses (lone surrogates, long integers, NaN, bytes) goes to the standard library.
     """
     try:
         return orjson.dumps(fields)
     except TypeError:  # orjson.JSONEncodeError is one
         pass
     try:
-        return json.dumps(fields).encode("ascii")
+        return json.dumps(fields, default=repr).encode("ascii")
     except RecursionError:
         return b"{}"
 

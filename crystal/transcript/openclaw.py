@@ -20,7 +20,7 @@ from crystal.transcript.line import Fields, identifier, parse_line, parse_time, 
 from crystal.transcript.pi import ENTRIES, SAID, SUMMARIES, entry_turns, entry_uuid, message_of
 from crystal.transcript.pi import READER as PI
 from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
-from crystal.transcript.tables import columns_of, object_of, rows_of, unpacked
+from crystal.transcript.tables import columns_of, moment_of, object_of, rows_of, unpacked
 
 _LIST = "sessions.json"
 _TRACE = ".trajectory.jsonl"
@@ -150,7 +150,7 @@ def _stored(source: Source) -> Iterator[Conversation]:
     """Yield the sessions of a database, and those that it keeps as archives."""
     if not columns_of(source, "transcript_events"):
         raise SourceError(f"{source.path} has no transcripts", hint="update crystal")
-    windows = sorted(rows_of(source, "session_windows"), key=lambda row: -(row.get("updated_at") or 0))
+    windows = sorted(rows_of(source, "session_windows"), key=_updated, reverse=True)
     marks = {row.get("session_id"): row.get("generation") for row in rows_of(source, "transcript_rewrite_watermarks")}
     counts = "SELECT session_id, count(*), max(seq) FROM transcript_events GROUP BY session_id"
     told: dict[str, list[object]] = {session: [marks.get(session), *rest] for session, *rest in source.rows(counts)}
@@ -160,6 +160,10 @@ def _stored(source: Source) -> Iterator[Conversation]:
                 told.setdefault(session, []).append((table, count))
     for session, stamp in told.items():
         yield _conversation(session, repr(stamp), windows)
+
+
+def _updated(row: Fields) -> int:
+    return moment_of(row.get("updated_at")) or 0
 
 
 def _events(source: Source, session: str) -> Iterator[bytes]:

@@ -128,18 +128,18 @@ def _messages(source: Source, session: str) -> list[Fields]:
     within = "WHERE message_id IN (SELECT id FROM message WHERE session_id = ?)"
     stored = rows_of(source, "part", within, (session,)) if columns_of(source, "message") else iter(())
     for row in sorted(stored, key=lambda row: str(row.get("id"))):
-        parts.setdefault(row["message_id"], []).append({"id": row.get("id"), **object_of(row.get("data"))})
+        parts.setdefault(str(row.get("message_id")), []).append({"id": row.get("id"), **object_of(row.get("data"))})
     first = [
-        {"id": row["id"], "info": object_of(row.get("data")), "parts": parts.get(row["id"], [])}
+        {"id": str(row.get("id")), "info": object_of(row.get("data")), "parts": parts.get(str(row.get("id")), [])}
         for row in rows_of(source, "message", "WHERE session_id = ?", (session,))
     ]
-    first.sort(key=lambda message: (_created(message) or 0, str(message["id"])))
+    first.sort(key=lambda message: (_created(message) or 0, message["id"]))
     known = {message["id"] for message in first}
     second = sorted(
         rows_of(source, "session_message", "WHERE session_id = ?", (session,)),
-        key=lambda row: (row.get("seq") or 0, str(row.get("id"))),
+        key=lambda row: (row["seq"] if isinstance(row.get("seq"), int) else 0, str(row.get("id"))),
     )
-    later = [{"id": row["id"], "type": row.get("type"), **object_of(row.get("data"))} for row in second]
+    later = [{"id": str(row.get("id")), "type": row.get("type"), **object_of(row.get("data"))} for row in second]
     return first + [message for message in later if message["id"] not in known]
 
 

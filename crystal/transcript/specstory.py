@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -86,14 +87,16 @@ READER = SpecStoryReader()
 def _messages(source: Source) -> Iterator[_Message]:
     """Yield the messages of a file."""
     text = source.data.decode("utf-8", "replace").replace("\r\n", "\n")
-    is_known = False
+    counts = Counter[str]()
     for start, part in _pieces(_SESSION, text):
-        is_known, before = True, start[2]
-        for number, (head, body) in enumerate(_pieces(_HEAD, part)):
+        before, session = start[2], start[1]
+        counts[session] += 0
+        for head, body in _pieces(_HEAD, part):
             fields = _fields_of(head, body, before)
             before = fields["time"]
-            yield _Message(start[1], number, fields)
-    if not is_known:
+            yield _Message(session, counts[session], fields)
+            counts[session] += 1
+    if not counts:
         raise SourceError(f"{source.path} names no session", hint="crystal reads what SpecStory wrote")
 
 

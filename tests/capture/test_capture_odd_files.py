@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_be_listed_cannot_be_proved(
     listed = os.scandir
 
     def refuse(path: Any) -> Any:
-        if path == folder:
+        if str(path) == str(folder):
             raise PermissionError(13, "Permission denied", str(path))
         return listed(path)
 

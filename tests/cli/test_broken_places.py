@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from crystal.config.packages import PACKAGES
-from crystal.store import Store
+from crystal.store import Store, migrate
 from tests.support.capture_machine import line
 from tests.support.command import crystal
 from tests.support.whole_memory import ROOT
@@ -210,6 +210,22 @@ def test_a_folder_that_may_not_be_written_is_read(kept: Path, log: bool) -> None
     data.chmod(0o000)
     assert_status_tells("cannot be written", f"chmod u+rwx {data}", code=4, powerless=True)
     assert_doctor_fails("ermission", powerless=True)
+
+
+@is_root
+def test_an_older_database_that_may_not_be_written_is_read(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, older = kept / ".ldm" / "memory", migrate.steps()[:-1]
+    for path in data.glob("crystal.db*"):
+        path.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate, "steps", lambda: older)
+        patch.setattr(migrate, "newest", lambda: len(older))
+        Store.open(data / "crystal.db").close()
+    before = (data / "crystal.db").read_bytes()
+    data.chmod(0o500)
+    done = run("search", "x", powerless=True)
+    assert "Nothing is remembered yet" in done.stdout + done.stderr, done
+    assert (data / "crystal.db").read_bytes() == before
 
 
 @is_root

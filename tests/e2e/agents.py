@@ -244,6 +244,25 @@ AGENTS = (
         },
     ),
     Agent(
+        "goose",
+        ("@aaif/goose-acp@1.50.0",),
+        "goose",
+        ("run", "--text"),
+        lambda _: {
+            ".agents/plugins/mine/plugin.json": _json({"name": "mine", "version": "1.0.0", "description": "mine"}),
+            ".agents/plugins/mine/hooks/hooks.json": _json(_user_hook("Stop", 10)),
+        },
+        # Its config.yaml is left to itself: it writes there which plugins it has found.
+        lambda url: {
+            "GOOSE_PROVIDER": "openai",
+            "GOOSE_MODEL": "mock-model",
+            "GOOSE_MODE": "auto",
+            "GOOSE_DISABLE_KEYRING": "1",
+            "OPENAI_API_KEY": "not-a-key",
+            "OPENAI_HOST": url,
+        },
+    ),
+    Agent(
         "openclaw",
         ("node@24", "openclaw@2026.9.6"),
         "openclaw",
@@ -270,8 +289,8 @@ AGENTS = (
 )
 
 
-QUICK = ("codex", "pi")
-"""Agents that run with every CI: half a minute each. All of them take a quarter of an hour."""
+QUICK = ("codex", "goose", "pi")
+"""Agents that run with every CI: seconds to half a minute each. All of them take a quarter of an hour."""
 
 
 def install_agent(agent: Agent, environ: Mapping[str, str], cache: Path) -> Path:

@@ -72,11 +72,11 @@ class FakeModels:
         self.requests.append(body)
         turns = body.get("messages") or body.get("input") or body.get("contents") or []
         turns = turns if isinstance(turns, list) else []
-        has_called = any(mark in json.dumps(turns[-1:]) for mark in RESULT_MARKS)
-        for turn in reversed(turns):
+        for at, turn in reversed(list(enumerate(turns))):
             told = json.dumps(turn, ensure_ascii=False) if turn.get("role", "user") == "user" else ""
             for prompt, answer in self._answers.items():
                 if prompt in told and (body.get("tools") or not (answer.tool or answer.never_ends)):
+                    has_called = any(mark in json.dumps(turns[at:]) for mark in RESULT_MARKS)
                     return replace(answer, tool=None) if has_called else answer
         return NOTHING_TO_SAY
 

@@ -40,6 +40,7 @@ class Life:
         arguments: What the tool takes.
         resume: The arguments that go on with the newest session, given its file; None if it cannot.
         fork: The arguments that begin a new one with what was said in it.
+        ends: The signals that end it in the middle of an answer.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Life:
     arguments: dict[str, object]
     resume: Callable[[Path], tuple[str, ...]] | None
     fork: Callable[[Path], tuple[str, ...]] | None = None
+    ends: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGKILL)
 
 
 DESCRIBED = {"command": COMMAND, "description": "print"}
@@ -74,6 +76,15 @@ LIVES = (
         "droid", ".factory/sessions/*/*.jsonl", "Execute",
         {"command": COMMAND, "summary": "print", "timeout": 10, "riskLevel": "low", "riskLevelReason": "prints"},
         None, lambda file: ("--fork", file.stem),
+    ),
+    Life(
+        "goose", ".local/share/goose/sessions/sessions.db*", "shell", {"command": COMMAND},
+        lambda _: ("--resume",),  # it forks in its terminal alone
+    ),
+    Life(
+        "openclaw", ".openclaw/agents/*/agent/openclaw-agent.sqlite*", "exec", {"command": COMMAND},
+        lambda _: (),  # it goes on in the session of its key; it forks in its gateway alone
+        ends=(signal.SIGINT,),  # what it has started goes on when it is killed
     ),
     Life(
         "cline", ".cline/data/sessions/*/*.messages.json", "run_commands", {"commands": [COMMAND]},
@@ -113,7 +124,7 @@ def lead(life: Life, one: Running, models: FakeModels, after: Callable[[], objec
         lambda: one.go(marble, life.fork(file()) if life.fork else ()),
         *(
             lambda prompt=prompt, end=end: one.cut_short(prompt, end, models.is_pausing)
-            for prompt, end in zip(CUT, (signal.SIGINT, signal.SIGKILL), strict=True)
+            for prompt, end in zip(CUT, life.ends, strict=False)
         ),
     ]
     ends = []
@@ -148,7 +159,9 @@ def test_what_a_program_wrote_is_kept_once_and_it_works_as_without(life: Life, h
     assert proof["percent"] == 100.0
 
     bare = lead(life, running(life, home.with_name("bare"), models), models, lambda: None)
-    assert [end.code for end in bare] == [end.code for end in ends]
+    # OpenClaw's launcher ends with one code or another when it is interrupted, as its child is sooner or later.
+    told = len(FINISHED) if life.name == "openclaw" else None
+    assert [end.code for end in bare[:told]] == [end.code for end in ends[:told]]
     # What a program that is ended still prints differs from run to run, and so does Cline's stream of events.
     if life.name != "cline":
-        assert bare[: -len(CUT)] == ends[: -len(CUT)]
+        assert bare[: len(FINISHED)] == ends[: len(FINISHED)]

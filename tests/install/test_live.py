@@ -31,6 +31,10 @@ USERS = {
     "own settings": '{\n    "theme": "dark", // mine\n    "list": [1, 2]\n}\n',
     "own entries": '{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "mine"}]}], "stop": [], '
     '"AfterAgent": []}, "plugins": {"load": {"paths": ["/mine"]}, "entries": {}}}',
+    "empty": "",
+    "a mark, tabs and comments": '\ufeff{\t// mine\n\t/* "hooks": {} */\n\t"theme":\t"dark"\t// last\n}',
+    "one line, no end": '{"theme":"mine"}',
+    "the same key in another place": '{"mine": {"hooks": {"Stop": []}, "plugins": []}, "hooks": {}}\n\n\n',
     "Windows lines": '{\r\n\t"hooks": {}\r\n}',
 }
 
@@ -80,6 +84,21 @@ def test_a_shared_file_is_restored_to_the_byte(name: str, file: str, users: str,
     if text and "mine" in text:
         assert "mine" in path.read_text()
     assert remove(home) == []
+    assert files_in(home) == before
+
+
+@pytest.mark.parametrize(("name", "file"), SHARED, ids=[name for name, _ in SHARED])
+def test_a_file_that_is_a_link_stays_one(name: str, file: str, home: Path) -> None:
+    path, target = folder_of(name, {}, home) / file, home / "dotfiles" / "mine.json"
+    for folder in (path.parent, target.parent):
+        folder.mkdir(parents=True)
+    target.write_text('{"theme": "mine"}\n', "utf-8")
+    path.symlink_to(target)
+    before = files_in(home)
+    assert install(name, home) == []
+    assert "crystal" in target.read_text("utf-8")
+    assert remove(home) == []
+    assert path.is_symlink()
     assert files_in(home) == before
 
 

@@ -187,6 +187,7 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(  
         note(f"crystal {words}", words, "--json")
     note("crystal config get", "config", "get", "search.limit", "--json")
     (memory / ".ldm" / "memory" / "crystal.db").write_text("another program's")
+    (memory / ".ldm" / "private.jsonl").unlink()
     note("crystal verify", "verify", "--repair", "--json")
 
     for section, keys in seen.items():

@@ -34,7 +34,7 @@ class Killed(BaseException):
     """The process dies here."""
 
 
-def killed_sync(store: Store, root: Path, dies_at: int, later_ns: int) -> None:
+def killed_sync(store: Store, root: Path, dies_at: int, **read: object) -> None:
     """Sync, and die before a statement, if there are so many."""
     count = 0
 
@@ -47,7 +47,7 @@ def killed_sync(store: Store, root: Path, dies_at: int, later_ns: int) -> None:
 
     store.db.exec_trace = trace
     try:
-        sync(store, root, later_ns=later_ns)
+        sync(store, root, **read)
     except Killed:
         pass
     finally:
@@ -55,8 +55,8 @@ def killed_sync(store: Store, root: Path, dies_at: int, later_ns: int) -> None:
 
 
 @settings(max_examples=40)
-@given(st.lists(CHANGE, max_size=14))
-def test_after_any_changes_and_killed_syncs_the_store_equals_a_fresh_one(changes) -> None:
+@given(st.lists(CHANGE, max_size=14), st.booleans())
+def test_after_any_changes_and_killed_syncs_the_store_equals_a_fresh_one(changes, is_vault) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Folder(Path(name).resolve() / "notes")
         with quick_store(Path(name) / "a.db") as store, quick_store(Path(name) / "b.db") as fresh:
@@ -65,19 +65,19 @@ def test_after_any_changes_and_killed_syncs_the_store_equals_a_fresh_one(changes
                 if kind == "write":
                     folder.write(what, how)
                 elif kind == "sync":
-                    killed_sync(store, folder.root, what, DAY_NS if how else 0)
+                    killed_sync(store, folder.root, what, later_ns=DAY_NS if how else 0, is_vault=is_vault)
                 elif there and kind == "rename":
                     folder.rename(there[what % len(there)], how)
                 elif there:
                     folder.delete(there[what % len(there)])
-            assert sync(store, folder.root).is_whole
-            sync(fresh, folder.root)
+            assert sync(store, folder.root, is_vault=is_vault).is_whole
+            sync(fresh, folder.root, is_vault=is_vault)
             assert held(store) == held(fresh)
             assert not state.damaged_files(store, set())
             assert not state.chunks_without_file(store)
             assert not checks.database_faults(store)
             assert not checks.chunks_with_wrong_hash(store)
-            again = sync(store, folder.root)
+            again = sync(store, folder.root, is_vault=is_vault)
             assert (again.added, again.changed, again.renamed, again.removed, again.chunks_new) == (0, 0, 0, 0, 0)
 
 

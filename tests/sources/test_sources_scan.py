@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crystal.errors import UnavailableError
@@ -28,6 +28,7 @@ def found(root: Path, *barred: Path) -> set[str]:
 
 
 @settings(max_examples=40)
+@example(["src/build/**"], ["!*/"], "")  # a pattern for folders says nothing of the files in them
 @given(st.lists(PATTERNS, max_size=4), st.lists(PATTERNS, max_size=3), st.sampled_from(["", "src", "doc"]))
 def test_ignore_files_mean_what_they_mean_to_git(top, nested, root) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -19,9 +19,11 @@ from crystal.store.sources.files import Maker
 DAY_NS = 86_400_000_000_000
 
 
-def reader(*, clean: Callable[[str], Any] = lambda text: (text, {}), later_ns: int = 0) -> SourceReader:
+def reader(
+    *, clean: Callable[[str], Any] = lambda text: (text, {}), later_ns: int = 0, is_vault: bool = False
+) -> SourceReader:
     """Read files as they are; ``later_ns``: as if that much later, so that a new file counts as settled."""
-    return SourceReader(clean, b"k" * 32, Maker("agent", "box"), (), "1", lambda: time.time_ns() + later_ns)
+    return SourceReader(clean, b"k" * 32, Maker("agent", "box"), (), "1", lambda: time.time_ns() + later_ns, is_vault)
 
 
 @contextlib.contextmanager

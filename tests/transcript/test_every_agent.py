@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
+import apsw
 import orjson
 import pytest
 from hypothesis import given, settings
@@ -53,18 +56,32 @@ def test_every_agent_has_samples_that_say_where_they_are_from() -> None:
         assert "icence" in (samples.AGENTS / harness / "README.md").read_text("utf-8")
 
 
-@every_agent
-def test_the_samples_give_exactly_their_turns(harness: str, home: Path) -> None:
-    samples.lay_out(harness, home)
+def read_samples(home: Path, harnesses: list[str], *command: str) -> None:
+    """Read samples, prove that all is there, and read the same files again."""
+    for harness in harnesses:
+        samples.lay_out(harness, home)
     start()
-    done = crystal(*samples.import_command(harness, home))
+    done = crystal(*command)
     assert done.code == 0, done.err
     sessions, turns = samples.captured()
-    assert (sessions, turns) == samples.expected(harness)
+    for harness in harnesses:
+        told = samples.expected(harness)
+        own = {fact["session"] for fact in told[0]}
+        assert tuple([fact for fact in facts if fact["session"] in own] for facts in (sessions, turns)) == told
+    assert len(turns) == sum(len(samples.expected(harness)[1]) for harness in harnesses)
     proved = proof()
     assert (proved["ok"], proved["percent"], proved["faults"]) == (True, 100.0, [])
     assert crystal("sync").code == 0
     assert samples.captured() == (sessions, turns), "the same files read again"
+
+
+def test_the_samples_of_all_agents_give_exactly_their_turns(home: Path) -> None:
+    read_samples(home, [name for name in samples.sampled() if not HARNESSES[name].is_export], "backfill", "--wait")
+
+
+@pytest.mark.parametrize("harness", [name for name in samples.sampled() if HARNESSES[name].is_export])
+def test_the_samples_of_an_export_give_exactly_their_turns(harness: str, home: Path) -> None:
+    read_samples(home, [harness], *samples.import_command(harness, home))
 
 
 @every_agent_if_slow
@@ -91,7 +108,7 @@ def contents(folder: Path, pattern: str) -> dict[str, bytes]:
 
 
 @every_agent
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_nothing_makes_a_reader_fail(harness: str, data: st.DataObject) -> None:
     reader = reader_of(harness)
@@ -109,7 +126,7 @@ def test_nothing_makes_a_reader_fail(harness: str, data: st.DataObject) -> None:
 
 
 @every_agent
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_a_file_that_is_cut_or_garbled_is_read_or_refused(harness: str, data: st.DataObject) -> None:
     reader = reader_of(harness)
@@ -119,13 +136,129 @@ def test_a_file_that_is_cut_or_garbled_is_read_or_refused(harness: str, data: st
     content = path.read_bytes()
     cut = content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else changed(content, data)
     source = Source(PurePath("/home/me", name), cut, samples.no_such_table, {})
-    try:
+    read_or_refused(reader, source)
+
+
+def is_sql(sample: tuple[Path, str]) -> bool:
+    return sample[0].suffix == samples.DATABASE_SUFFIX
+
+
+DATABASES = sorted({name for name in samples.sampled() if any(map(is_sql, samples.sample_files(name)))})
+ODD_COLUMNS = st.sampled_from(
+    [
+        None,
+        -1,
+        2**63 - 1,
+        1.5,
+        "",
+        "later",
+        b"\xff\xfe",
+        "[1]",
+        '{"a":',
+        "[" * 3000,
+        '"\\ud800"',
+        '[5,null,{"type":{}}]',
+    ]
+)
+
+
+@pytest.mark.parametrize("harness", DATABASES)
+@settings(max_examples=12)
+@given(data=st.data())
+def test_a_database_of_another_form_is_read_or_refused(harness: str, data: st.DataObject) -> None:
+    path, name = data.draw(st.sampled_from(list(filter(is_sql, samples.sample_files(harness)))))
+    with contextlib.closing(samples.database_of(path)) as database:
+        tables = [table for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        table = data.draw(st.sampled_from(tables))
+        columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
+        column, value, nth = data.draw(st.sampled_from(columns)), data.draw(ODD_COLUMNS), data.draw(st.integers(1, 3))
+        change = data.draw(
+            st.sampled_from(
+                [
+                    (f'DROP TABLE "{table}"', ()),
+                    (f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO later', ()),
+                    (f'UPDATE OR IGNORE "{table}" SET "{column}" = ? WHERE rowid % {nth} = 0', (value,)),
+                ]
+            )
+        )
+        read_changed(harness, database, name, *change)
+
+
+@pytest.mark.parametrize(
+    ("harness", "change"),
+    [
+        ("goose", "UPDATE messages SET role = x'fffe'"),
+        ("openclaw", "UPDATE session_windows SET updated_at = 'later'"),
+        ("opencode", "UPDATE message SET id = x'fffe' || id"),
+        ("opencode", "UPDATE session_message SET seq = 'x' WHERE rowid % 2 = 0"),
+        ("opencode", "DROP INDEX message_session_time_created_id_idx; ALTER TABLE message RENAME id TO later"),
+        ("opencode", "ALTER TABLE session_message RENAME id TO later"),
+    ],
+)
+def test_what_a_database_of_another_form_once_broke(harness: str, change: str) -> None:
+    for path, name in filter(is_sql, samples.sample_files(harness)):
+        with contextlib.closing(samples.database_of(path)) as database:
+            read_changed(harness, database, name, change)
+
+
+def read_changed(harness: str, database: apsw.Connection, name: str, change: str, values: tuple[Any, ...] = ()) -> None:
+    """Read a database after a change to it, if it may be made: a key, for example, must not be null."""
+    with contextlib.suppress(apsw.Error):
+        database.execute(change, values).fetchall()
+
+    def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        try:
+            return iter(database.execute(sql, values).fetchall())  # type: ignore[arg-type]
+        except (apsw.Error, UnicodeDecodeError) as error:
+            raise SourceError(str(error)) from error
+
+    reader = reader_of(harness)
+    assert isinstance(reader, SnapshotReader)
+    read_or_refused(reader, Source(PurePath("/home/me", name), b"", rows, {}))
+
+
+def read_or_refused(reader: SnapshotReader, source: Source) -> None:
+    """Read everything in a file. Records of one name have one content: the second would never be stored."""
+    with contextlib.suppress(SourceError):
         for conversation in reader.conversations(source):
+            lines: dict[str, bytes] = {}
             for record in reader.records(source, conversation):
                 assert b"\n" not in record.line
+                assert lines.setdefault(record.id, record.line) == record.line
                 list(reader.turns([(0, complete(record.line, record.context._replace(id="x")))], "k", subagent=False))
-    except SourceError:
-        pass
+
+
+@pytest.mark.parametrize("harness", ["specstory", "cline"])
+def test_messages_that_a_file_gives_the_same_name_are_all_kept(harness: str) -> None:
+    for path, name in samples.sample_files(harness):
+        data = path.read_bytes()
+        if harness == "specstory":
+            data += data.replace(b"_\n\n", b"_\n\nAgain: ")
+        elif name.endswith(".messages.json"):
+            document = json.loads(data)
+            document["messages"] += [{**one, "content": "another text"} for one in document["messages"]]
+            data = json.dumps(document).encode()
+        reader = reader_of(harness)
+        assert isinstance(reader, SnapshotReader)
+        read_or_refused(reader, Source(PurePath("/home/me", name), data, samples.no_such_table, {}))
+
+
+def test_a_mistake_of_a_reader_is_named_and_stops_no_other(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start()
+    for harness in ("goose", "kiro", "zed"):
+        samples.lay_out(harness, home)
+
+    def mistake(*_: object) -> Iterator[object]:
+        raise KeyError("what somebody said")
+
+    monkeypatch.setattr(type(reader_of("kiro")), "conversations", mistake)
+    assert "KeyError" in crystal("sync").err
+    assert {found["session"] for found in samples.captured()[0]} >= {
+        found["session"] for harness in ("goose", "zed") for found in samples.expected(harness)[0]
+    }
+    told = crystal("doctor").out
+    assert "data.sqlite3" in told
+    assert "what somebody said" not in told
 
 
 @pytest.mark.parametrize("name", ["crystal", "cryst\\u0061l"])

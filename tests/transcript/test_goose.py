@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
-from crystal.transcript import Record, Source
+from crystal.transcript import Record, Source, complete
 from crystal.transcript.goose import READER
 from tests.support.agent_samples import database_of
 
@@ -60,3 +60,19 @@ def test_a_file_that_the_database_took_over_has_the_same_ids(db: apsw.Connection
     [talk] = READER.conversations(document)
     from_file = list(READER.records(document, talk))
     assert [(one.id, one.line) for one in from_file] == [(one.id, one.line) for one in records(db, "20260724_3")]
+
+
+def test_what_version_1_50_says_to_its_model_at_each_prompt_is_nobodys_and_hides_no_prompt(db: apsw.Connection) -> None:
+    db.execute("DELETE FROM messages")
+    shown, hidden = '{"userVisible":true,"agentVisible":true}', '{"userVisible":false,"turnContext":true}'
+    rows = [("user", "go on", shown), ("user", "<turn-context>at ten</turn-context>", hidden)]
+    for at, (role, text, metadata) in enumerate([*rows, ("assistant", "Done.", shown)] * 2):
+        content = json.dumps([{"type": "text", "text": text}])
+        db.execute(
+            "INSERT INTO messages (session_id, role, content_json, created_timestamp, metadata_json)"
+            " VALUES ('20260724_1', ?, ?, ?, ?)",
+            (role, content, 1784900000 + at, metadata),
+        )
+    lines = enumerate(complete(one.line, one.context._replace(id=one.id)) for one in records(db, "20260724_1"))
+    turns = [(turn.role, turn.text) for turn in READER.turns(lines, "k", subagent=False)]
+    assert turns == [("user", "go on"), ("assistant", "Done.")] * 2

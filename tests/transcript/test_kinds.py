@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
@@ -58,6 +58,7 @@ def test_the_kinds_of_unknown_records_are_names_and_few() -> None:
     assert (counts.said, counts.silent) == (0, 3)
 
 
+@settings(max_examples=40)
 @given(st.sampled_from(sorted(HARNESSES)), json_values)
 def test_no_record_makes_counting_fail(harness: str, value: object) -> None:
     counts = count_records(reader_of(harness), [(0, json.dumps({"type": value, "payload": value}).encode())], ())

@@ -104,7 +104,7 @@ def read_documents(
 ) -> Iterator[Document]:
     """Yield the documents in the streams of a prefix that open with one of the keys."""
     for info in client.streams().streams:
-        for blob in newest_documents(client, info, 0) if info.stream[:8] == prefix else ():
+        for blob in newest_documents(client, info) if info.stream[:8] == prefix else ():
             try:
                 opened = open_blob(blob.data, keys, channel=blob.channel, stream=info.stream, seq=blob.seq, prev=None)
             except EnvelopeError:

@@ -27,7 +27,7 @@ from crystal.sync.documents import put_document
 from crystal.sync.envelope.header import Channel
 from crystal.sync.errors import RelayDeniedError, RelayFullError
 from crystal.sync.forgotten import forgotten_for
-from crystal.sync.losses import LOST, LOST_MIRROR, is_first
+from crystal.sync.losses import LOST_MIRROR, is_first
 from crystal.sync.mirror.publishing import manifest, on_told, publish
 from crystal.sync.opening import PollReport
 from crystal.sync.poller import Poller
@@ -173,7 +173,7 @@ def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bo
         try:
             for peer in peers:
                 on_told(store, peer.told.get("mirror") or {}, now=now_ms())
-            if is_first(store, LOST):
+            if is_first(store):
                 mirror.look_soon(store)  # what has lost messages may have lost the mirror
             publish(store, client, now=now_ms(), random=os.urandom, should_stop=should_stop)
         except StoreDamagedError:

@@ -91,14 +91,13 @@ class _SoughtWords:
 
     def __init__(self, words: Collection[str], tokenize: Tokenize) -> None:
         self._tokenize = tokenize
-        self._by_term: dict[str, set[str]] = {}
-        self._by_first: dict[str, set[tuple[str, str]]] = {}
+        self._by_term: dict[str, set[tuple[str, str]]] = {word: {(word, "")} for word in words}
+        self._beginnings = set[str]()
         for word in words:
-            first, *more = stem = tokenize(word) or [""]
-            self._by_first.setdefault(first, set()).update([(word, f" {' '.join(stem)} ")] if more else [])
-            for term in (word, " ".join(stem)):
-                self._by_term.setdefault(term, set()).add(word)
-        self._beginnings = {beginning_of(first) if first else "" for first in self._by_first}
+            first, *more = stems = tokenize(word) or [""]
+            run = f" {' '.join(stems)} " if more else ""
+            self._by_term.setdefault(first, set()).add((word, run))
+            self._beginnings.add(beginning_of(first) if first else "")
 
     def may_be_in(self, text: str) -> bool:
         """Return False if a text certainly has none of the words; for many words that takes longer than to look."""
@@ -111,6 +110,5 @@ class _SoughtWords:
         """Return the words that a text has."""
         stems, found = self._tokenize(text), document_words(self._tokenize, text, None)
         terms, run = {*stems, *found.text, *found.parts}, f" {' '.join(stems)} "
-        single = (self._by_term[term] for term in self._by_term.keys() & terms)
-        several = (pair for first in self._by_first.keys() & terms for pair in self._by_first[first])
-        return set().union(*single, (word for word, stem in several if stem in run))
+        pairs = (pair for term in self._by_term.keys() & terms for pair in self._by_term[term])
+        return {word for word, needle in pairs if needle in run}

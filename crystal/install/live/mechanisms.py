@@ -1,8 +1,8 @@
 """How each agent says that a turn has ended: which file names crystal's hook, and what stands there.
 
 An agent that is not in the table has no such mechanism for its user (a project's alone does not count): the sweep reads
-its conversations. Sources: the programs themselves, run with these entries (tests/e2e); for Cursor, Goose and Kiro only
-their makers' documentation.
+its conversations. Sources: the programs themselves, run with these entries (tests/e2e); for Cursor and Kiro only their
+makers' documentation.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ WRITTEN = "Written by crystal init"
 OWN_NAME = "crystal.json"
 HOOKS_NAME = "hooks.json"
 COMMAND_PLACE = "const COMMAND = [];"
+SERVER_PLACE = "const SERVER = {};"
 
 
 class HookCommand(NamedTuple):
-    """The hook of this installation, as one agent runs it."""
+    """The hook of this installation, as one agent runs it, and the MCP server: ``command``, ``args``, ``env``."""
 
     words: tuple[str, ...]
     windows: bool = False
+    server: Mapping[str, Any] = {}
 
     def line(self, event: str) -> str:
         """Return the command line for an event."""
@@ -175,9 +177,10 @@ def _openclaw(command: HookCommand, folder: Path) -> tuple[Part, ...]:
 
 
 def _plugin(name: str, command: HookCommand) -> str:
-    """Return a file of ``plugins`` with the command in its place."""
+    """Return a file of ``plugins`` with the commands in their places."""
     text = (PLUGINS / name).read_text("utf-8")
-    return text.replace(COMMAND_PLACE, f"const COMMAND = {json.dumps(list(command.words))};")
+    text = text.replace(COMMAND_PLACE, f"const COMMAND = {json.dumps(list(command.words))};")
+    return text.replace(SERVER_PLACE, f"const SERVER = {json.dumps(command.server)};")
 
 
 def _pretty(value: Any) -> str:

@@ -61,6 +61,12 @@ def all_states(store: Store, device: str | None = None) -> list[TranscriptState]
     return [_state(row) for row in store.rows(f"SELECT {_COLUMNS} FROM capture_state{where} ORDER BY id", values)]
 
 
+def read_to(store: Store, device: str) -> dict[str, tuple[int, int, int]]:
+    """Return (offset, dev, inode) of every file that was read on one device, by path."""
+    sql = "SELECT path, offset, dev, inode FROM capture_state WHERE device = ? ORDER BY id"
+    return {os.fsdecode(path): (offset, dev, inode) for path, offset, dev, inode in store.rows(sql, (device,))}
+
+
 def paths_of_session(store: Store, session_id: str) -> list[tuple[str, str]]:
     """Return (harness, path) of the transcripts of a session, where they were seen last."""
     rows = store.rows("SELECT harness, path FROM capture_state WHERE session_id = ?", (session_id,))

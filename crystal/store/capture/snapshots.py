@@ -1,5 +1,6 @@
 """What was seen of files that are rewritten, and of databases: their records, and whether they changed since."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -85,14 +86,20 @@ def claim_records(store: Store, segment: Segment, now: int, *, records: Sequence
 
 def stamps(store: Store, path: Path) -> dict[str, str]:
     """Return the stamps of a file's conversations, by their keys; that of the whole file has an empty one."""
-    rows = store.rows("SELECT conversation, stamp FROM snapshot_stamps WHERE path = ?", (stored_path(path),))
-    return {str(conversation): str(stamp) for conversation, stamp in rows}
+    sql = "SELECT conversation, stamp FROM snapshot_stamps WHERE path = ?"
+    return dict(store.rows(sql, (stored_path(path),)))
+
+
+def file_stamps(store: Store) -> dict[str, str]:
+    """Return the stamps of whole files, by their paths."""
+    sql = "SELECT path, stamp FROM snapshot_stamps WHERE conversation = ''"
+    return {os.fsdecode(path): stamp for path, stamp in store.rows(sql)}
 
 
 def paths_with(store: Store, conversation: str) -> list[str]:
     """Return the files in which a conversation was seen, by its key."""
-    rows = store.rows("SELECT path FROM snapshot_stamps WHERE conversation = ?", (conversation,))
-    return [str(path) for (path,) in rows]
+    sql = "SELECT path FROM snapshot_stamps WHERE conversation = ?"
+    return [str(path) for (path,) in store.rows(sql, (conversation,))]
 
 
 def put_stamp(store: Store, path: Path, conversation: str, stamp: str) -> None:
@@ -106,12 +113,11 @@ def put_stamp(store: Store, path: Path, conversation: str, stamp: str) -> None:
 
 def bytes_by_state(store: Store, transcript: int) -> dict[str, int]:
     """Return the bytes of a transcript's records that the ledger does not count, by state."""
-    skipped, superseded = store.row(
+    sql = (
         "SELECT coalesce(sum(size) FILTER (WHERE state = 'skipped'), 0), coalesce(sum(superseded), 0)"
-        " FROM snapshot_records WHERE transcript = ?",
-        (transcript,),
-    ) or (0, 0)
-    counts = {BEFORE_CRYSTAL: int(skipped), SUPERSEDED: int(superseded)}
+        " FROM snapshot_records WHERE transcript = ?"
+    )
+    counts = dict(zip((BEFORE_CRYSTAL, SUPERSEDED), store.row(sql, (transcript,)) or (), strict=False))
     return {state: size for state, size in counts.items() if size}
 
 

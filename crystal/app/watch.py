@@ -1,0 +1,105 @@
+"""Capture as soon as a file changes, for agents that do not tell of a turn's end (extra ``watch``)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path, PurePath
+from threading import Event
+
+from crystal.app.agents import tells_of_turns
+from crystal.app.capture import run_capture
+from crystal.app.capture_engine import capture_folders
+from crystal.app.context import default_paths, open_kept_machine
+from crystal.app.start_worker import start_worker
+from crystal.capture.drain import merge
+from crystal.capture.engine import Capture, Tally
+from crystal.capture.files import LOG_SUFFIX
+from crystal.capture.lock import try_lock
+from crystal.config.harnesses import HARNESSES, Root
+from crystal.errors import CrystalError, UnavailableError
+from crystal.sources.watch import LOOK_MS, changed_paths
+
+WATCH_LOCK = "watch.lock"
+Watched = dict[str, tuple[int, int]]
+"""What is watched: paths, each with its device and inode."""
+Tell = Callable[[Tally], object]
+"""Told of what was captured."""
+
+
+def watch_agents(tell: Tell, stop: Event) -> None:
+    """Sweep now, and an agent's conversations each time that one of its files changes, until ``stop``.
+
+    Raises:
+        UnavailableError: Another process watches already, or the system does not watch so many folders.
+        NotConfiguredError: There is no memory yet, or the package watchfiles is not installed.
+    """
+    with try_lock(default_paths().data_dir / WATCH_LOCK) as held:
+        if held is None:
+            raise UnavailableError("crystal watch runs already", hint="end that one first")
+        while not stop.is_set():
+            roots, watched = _watched()
+            everyone = {root.harness for root in roots}
+            _capture(everyone, tell)
+            for changed in _changes(watched, stop):
+                # From time to time all: what was written just before watching began was not told.
+                _capture({name for path in changed for name in _harnesses(path, roots)} if changed else everyone, tell)
+                if _watched()[1] != watched:
+                    break
+
+
+def _watched() -> tuple[list[Root], Watched]:
+    """Return the places of the agents that do not tell of their turns, and what of them is there."""
+    with open_kept_machine() as machine:
+        silent = {name for name in HARNESSES if not tells_of_turns(machine, name)}
+        roots = [root for root in capture_folders(machine).roots if root.harness in silent]
+    watched: Watched = {}
+    for path in {path for root in roots for path in _paths_of(root)}:
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        watched[str(path)] = (status.st_dev, status.st_ino)
+    return roots, watched
+
+
+def _paths_of(root: Root) -> list[Path]:
+    """Return what to watch of a place: its folder, but in a project only the files, which may not be there."""
+    return [root.folder / name for name in root.place.files] if root.place.in_projects else [root.folder]
+
+
+def _changes(watched: Watched, stop: Event) -> Iterator[set[str]]:
+    """Yield the paths that changed, none of them from time to time."""
+    if watched:
+        yield from changed_paths(map(Path, watched), stop)
+    elif not stop.wait(LOOK_MS / 1000):
+        yield set()
+
+
+def _harnesses(path: str, roots: Iterable[Root]) -> Iterator[str]:
+    """Yield the agents that may have written a conversation at a path."""
+    name = PurePath(path.removesuffix(LOG_SUFFIX))
+    for root in roots:
+        if path.startswith(f"{root.folder}{os.sep}") and root.place.owns(name):
+            yield root.harness
+
+
+def _capture(harnesses: Iterable[str], tell: Tell) -> None:
+    names = sorted(harnesses)
+    if not names:
+        return
+
+    def sweep(capture: Capture) -> Tally:
+        tally = Tally()
+        for name in names:
+            merge(tally, capture.sweep(name))
+        return tally
+
+    with open_kept_machine() as machine:
+        try:
+            tally = run_capture(machine, sweep)
+        except CrystalError as error:  # the next change, or the next sync, tries again
+            tally = Tally(problems={"not captured": error.message})
+        if tally.bytes_captured:
+            start_worker(machine.places)
+    tell(tally)

@@ -1,0 +1,39 @@
+"""``crystal watch``: capture as soon as an agent writes."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Annotated
+
+import typer
+
+from crystal.capture.engine import Tally
+from crystal.cli.capture import tally_words, warn
+
+
+def watch(
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Capture what agents without a hook write, as soon as they write it. Runs until Ctrl-C.
+
+    Agents that run crystal at the end of each turn are left to that. Needs the package watchfiles.
+    """
+    from crystal.app.watch import watch_agents
+
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+
+    told: set[tuple[str, str]] = set()
+
+    def tell(tally: Tally) -> None:
+        problems = {one for one in (tally.problems or {}).items() if one not in told}
+        told.update(problems)
+        warn(Tally(problems=dict(problems)))
+        if tally.bytes_captured and not quiet:
+            typer.echo(tally_words(tally))
+
+    if not quiet:
+        typer.echo("watching; Ctrl-C ends it", err=True)
+    watch_agents(tell, stop)

@@ -1,0 +1,69 @@
+"""Notes of Obsidian: what names a note counts in all of its sections.
+
+The title of each section begins with the note's own title (or its file name) and its aliases, and ends with its tags.
+Properties, links and embeds stay in the text, where they are words as any others. Front matter is read for three keys
+alone, by hand: a YAML parser expands references without a limit, and a vault may come from anybody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+MAX_NAME = 120
+MAX_TAGS = 12
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?P<lines>.*?)^(?:---|\.\.\.)[ \t]*$", re.DOTALL | re.MULTILINE)
+_KEY = re.compile(r"^(?P<key>[A-Za-z]+):[ \t]*(?P<value>.*)$")
+_TAG = re.compile(r"(?<![^\s(\[])#(?P<tag>[\w/-]*[^\W\d_][\w/-]*)")
+
+
+class NoteName(NamedTuple):
+    """What names a note."""
+
+    title: str
+    aliases: tuple[str, ...]
+    tags: tuple[str, ...]
+
+    def title_of(self, heading: str) -> str:
+        """Return the title of a section below some headings."""
+        name = f"{self.title} ({', '.join(self.aliases)})" if self.aliases else self.title
+        inside = heading.removeprefix(self.title).removeprefix(" > ") if heading.startswith(self.title) else heading
+        tags = " ".join(f"#{tag}" for tag in self.tags)
+        return " ".join(part for part in (" > ".join(one for one in (name[:MAX_NAME], inside) if one), tags) if part)
+
+
+def name_of(path: str, text: str) -> NoteName:
+    """Return what names a note, by its front matter, its text and its file name."""
+    found = _FRONT_MATTER.match(text)
+    keys = _values(found["lines"]) if found else {}
+    title = next(iter(keys.get("title", [])), "") or PurePosixPath(path).stem
+    inline = [match["tag"] for match in _TAG.finditer(text[found.end() if found else 0 :])]
+    tags = [tag.removeprefix("#") for key in ("tags", "tag") for part in keys.get(key, []) for tag in part.split()]
+    aliases = [one for key in ("aliases", "alias") for one in keys.get(key, [])]
+    return NoteName(
+        " ".join(title.split())[:MAX_NAME], tuple(aliases[:MAX_TAGS]), tuple(dict.fromkeys([*tags, *inline]))[:MAX_TAGS]
+    )
+
+
+def _values(lines: str) -> dict[str, list[str]]:
+    """Return the texts under each key: ``key: a``, ``key: [a, b]``, ``key: a, b`` or a list of lines."""
+    found: dict[str, list[str]] = {}
+    values: list[str] = []
+    for line in lines.splitlines():
+        key = _KEY.match(line)
+        if key is not None:
+            values = found.setdefault(key["key"].lower(), [])
+            values += _parts(key["key"].lower(), key["value"])
+        elif line.lstrip().startswith("- "):
+            values += _parts("title", line.lstrip()[2:])
+    return found
+
+
+def _parts(key: str, value: str) -> Iterator[str]:
+    is_list = key != "title"
+    for part in value.strip().strip("[]").split(",") if is_list else [value]:
+        plain = part.strip().strip("\"'").strip()
+        if plain:
+            yield plain

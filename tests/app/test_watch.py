@@ -1,0 +1,75 @@
+"""The real watcher on real files: what is written is found at once, whenever its folder appears."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crystal.app import watch
+from crystal.sources import watch as changes
+from tests.support.agent_samples import lay_out
+from tests.support.command import crystal
+from tests.support.whole_memory import wait_until
+
+pytest.importorskip("watchfiles")
+
+
+@pytest.fixture
+def watching(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """A watcher that looks for new folders often; the bytes that it captured."""
+    for module, name, value in ((watch, "LOOK_MS", 200), (changes, "LOOK_MS", 200), (changes, "DEBOUNCE_MS", 50)):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(watch, "start_worker", lambda _: None)
+    assert crystal("init", "--yes", "--no-import").code == 0
+    captured: list[int] = []
+    stop = threading.Event()
+    thread = threading.Thread(
+        target=watch.watch_agents, args=(lambda tally: captured.append(tally.bytes_captured), stop)
+    )
+    thread.start()
+    yield captured
+    stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_database_in_a_folder_that_appears_later_and_a_history_that_grows(watching: list[int], home: Path) -> None:
+    lay_out("zed", home)
+    wait_until(lambda: any(watching), "the new folder")
+    history = home / ".aider.chat.history.md"
+    history.write_text("# aider chat started at 2026-11-20 10:00:00\n\n#### what is quartz\n\n", "utf-8")
+    wait_until(lambda: crystal("search", "quartz").out.count("what is quartz") == 1, "the new file")
+    with history.open("a", encoding="utf-8") as file:
+        file.write("A mineral of silicon.\n\n#### what is basalt\n\n")
+    wait_until(lambda: "what is basalt" in crystal("search", "basalt").out, "its growth")
+
+
+@pytest.mark.slow
+def test_the_process_is_one_costs_nothing_while_nothing_happens_and_ends_cleanly(home: Path) -> None:
+    assert crystal("init", "--yes", "--no-import").code == 0
+    lay_out("zed", home)
+    command = [sys.executable, "-m", "crystal", "watch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "captured" in process.stdout.readline()
+        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (second.returncode, "crystal watch runs already" in second.stderr) == (4, True)
+        time.sleep(2)
+        before = processor_seconds(process.pid)
+        time.sleep(5)
+        assert processor_seconds(process.pid) - before <= 0.05
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+def processor_seconds(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
