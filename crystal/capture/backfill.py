@@ -16,6 +16,7 @@ from crystal.model.capture import Origin
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.capture.turns import harness_of
+from crystal.store.forget.forgetting import is_session_forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ def plan_file(capture: Capture, container: snapshots.Container, *, named: bool) 
     counted = snapshots.count_new(capture, container, skipped_too=True)
     found = [Past(container.found, key, origin, size, named, container.root) for key, origin, size in counted]
     store = capture.store
-    return [one for one in found if not (is_export_of_known(store, one.origin) or has_transcript(store, one.origin))]
+    tests = (is_export_of_known, has_transcript, repeats_forgotten)
+    return [one for one in found if not any(test(store, one.origin) for test in tests)]
 
 
 def is_export_of_known(store: Store, origin: Origin) -> bool:
@@ -107,6 +109,17 @@ def has_transcript(store: Store, origin: Origin) -> bool:
     return any(
         not HARNESSES[harness].is_export and Path(path).exists() for harness, path in seen if harness in HARNESSES
     )
+
+
+def repeats_forgotten(store: Store, origin: Origin) -> bool:
+    """Return whether an export's or a store's session was captured from its agent, and something of it forgotten.
+
+    What was forgotten has another id here.
+    """
+    if not HARNESSES[origin.harness].is_export or not is_session_forgotten(store, origin.session_id):
+        return False
+    seen = ledger.paths_of_session(store, origin.session_id)
+    return any(not HARNESSES[harness].is_export for harness, _ in seen if harness in HARNESSES)
 
 
 def import_file(capture: Capture, wanted: Sequence[Past], tally: Tally, progress: Callable[[int], None]) -> None:

@@ -47,6 +47,8 @@ def handoff(
     if tokens is not None and not brief:
         raise UsageError("--tokens goes with --brief", hint="a session is handed over in full")
     limit = BRIEF_TOKENS if tokens is None else whole_number(tokens, "--tokens")
+    if limit < 1:
+        raise UsageError(f"--tokens is {limit}", hint="give a number from 1")
     with open_reader() as machine:
         wanted = named_by_place(machine.places.data_dir, session, by_person=sys.stdin.isatty())
         if brief:
