@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Annotated, Any
 
 import typer
@@ -92,7 +93,7 @@ def watch() -> None:
     from crystal.app.watch_sources import watch_sources
 
     say("crystal: watching; Ctrl-C ends it", stream=sys.stderr)
-    watch_sources(_tell)
+    watch_sources(_tell, Event())
 
 
 def _tell(reports: Sequence[SyncReport], problems: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -235,6 +236,16 @@ def test_watch_follows_atomic_renames_and_deletions(added: Path) -> None:
         temporary.replace(added / "a.md")
         (added / "sub" / "b.py").unlink()
         wait_until(lambda: _texts() == ["New\n# New\n\nthe numbat note"], lambda: str(_texts()))
+
+
+def test_watch_goes_on_when_its_only_folder_is_away(added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crystal.app.watch_sources.LOOK_MS", 100)
+    with watching():
+        added.rename(added.with_name("away"))
+        added.with_name("away").joinpath("c.md").write_text("the numbat note")
+        time.sleep(3)
+        added.with_name("away").rename(added)
+        wait_until(lambda: "the numbat note" in _texts(), lambda: str(_texts()))
 
 
 def _texts() -> list[str]:
