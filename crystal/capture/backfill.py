@@ -105,21 +105,18 @@ def has_transcript(store: Store, origin: Origin) -> bool:
     """Return whether a store's session has a transcript of its agent on this disk, which says more."""
     if not HARNESSES[origin.harness].is_store or origin.subagent is not None:
         return False
-    seen = ledger.paths_of_session(store, origin.session_id)
-    return any(
-        not HARNESSES[harness].is_export and Path(path).exists() for harness, path in seen if harness in HARNESSES
-    )
+    return any(path.exists() for path in _transcripts(store, origin))
 
 
 def repeats_forgotten(store: Store, origin: Origin) -> bool:
-    """Return whether an export's or a store's session was captured from its agent, and something of it forgotten.
+    """Return whether an export's session was captured from its agent, and something of it forgotten: by other ids."""
+    is_export = HARNESSES[origin.harness].is_export
+    return is_export and is_session_forgotten(store, origin.session_id) and bool(_transcripts(store, origin))
 
-    What was forgotten has another id here.
-    """
-    if not HARNESSES[origin.harness].is_export or not is_session_forgotten(store, origin.session_id):
-        return False
+
+def _transcripts(store: Store, origin: Origin) -> list[Path]:
     seen = ledger.paths_of_session(store, origin.session_id)
-    return any(not HARNESSES[harness].is_export for harness, _ in seen if harness in HARNESSES)
+    return [Path(path) for harness, path in seen if harness in HARNESSES and not HARNESSES[harness].is_export]
 
 
 def import_file(capture: Capture, wanted: Sequence[Past], tally: Tally, progress: Callable[[int], None]) -> None:

@@ -67,26 +67,20 @@ def opened_database(path: Path, folders: Folders) -> Iterator[Callable[..., Iter
         if before[1] != written or _head(beside(path, JOURNAL_SUFFIX), folders, len(_JOURNAL_MARK)) == _JOURNAL_MARK:
             raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
         system = _ReadOnlySystem(f"crystal-{next(_numbers)}", opened)
-        stack.callback(_unregister, system)
+        stack.callback(_quietly, system.unregister)
         with _errors_named(path):
             database = apsw.Connection("db", flags=apsw.SQLITE_OPEN_READONLY, vfs=system.name)
-            stack.callback(_close, database)
+            stack.callback(_quietly, database.close)
             database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             database.pragma("locking_mode", "EXCLUSIVE")  # else the log needs shared memory
 
         def read(sql: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-            error: SourceError | None = None
-            found: list[tuple[Any, ...]] = []
             try:
                 with _errors_named(path):
-                    found = database.execute(sql, values).fetchall()
-            except SourceError as raised:
-                error = raised
-            if _state(opened) != before:
-                raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
-            if error is not None:
-                raise error
-            return found
+                    return database.execute(sql, values).fetchall()
+            finally:  # else what was read, and its errors, mean nothing
+                if _state(opened) != before:
+                    raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
 
         def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
             return iter(call_with_deadline(lambda: read(sql, values), path, QUERY_SECONDS))
@@ -94,14 +88,9 @@ def opened_database(path: Path, folders: Folders) -> Iterator[Callable[..., Iter
         yield rows
 
 
-def _close(database: apsw.Connection) -> None:
+def _quietly(step: Callable[[], None]) -> None:
     with contextlib.suppress(apsw.Error):  # a query that did not answer still uses it
-        database.close()
-
-
-def _unregister(system: apsw.VFS) -> None:
-    with contextlib.suppress(apsw.Error):
-        system.unregister()
+        step()
 
 
 @contextlib.contextmanager

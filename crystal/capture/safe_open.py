@@ -126,7 +126,10 @@ def call_with_deadline(step: Callable[[], Result], path: Path | str, seconds: fl
     """
     name = str(path)
     if name not in _blocked:
-        worker = _idle_worker()
+        try:
+            worker = _idle.pop()
+        except IndexError:
+            worker = _Worker()
         if worker.has_done(step, DEADLINE_SECONDS if seconds is None else max(0.0, seconds)):
             succeeded, result = worker.outcome
             worker.outcome = _NOTHING
@@ -173,13 +176,6 @@ _NOTHING: tuple[bool, object] = (True, None)
 _idle: list[_Worker] = []
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.clear)  # a child has none of its parent's threads
-
-
-def _idle_worker() -> _Worker:
-    try:
-        return _idle.pop()
-    except IndexError:
-        return _Worker()
 
 
 def _is_done(done: _thread.LockType, seconds: float) -> bool:
