@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,19 +16,11 @@ from crystal.sync.tombstones import words_of
 from crystal.sync.wire import InvalidRecordError
 from tests.support.capture_machine import NOW, line
 from tests.support.killed import killed_at
-from tests.support.relay_fate import faults, reopen, revoke, texts
+from tests.support.relay_fate import reopen, revoke, texts
 from tests.support.relay_tombstones import archive_of, confirmed, tombstone, uids
 from tests.support.relay_world import World
 
 DAY = 86_400_000
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    assert faults(world) == []
-    world.close()
 
 
 @pytest.mark.slow

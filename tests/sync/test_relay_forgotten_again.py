@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,17 +11,9 @@ from crystal.store.sync import relay_forgotten
 from crystal.sync import forgotten
 from tests.support.capture_machine import NOW, line
 from tests.support.killed import killed_at
-from tests.support.relay_fate import backup, clone, faults, reopen, restore, revoke, rotate
+from tests.support.relay_fate import backup, clone, reopen, restore, revoke, rotate
 from tests.support.relay_tombstones import confirmed, tombstone, uids
 from tests.support.relay_world import Device, World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    assert faults(world) == []
-    world.close()
 
 
 @pytest.mark.slow

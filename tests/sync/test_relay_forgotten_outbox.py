@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,17 +14,9 @@ from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.sending import put_message
 from tests.support.capture_machine import NOW, line
 from tests.support.killed import killed_at
-from tests.support.relay_fate import faults, reopen, rotate, texts
+from tests.support.relay_fate import reopen, rotate, texts
 from tests.support.relay_tombstones import archive_of, sealed_words, tombstone, uids
 from tests.support.relay_world import World, said
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    assert faults(world) == []
-    world.close()
 
 
 @pytest.mark.slow
