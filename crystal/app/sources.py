@@ -39,6 +39,8 @@ SOURCES_LOCK = "sources.lock"
 LOCK_SECONDS = 600.0
 EMBED_SECONDS = 600.0
 MAX_NAME = 60
+VAULT = " vault"
+"""The end of ``read_as`` where notes of Obsidian are read."""
 _NAME = re.compile(r"\w[\w .+-]*")
 _PURGE = "sources_removed"
 """Key in ``meta``: rows of a source were deleted, and files of the memory may still hold their words."""
@@ -137,7 +139,7 @@ def _settle(machine: Machine) -> list[ListedSource]:
     rows = files.all_sources(store)
     listed = read_list(home)
     if listed is None:
-        listed = [ListedSource(one.name, one.path, one.added_at) for one in rows]
+        listed = [_as_listed(one) for one in rows]
         if listed:
             write_list(home, listed)
     wanted = {(one.name, one.path) for one in listed}
@@ -151,6 +153,10 @@ def _settle(machine: Machine) -> list[ListedSource]:
             if (one.name, one.path) not in known:
                 files.put_source(store, one.name, one.path, one.added_at)
     return listed
+
+
+def _as_listed(row: Source) -> ListedSource:
+    return ListedSource(row.name, row.path, row.added_at, row.read_as.endswith(VAULT))
 
 
 def _named(machine: Machine, name: str) -> ListedSource:
@@ -225,7 +231,7 @@ def _reader(machine: Machine, *, is_vault: bool) -> SourceReader:
         key=hash_key(store_key(machine.store)),
         maker=Maker(config.agent_id, config.device),
         barred=_barred(machine),
-        read_as=f"{read_as()} {'redacted' if config.redact_enabled else 'whole'}{' vault' * is_vault}",
+        read_as=f"{read_as()} {'redacted' if config.redact_enabled else 'whole'}{VAULT * is_vault}",
         now_ns=time.time_ns,
         is_vault=is_vault,
     )
@@ -299,7 +305,7 @@ def list_sources(machine: Machine) -> list[SourceState]:
     rows = {(one.name, one.path): one for one in files.all_sources(store)}
     listed = read_list(machine.places.ldm_home)
     if listed is None:
-        listed = [ListedSource(one.name, one.path, one.added_at) for one in rows.values()]
+        listed = [_as_listed(one) for one in rows.values()]
     found = []
     for name, path, added_at, _ in listed:
         row = rows.get((name, path))

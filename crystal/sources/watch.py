@@ -35,12 +35,16 @@ def changed_paths(roots: Iterable[Path], stop: Event | None = None) -> Iterator[
     except ImportError as error:
         hint = install_command("watchfiles")
         raise NotConfiguredError("the package watchfiles is not installed", hint=hint) from error
+    quiet = LOOK_MS  # soon for the first time: what changed before watching began is not told
     try:
         for changes in watchfiles.watch(
-            *roots, watch_filter=None, debounce=DEBOUNCE_MS, step=DEBOUNCE_MS, rust_timeout=LOOK_MS,
+            *roots, watch_filter=None, debounce=DEBOUNCE_MS, step=DEBOUNCE_MS, rust_timeout=DEBOUNCE_MS,
             yield_on_timeout=True, stop_event=stop, raise_interrupt=True,
         ):  # fmt: skip
-            yield {path for _, path in changes}
+            quiet += 0 if changes else DEBOUNCE_MS
+            if changes or quiet > LOOK_MS:
+                quiet = quiet if changes else 0
+                yield {path for _, path in changes}
     except (OSError, watchfiles._rust_notify.WatchfilesRustInternalError) as error:  # noqa: SLF001 - it has no other name
         hint = "allow more with: sudo sysctl fs.inotify.max_user_watches=524288"
         raise UnavailableError(f"the system does not watch these folders: {error}", hint=hint) from error
