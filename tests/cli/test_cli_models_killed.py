@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from crystal.store.search import vectors
-from tests.embedding.test_embedding_pending import Killed, kill_at
 from tests.embedding.test_embedding_pending import run as embed
 from tests.support.embedding_store import Dice
+from tests.support.killed import killed_at
 
 
 @pytest.mark.slow
@@ -22,12 +22,9 @@ def test_at_whatever_statement_a_change_over_is_killed_one_whole_model_serves(tm
             for n in range(3):
                 add_chunk(store, str(n))
             embed(store, Dice("old"))
-            kill_at(store, statement)
-            try:
+            with killed_at(store, statement + 1) as change:
                 embed(store, Dice("new"), batch=2)
-                is_done = True
-            except Killed:
-                pass
+            is_done = not change.is_killed
         with open_store(folder) as store:
             serving = vectors.serving_generation(store)
             kept = vectors_by_chunk(store, serving.id)
