@@ -37,8 +37,8 @@ FULL_BELOW_BYTES = 128 << 10
 Row = tuple[Any, ...]
 T = TypeVar("T")
 
-# The class follows from what the user can do. What is missing here only a bug in crystal can cause: it keeps its
-# traceback.
+# The class follows from what the user can do. What is missing here a damaged definition causes, or a bug in crystal:
+# that keeps its traceback.
 TRANSLATION: dict[type[CrystalError], tuple[type[apsw.Error], ...]] = {
     StoreBusyError: (apsw.BusyError, apsw.LockedError, apsw.ProtocolError),
     StoreFullError: (apsw.FullError,),
@@ -76,6 +76,9 @@ def _translated(path: Path) -> Iterator[None]:
         yield
     except apsw.Error as error:
         ours = next((ours for ours, kinds in TRANSLATION.items() if isinstance(error, kinds)), None)
+        changed = changed_definition(path) if ours is None else None
+        if changed is not None:
+            raise StoreDamagedError(f"{path}: {changed}", hint=HINTS[StoreDamagedError]) from error
         if ours is None:
             raise
         if isinstance(error, apsw.IOError) and _is_full(path.parent):
@@ -355,6 +358,16 @@ def _connect_to_copy(path: Path) -> apsw.Connection:
             return db
     except OSError as error:
         raise refused(error, path) from error
+
+
+def changed_definition(path: Path) -> str | None:
+    """Return which definition in a store is not as crystal wrote it, in words, or None."""
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    with contextlib.closing(_prepared(db)), contextlib.closing(connect(Path(":memory:"))) as fresh:
+        try:
+            return migrate.changed_definition(db, fresh)
+        except apsw.SQLError as error:
+            return migrate.one_line(error)
 
 
 def connect(path: Path) -> apsw.Connection:
