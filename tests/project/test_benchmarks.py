@@ -256,7 +256,7 @@ def test_scale_is_printed(tmp_path):
     printed = ran("scale.py", "--size", "300KB", "--chunks", "2000", home=tmp_path)
     assert numbers(printed, r"^disk: .* in crystal's folder: ([\d.]+) times \(target 1.6\)$")[0] > 0
     assert numbers(printed, r"^  index +([\d.]+)$")  # next to nothing at this size
-    for name in ("doctor", "preview"):
+    for name in ("doctor", "preview of 'the'"):
         assert numbers(printed, rf"^speed: 2,000 chunks: {name} ([\d.]+) s .* times a search")[0] > 0
 
 
