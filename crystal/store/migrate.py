@@ -73,12 +73,12 @@ def changed_definition(db: apsw.Connection, fresh: apsw.Connection) -> str | Non
 
 
 def _definitions(db: apsw.Connection) -> dict[str, tuple[str, str]]:
-    """Return kind and SQL of everything that a database defines, by name; quotes and spaces do not count."""
+    """Return kind and SQL of everything that a database defines, by name; comments, quotes and spaces do not count."""
     rows = db.execute("SELECT name, type, coalesce(sql, '') FROM sqlite_schema")
-    return {name: (kind, _SPACING.sub(" ", sql)) for name, kind, sql in rows if not name.startswith("sqlite_stat")}
+    return {name: (kind, _NO_MATTER.sub("", sql)) for name, kind, sql in rows if not name.startswith("sqlite_stat")}
 
 
-_SPACING = re.compile(r'[\s"]+')
+_NO_MATTER = re.compile(r'--[^\n]*|[\s"]+')
 
 
 def one_line(error: apsw.SQLError) -> str:
@@ -145,6 +145,7 @@ def upgrade(db: apsw.Connection, path: Path) -> bool:
 
 def _apply(db: apsw.Connection, until: int) -> None:
     """Apply the migrations up to a number that are missing."""
+    found = version_of(db)
     for number, sql in steps():
         if number > until:
             return
