@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import apsw
 
+from crystal.config.access import way_in
 from crystal.config.paths import refused
 from crystal.errors import (
     CrystalError,
@@ -54,7 +55,7 @@ HINTS: dict[type[CrystalError], str] = {
     StoreBusyError: "another crystal process is writing; try again in a moment",
     StoreFullError: "free some disk space; nothing was lost, capture continues by itself",
     StoreDamagedError: "run: crystal verify --repair",
-    UnavailableError: "check the permissions of the folder and that its disk is present",
+    UnavailableError: "check that its disk is present and can be written",
     NotConfiguredError: "reinstall the package sqlite-vec",
 }
 
@@ -84,6 +85,8 @@ def _translated(path: Path) -> Iterator[None]:
         if isinstance(error, apsw.IOError) and _is_full(path.parent):
             ours = StoreFullError  # the file that WAL readers share cannot grow: an input/output error to SQLite
         hint = HINTS[ours]
+        if ours is UnavailableError:
+            hint = way_in(path) or hint
         if ours is NotConfiguredError:
             hint = f"{hint}: {_packages().reinstall_command('sqlite-vec')}"
         raise ours(f"{path}: {error}", hint=hint) from error
