@@ -15,6 +15,7 @@ import pytest
 
 from crystal.errors import CrystalError
 from crystal.store.connection import HINTS, TRANSLATION
+from tests.support.copied_hook import HOOK_FILES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = ROOT / "crystal"
@@ -202,14 +203,7 @@ def test_the_hook_loads_next_to_nothing() -> None:
 
 
 def test_the_hook_knows_the_standard_library_only() -> None:
-    for file in (
-        "main.py",
-        "session_start.py",
-        "worker.py",
-        "remember.py",
-        "remember_line.py",
-        "remember_words.py",
-    ):
+    for file in HOOK_FILES:
         for node in ast.walk(ast.parse((PACKAGE / "hook" / file).read_text(encoding="utf-8"))):
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
