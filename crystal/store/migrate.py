@@ -1,4 +1,4 @@
-"""Upgrade a crystal.db to the newest schema: numbered SQL, forward only, each step one transaction with its number."""
+"""Upgrade a crystal.db to the newest schema: numbered SQL, forward only, all missing steps in one transaction."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _is_without_tables(header: bytes) -> bool:
 
 
 def upgrade(db: apsw.Connection, path: Path) -> bool:
-    """Apply the missing migrations, each in its own transaction; an existing store is copied first.
+    """Apply the missing migrations in one transaction; an existing store is copied first.
 
     Processes that start at once are serialised by the write lock; the later ones find nothing to do.
 
@@ -144,26 +144,24 @@ def upgrade(db: apsw.Connection, path: Path) -> bool:
 
 
 def _apply(db: apsw.Connection, until: int) -> None:
-    """Apply the migrations up to a number that are missing."""
+    """Apply the migrations up to a number that are missing, in one transaction."""
     found = version_of(db)
-    for number, sql in steps():
-        if number > until:
-            return
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            if version_of(db) < number:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        for number, sql in steps():
+            if version_of(db) < number <= until:
                 db.execute(sql)
                 if REWRITES in sql and found > 0:
                     from crystal.store.recompress import rewrite  # noqa: PLC0415 - once per store
 
                     rewrite(db)
-                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 db.execute(f"PRAGMA user_version = {number}")
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
 
 
 def _copy(db: apsw.Connection, target: Path) -> None:
