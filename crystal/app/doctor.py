@@ -40,8 +40,8 @@ from crystal.install.record import is_for_others
 from crystal.install.setup_plan import found_agents
 from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
-from crystal.store.connection import sqlite_vec_library, sqlite_version
-from crystal.store.health.checks import quick_fault
+from crystal.store.connection import sqlite_vec_library
+from crystal.store.health.checks import quick_fault, sqlite_version
 
 Verdict = Literal["ok", "note", "warning", "failure"]
 LITTLE_SPACE = 500 << 20

@@ -77,10 +77,9 @@ def _translated(path: Path) -> Iterator[None]:
         yield
     except apsw.Error as error:
         ours = next((ours for ours, kinds in TRANSLATION.items() if isinstance(error, kinds)), None)
-        changed = changed_definition(path) if ours is None else None
-        if changed is not None:
-            raise StoreDamagedError(f"{path}: {changed}", hint=HINTS[StoreDamagedError]) from error
         if ours is None:
+            if changed := changed_definition(path):
+                raise StoreDamagedError(f"{path}: {changed}", hint=HINTS[StoreDamagedError]) from error
             raise
         if isinstance(error, apsw.IOError) and _is_full(path.parent):
             ours = StoreFullError  # the file that WAL readers share cannot grow: an input/output error to SQLite
@@ -302,11 +301,6 @@ class Store:
         """Run one statement for each sequence of values."""
         with translated(self.path):
             self.db.executemany(sql, many)
-
-
-def sqlite_version() -> str:
-    """Return the version of the SQLite that the driver bundles."""
-    return apsw.sqlite_lib_version()
 
 
 def sqlite_vec_library() -> str:

@@ -40,6 +40,11 @@ class LedgerRow(NamedTuple):
     clean_length: int
 
 
+def sqlite_version() -> str:
+    """Return the version of the SQLite that the driver bundles."""
+    return apsw.sqlite_lib_version()
+
+
 def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
     """Return all rows of one transcript, by generation and position."""
     rows = store.rows(
