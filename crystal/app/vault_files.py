@@ -58,7 +58,7 @@ def write_vault(machine: Machine, vault: Vault, found: Collection[Remembered]) -
 
 
 def write_after_forgetting(machine: Machine) -> str | None:
-    """Take what was forgotten out of the vault. Return what could not be done, in words; what a person changed stays."""
+    """Take what was forgotten out of the vault; what a person changed stays. Return what could not be done."""
     folder, kept = read_kept(machine.places.ldm_home)
     if folder is None or not kept:
         return None
