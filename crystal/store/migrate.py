@@ -1,4 +1,4 @@
-"""Upgrade a crystal.db to the newest schema: numbered SQL, forward only, each step one transaction with its number."""
+"""Upgrade a crystal.db to the newest schema: numbered SQL, forward only, all missing steps in one transaction."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from crystal.errors import ForeignStoreError, NewerStoreError, StoreDamagedError
 APPLICATION_ID = 0x43525953
 """``CRYS``: marks a database file as ours, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
 
-FIRST = 21
-"""The schema that a fresh store begins with; crystal reads none before it."""
+REWRITES = "see smaller.py"
+"""Marks the migration after which Python rewrites rows, because SQL alone cannot."""
 
 HEADER = b"SQLite format 3\x00"
 FOREIGN_HINT = "move it away, or point CRYSTAL_DATA_DIR at another folder"
@@ -48,7 +48,7 @@ def refuse_foreign(path: Path) -> None:
     """Check the header alone, before SQLite opens (and may change) the file.
 
     Raises:
-        ForeignStoreError: The file is not a crystal store, or has a newer or much older schema.
+        ForeignStoreError: The file is not a crystal store, or has a newer schema.
         StoreDamagedError: Its header is damaged.
         CrystalError: The operating system refuses to read it.
     """
@@ -74,8 +74,6 @@ def refuse_foreign(path: Path) -> None:
         raise NewerStoreError(
             f"{path} has schema {version}, this crystal knows up to {newest()}", hint="upgrade crystal on this machine"
         )
-    if version < FIRST:
-        raise ForeignStoreError(f"{path} has schema {version}, crystal reads from {FIRST} on", hint=FOREIGN_HINT)
 
 
 def _is_without_tables(header: bytes) -> bool:
@@ -85,7 +83,7 @@ def _is_without_tables(header: bytes) -> bool:
 
 
 def upgrade(db: apsw.Connection, path: Path) -> bool:
-    """Apply the missing migrations, each in its own transaction; an existing store is copied first.
+    """Apply the missing migrations in one transaction; an existing store is copied first.
 
     Processes that start at once are serialised by the write lock; the later ones find nothing to do.
 
@@ -99,18 +97,22 @@ def upgrade(db: apsw.Connection, path: Path) -> bool:
         _copy(db, path.with_name(f"{path.name}.v{found}.backup"))
     else:  # before the first table: allows freeing pages incrementally, see space.py
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    for number, sql in steps():
-        db.execute("BEGIN IMMEDIATE")
-        try:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        for number, sql in steps():
             if version_of(db) < number:
                 db.execute(sql)
-                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                if REWRITES in sql and found > 0:
+                    from crystal.store.recompress import rewrite  # noqa: PLC0415 - once per store
+
+                    rewrite(db)
                 db.execute(f"PRAGMA user_version = {number}")
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
     return True
 
 
