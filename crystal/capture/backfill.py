@@ -68,10 +68,19 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> lis
             continue
         state = capture.state_for(one)
         key, origin = (state.mark.transcript, state.origin) if state else capture.origin_of(one.path)
-        todo = skipped.get(state.id, 0) + max(0, one.size - state.mark.offset) if state else one.size
+        todo = skipped.get(state.id, 0) + _after(one, state.mark.offset, capture) if state else one.size
         if todo:
             past.append(Past(one, key, origin, todo, named=bool(paths)))
     return sorted(past, key=lambda one: (-one.found.modified, str(one.found.path)))
+
+
+def _after(found: files.TranscriptFile, offset: int, capture: Capture) -> int:
+    """Return the bytes of the complete lines behind an offset: a line that was never finished is not imported."""
+    if found.size <= offset:
+        return 0
+    with contextlib.suppress(OSError, CrystalError), files.opened(found.path, capture.folders) as file:
+        return max(0, transcript.last_newline(file, found.size) - offset)
+    return 0
 
 
 def plan_file(capture: Capture, container: snapshots.Container, *, named: bool) -> list[Past]:
