@@ -44,9 +44,13 @@ def watch_sources(tell: Tell, stop: Event | None = None, begin: Callable[[], obj
 def _watch_these(tell: Tell, stop: Event | None) -> None:
     """Watch the folders that are there now, until there are others."""
     roots = _roots()
+    for name in roots.values():
+        _sync(name, tell)
+    unseen = set(roots)  # a change before watching began is not reported: look again when it is quiet
     for changed in changed_roots(list(roots), stop):
-        for root in changed:
+        for root in changed or unseen:
             _sync(roots[root], tell)
+        unseen = unseen if changed else set()
         if _roots() != roots:
             return
 
