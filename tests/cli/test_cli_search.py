@@ -10,6 +10,7 @@ import pytest
 
 from crystal.app.context import Machine, default_paths
 from crystal.cli import app
+from crystal.cli.render import cells
 from crystal.errors import NotConfiguredError
 from tests.support.capture_machine import CaptureMachine, line
 from tests.support.ranked_by import each_way, prepare  # noqa: F401 - a fixture

@@ -136,7 +136,7 @@ def test_a_lost_list_still_says_which_folder_is_a_vault(added: Path, home: Path)
 
 def test_what_was_interrupted_is_named_with_the_command_that_ends_it(added: Path) -> None:
     with open_machine() as machine, machine.store.transaction():
-        machine.store.execute("UPDATE source_folders SET synced_at = NULL")
+        machine.store.execute("UPDATE source_collections SET synced_at = NULL")
     done = crystal("verify")
     assert (done.code, done.err) == (1, "crystal: hint: run: crystal sources sync\n")
     assert crystal("sources", "sync").code == 0
@@ -146,7 +146,7 @@ def test_what_was_interrupted_is_named_with_the_command_that_ends_it(added: Path
 def test_a_hit_in_a_file_fits_into_80_columns(added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     headline, text = crystal("search", "zebracorn", "-n", "1").out.splitlines()[:2]
-    assert headline == "1. file · notes · a.md:5-7 · Deploy > Rollback · just now"
+    assert headline == "1. file · notes · a.md:5-7 · Deploy > Rollback · just now · fresh"
     assert text.strip() == "Run the zebracorn script."
 
 
