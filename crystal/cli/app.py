@@ -36,6 +36,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "sessions": ("sessions", "List sessions, newest first."),
         "projects": ("projects", "List projects; rename, join, split or mark them."),
         "memories": ("memories", "List memories; edit, hide or restore them, show former versions."),
+        "vault": ("vault", "Keep memories as Markdown files that you can edit."),
         "get": ("memories", "Print a memory by its key or its id."),
         "sources": ("sources", "Search your own files too."),
         "context": ("context", "Show the context that a new session here would get."),
