@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
@@ -13,7 +12,7 @@ from crystal.app.sources import list_sources, sync_sources
 from crystal.capture.lock import try_lock
 from crystal.errors import CrystalError, NotFoundError, UnavailableError
 from crystal.sources.sync import SyncReport
-from crystal.sources.watch import LOOK_MS, changed_roots
+from crystal.sources.watch import changed_roots, load_watchfiles
 
 WATCH_LOCK = "sources-watch.lock"
 ENRICH_SECONDS = 60.0
@@ -22,8 +21,10 @@ Tell = Callable[[list[SyncReport], list[str]], None]
 """Called with what a sync did, and what went wrong."""
 
 
-def watch_sources(tell: Tell, stop: Event) -> None:
-    """Sync every source now, and again each time that something changes in its folder. Ends by ``stop``.
+def watch_sources(tell: Tell, stop: Event | None = None, begin: Callable[[], object] = lambda: None) -> None:
+    """Sync every source now, and again each time that something changes in its folder. Ends by Ctrl-C or ``stop``.
+
+    ``begin`` is called once nothing prevents it.
 
     Raises:
         UnavailableError: Another process watches already.
@@ -32,49 +33,34 @@ def watch_sources(tell: Tell, stop: Event) -> None:
     """
     with try_lock(default_paths().data_dir / WATCH_LOCK) as held:
         if held is None:
-            raise UnavailableError("another process watches the sources already")
-        while not stop.is_set():
+            raise UnavailableError("crystal sources watch runs already", hint="end that one first")
+        _roots()
+        load_watchfiles()
+        begin()
+        while stop is None or not stop.is_set():
             _watch_these(tell, stop)
 
 
-def _watch_these(tell: Tell, stop: Event) -> None:
+def _watch_these(tell: Tell, stop: Event | None) -> None:
     """Watch the folders that are there now, until there are others."""
     roots = _roots()
-    missed = set(roots)
-    for changed in _changes(roots, stop):
-        # What was written just before watching began is not told: once more, the first time that nothing changes.
-        for root in changed or missed:
-            _sync(roots[root][0], tell)
-        missed = missed if changed else set()
+    for name in roots.values():
+        _sync(name, tell)
+    unseen = set(roots)  # a change before watching began is not reported: look again when it is quiet
+    for changed in changed_roots(list(roots), stop):
+        for root in changed or unseen:
+            _sync(roots[root], tell)
+        unseen = unseen if changed else set()
         if _roots() != roots:
             return
 
 
-def _changes(roots: Collection[Path], stop: Event) -> Iterator[set[Path]]:
-    """Yield all folders, then those in which something changes, none from time to time."""
-    yield set(roots)
-    if roots:
-        yield from changed_roots(list(roots), stop)
-    else:
-        stop.wait(LOOK_MS / 1000)
-
-
-def _roots() -> dict[Path, tuple[str, int, int]]:
-    """Return the folders of sources that are there: the source's name, and the folder's device and inode.
-
-    Raises:
-        NotFoundError: There is no source.
-    """
+def _roots() -> dict[Path, str]:
     with open_kept_machine() as machine:
-        listed = list_sources(machine)
-    if not listed:
+        roots = {Path(one.folder): one.name for one in list_sources(machine) if one.is_here}
+    if not roots:
         raise NotFoundError("there is no folder to watch", hint="crystal sources add PATH")
-    found = {}
-    for one in listed:
-        with contextlib.suppress(OSError):  # it is away; it is looked for again
-            status = Path(one.folder).stat()
-            found[Path(one.folder)] = (one.name, status.st_dev, status.st_ino)
-    return found
+    return roots
 
 
 def _sync(name: str, tell: Tell) -> None:

@@ -6,15 +6,29 @@ import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from crystal.config.packages import install_command
 from crystal.errors import NotConfiguredError, UnavailableError
 from crystal.sources.scan import SKIPPED_FOLDERS
 
 DEBOUNCE_MS = 1_500
-"""What changes within so long is one change: an editor writes a file beside the old one and renames it."""
+"""Changes within this time are one change: an editor writes a file beside the old one and renames it."""
 LOOK_MS = 60_000
-"""So often an empty change is told, so that the caller can look whether there is another folder."""
+"""Without a change, an empty one is reported after this time, so that the caller can look for new folders."""
+
+
+def load_watchfiles() -> Any:
+    """Import the package that watches.
+
+    Raises:
+        NotConfiguredError: It is not installed.
+    """
+    try:
+        return importlib.import_module("watchfiles")
+    except ImportError as error:
+        hint = install_command("watchfiles")
+        raise NotConfiguredError("the package watchfiles is not installed", hint=hint) from error
 
 
 def changed_roots(roots: Sequence[Path], stop: Event | None = None) -> Iterator[set[Path]]:
@@ -30,21 +44,13 @@ def changed_paths(roots: Iterable[Path], stop: Event | None = None) -> Iterator[
         NotConfiguredError: The package watchfiles is not installed.
         UnavailableError: The system cannot watch so many folders.
     """
-    try:
-        watchfiles = importlib.import_module("watchfiles")
-    except ImportError as error:
-        hint = install_command("watchfiles")
-        raise NotConfiguredError("the package watchfiles is not installed", hint=hint) from error
-    quiet = LOOK_MS  # soon for the first time: what changed before watching began is not told
+    watchfiles = load_watchfiles()
     try:
         for changes in watchfiles.watch(
-            *roots, watch_filter=None, debounce=DEBOUNCE_MS, step=DEBOUNCE_MS, rust_timeout=DEBOUNCE_MS,
+            *roots, watch_filter=None, debounce=DEBOUNCE_MS, step=DEBOUNCE_MS, rust_timeout=LOOK_MS,
             yield_on_timeout=True, stop_event=stop, raise_interrupt=True,
         ):  # fmt: skip
-            quiet += 0 if changes else DEBOUNCE_MS
-            if changes or quiet > LOOK_MS:
-                quiet = quiet if changes else 0
-                yield {path for _, path in changes}
+            yield {path for _, path in changes}
     except (OSError, watchfiles._rust_notify.WatchfilesRustInternalError) as error:  # noqa: SLF001 - it has no other name
         hint = "allow more with: sudo sysctl fs.inotify.max_user_watches=524288"
         raise UnavailableError(f"the system does not watch these folders: {error}", hint=hint) from error

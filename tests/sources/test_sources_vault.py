@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.config.paths import SOURCES_FILE
 from crystal.sources.vault import name_of
 from tests.support.command import crystal
 from tests.support.source_folder import Folder, quick_store, sync
@@ -86,12 +85,3 @@ def test_a_folder_can_become_a_vault(home: Path) -> None:
     assert "1 changed" in crystal("sources", "add", str(vault), "--vault").out
     assert json.loads(crystal("search", "quagga", "--json").out)["hits"][0]["file"]["title"] == "Quagga"
     assert "nothing new" in crystal("sources", "add", str(vault)).out
-
-
-def test_a_lost_list_still_knows_what_is_a_vault(home: Path) -> None:
-    folder = home / "vault"
-    folder.mkdir()
-    (folder / "a.md").write_text(NOTE)
-    assert crystal("sources", "add", str(folder), "--vault").code == 0
-    (home / ".ldm" / SOURCES_FILE).unlink()
-    assert crystal("sources", "sync").out.startswith("vault: nothing new")
