@@ -46,7 +46,10 @@ from crystal.store.health.checks import quick_fault, sqlite_version
 Verdict = Literal["ok", "note", "warning", "failure"]
 LITTLE_SPACE = 500 << 20
 NO_SPACE = 1 << 20
-LOCKS = ("capture.lock", "backfill.lock", "enrich.lock", "context.lock", "relay.lock", "publish.lock", "mirror.db.lock")
+LOCKS = (
+    "capture.lock", "backfill.lock", "enrich.lock", "context.lock", "relay.lock", "publish.lock", "mirror.db.lock",
+    "sources.lock", "sources-watch.lock", "watch.lock",
+)  # fmt: skip
 SLOW_HOOK_MS = 500.0
 BRIEF_SECONDS = 0.1
 """How long the database is read without ``deep``: enough for every page of a small one."""

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pathspec import GitIgnoreSpec
 
@@ -171,17 +171,18 @@ def _is_ignored(path: str, rules: tuple[_Rules, ...]) -> bool:
     for one in reversed(rules):
         below = plain[one.base :]
         for pattern in reversed(one.spec.patterns):
-            if pattern.include is not None and _is_meant(pattern.match_file(below), below):
+            if pattern.include is not None and pattern.regex is not None and _is_meant(pattern.regex, below):
                 return pattern.include
     return False
 
 
-def _is_meant(found: Any, path: str) -> bool:
+def _is_meant(regex: re.Pattern[str], path: str) -> bool:
     """Return True if a pattern means a path itself: its folders were judged before it."""
-    if found is None:
-        return False
-    folder_ends = found.match.end("ps_d") if "ps_d" in found.match.re.groupindex else -1
-    return folder_ends in (-1, len(path))
+    matches = regex.finditer(path)
+    if "ps_d" in regex.groupindex:  # the slash that ends the name of a folder
+        return any(one.end("ps_d") in {-1, len(path)} for one in matches)
+    most = len(path) - regex.pattern.endswith("/")  # "a/**" means what is in the folder a, not a itself
+    return any(one.end() <= most for one in matches)
 
 
 def _rules_above(root: Path) -> Iterator[_Rules]:

@@ -29,6 +29,9 @@ def found(root: Path, *barred: Path) -> set[str]:
 
 @settings(max_examples=40)
 @example(["src/build/**"], ["!*/"], "")  # a pattern for folders says nothing of the files in them
+@example(["build/", "!*/"], [], "")  # a pattern that matches each folder of a path
+@example([], ["build/", "!*/"], "src")
+@example(["doc/**", "!doc/é.md"], [], "")  # what is in a folder is not the folder
 @given(st.lists(PATTERNS, max_size=4), st.lists(PATTERNS, max_size=3), st.sampled_from(["", "src", "doc"]))
 def test_ignore_files_mean_what_they_mean_to_git(top, nested, root) -> None:
     with tempfile.TemporaryDirectory() as name:
