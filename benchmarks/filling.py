@@ -10,7 +10,7 @@ from words import Writer
 
 from crystal.store import Store
 from crystal.store.search import vectors
-from crystal.store.text_blocks import put_texts
+from crystal.store.texts import packed
 
 BATCH = 50_000
 SESSION = 200
@@ -25,7 +25,7 @@ ADD_TURN = (
 )
 ADD_CHUNK = (
     "INSERT INTO chunks (id, turn, start, body, text_sha256, source, role, session, project, agent, device, ts,"
-    " vector_generation) VALUES (?, ?, 0, x'', randomblob(32), 'conversation', 'assistant', ?, 1, 'cc', 'desk', ?, ?)"
+    " vector_generation) VALUES (?, ?, 0, ?, randomblob(32), 'conversation', 'assistant', ?, 1, 'cc', 'desk', ?, ?)"
 )
 
 
@@ -59,7 +59,6 @@ def _fill(store: Store, writer: Writer, chunks: int, special: str) -> None:
     turn = value(db, "SELECT coalesce(max(id), 0) + 1 FROM turns")
     session = value(db, "SELECT coalesce(max(id), 0) + 1 FROM sessions")
     for start in range(0, chunks, BATCH):
-        texts: list[tuple[int, str]] = []
         with db:
             for row in range(start, min(chunks, start + BATCH)):
                 at, chunk, own = now - row, FIRST_CHUNK + row, session + row // SESSION
@@ -68,9 +67,7 @@ def _fill(store: Store, writer: Writer, chunks: int, special: str) -> None:
                     db.execute(ADD_SESSION, (own, f"s{own}", at, at, *last))
                 text = " ".join([*writer.words(50), *([special] if row % RARE == 0 else [])])
                 db.execute(ADD_TURN, (turn + row, f"u{row}", own, 300 * row, at))
-                db.execute(ADD_CHUNK, (chunk, turn + row, own, at, generation))
-                texts.append((chunk, text))
-            put_texts(store, texts)
+                db.execute(ADD_CHUNK, (chunk, turn + row, packed(text), own, at, generation))
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 

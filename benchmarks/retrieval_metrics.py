@@ -65,15 +65,6 @@ def estimates(values: Values) -> list[Estimate]:
     return [Estimate(float(m), float(a), float(b), count) for m, a, b in zip(means, low, high, strict=True)]
 
 
-def macro(groups: Sequence[Values]) -> list[Estimate]:
-    """The mean of the groups' means: every group counts alike; questions are resampled within their group."""
-    kept = [group for group in groups if len(group)]
-    means = np.mean([group.mean(axis=0) for group in kept], axis=0)
-    low, high = np.percentile(np.mean([_resampled(group) for group in kept], axis=0), [2.5, 97.5], axis=0)
-    total = sum(map(len, kept))
-    return [Estimate(float(m), float(a), float(b), total) for m, a, b in zip(means, low, high, strict=True)]
-
-
 def _resampled(values: Values) -> Values:
     """The means of resamples, ``(RESAMPLES, columns)``."""
     return np.asarray(_times_drawn(len(values)).astype(np.float64) @ values / len(values))

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from retrieval_metrics import METRICS, Estimate
 from retrieval_plot import Panel, plot
-from retrieval_report import CRYSTAL, JUDGED, LEVELS, SUM, Row, Run, Table, categories, macro_table, table, verdicts
+from retrieval_report import CRYSTAL, JUDGED, LEVELS, SUM, Run, Table, table, verdicts
 
 SCOPES = {False: "project", True: "everywhere"}
 MEANING = {
@@ -28,9 +28,9 @@ def write_page(run: Run, page: Path) -> None:
     scope = SCOPES[run.everywhere]
     name = f"{scope}, {run.embedding}"
     picture = page.with_name(f"{page.stem}-{scope}-{run.embedding}.svg")
-    if verdicts(run):
+    if not run.everywhere and verdicts(run):
         picture.write_text(_picture(run), "utf-8")
-    body = "\n".join(_part(run, scope, picture.name if verdicts(run) else None))
+    body = "\n".join(_part(run, scope, picture.name))
     begin, end = f"<!-- measured: {name} -->", f"<!-- end of measured: {name} -->"
     part = f"{begin}\n\n{body.strip()}\n\n{end}"
     text = page.read_text("utf-8") if page.exists() else "# Retrieval, measured\n"
@@ -41,27 +41,21 @@ def write_page(run: Run, page: Path) -> None:
     page.write_text(text, "utf-8")
 
 
-def _part(run: Run, scope: str, picture: str | None) -> Iterator[str]:
+def _part(run: Run, scope: str, picture: str) -> Iterator[str]:
     counts = "; ".join(f"{name}: {run.sizes[name]:,} messages, {len(run.of(name)):,} questions" for name in run.kinds)
     day = time.strftime("%d %B %Y", time.gmtime()).lstrip("0")
     yield f"Measured on {day} with the model `{run.embedding}`. {counts}.".replace(". ", ".\n")
     yield MEANING[scope]
-    if picture:
+    if verdicts(run):
         yield ""
         yield "crystal beside the best baseline of each metric, over all questions of all sets:"
         yield ""
         yield from _verdicts(run)
-        yield ""
-        yield f"![A point with its interval for each system and metric]({picture})"
-    for group in reversed(run.groups):
+        if not run.everywhere:
+            yield ""
+            yield f"![A point with its interval for each system and metric]({picture})"
+    for group in [SUM] if run.everywhere else reversed(run.groups):
         yield from _group(run, group)
-    if not run.everywhere:
-        yield ""
-        yield "<details><summary>By category</summary>"
-        for group in run.kinds:
-            yield from _categories(run, group)
-        yield ""
-        yield "</details>"
     yield ""
     yield from _latency(run)
 
@@ -85,11 +79,6 @@ def _group(run: Run, group: str) -> Iterator[str]:
             yield f"**{group}, {level}**, {len(rows):,} questions"
             yield ""
             yield from _table(table(rows, level, run.systems))
-            if group == SUM:
-                yield ""
-                yield f"**{group}, {level}**, each set counting alike"
-                yield ""
-                yield from _table(macro_table(run, level))
 
 
 def _table(found: Table) -> Iterator[str]:
@@ -99,27 +88,6 @@ def _table(found: Table) -> Iterator[str]:
     for system, cells in found.items():
         shown = [_cell(cell, is_best=cell.mean >= top) for cell, top in zip(cells, best, strict=True)]
         yield f"| {system} | {' | '.join(shown)} |"
-
-
-def _categories(run: Run, group: str) -> Iterator[str]:
-    parts: list[tuple[str, str, Sequence[Row]]] = [
-        (level, category, kept)
-        for level in LEVELS
-        for category, rows in categories(run.of(group)).items()
-        if (kept := [row for row in rows if row[level]])
-    ]
-    yield ""
-    yield f"**{group}**"
-    yield ""
-    yield f"| level | category | questions | metric | {' | '.join(run.systems)} |"
-    yield f"|---|---|---|---|{'---|' * len(run.systems)}"
-    for level, category, rows in parts:
-        found = table(rows, level, run.systems)
-        for metric in (*JUDGED, "nDCG@10"):
-            at = METRICS.index(metric)
-            best = max(cells[at].mean for cells in found.values())
-            shown = [_cell(cells[at], is_best=cells[at].mean >= best) for cells in found.values()]
-            yield f"| {level} | {category} | {len(rows)} | {metric} | {' | '.join(shown)} |"
 
 
 def _cell(estimate: Estimate, *, is_best: bool) -> str:
@@ -150,5 +118,5 @@ def _picture(run: Run) -> str:
         ])  # fmt: skip
     where = ", ".join(run.kinds)
     note = f"{where}: means over all questions with 95 % bootstrap intervals; dashed: the best of the others"
-    title = f"Finding the right turn and the right session ({SCOPES[run.everywhere]}, model {run.embedding})"
+    title = f"Finding the right turn and the right session (project, model {run.embedding})"
     return plot(title, note, grid, CRYSTAL)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from retrieval_data import DataSet
 from retrieval_longmemeval import published
-from retrieval_metrics import METRICS, Estimate, Values, estimates, macro, values_of
+from retrieval_metrics import METRICS, Estimate, Values, estimates, values_of
 
 CRYSTAL = "crystal"
 LEVELS = ("turns", "sessions")
@@ -91,12 +91,6 @@ def table(rows: Sequence[Row], level: str, systems: Sequence[str]) -> Table:
     return {system: found[place * width : (place + 1) * width] for place, system in enumerate(systems)}
 
 
-def macro_table(run: Run, level: str) -> Table:
-    """Means over the sets' means."""
-    parts = [[row for row in run.of(name) if row[level]] for name in run.kinds]
-    return {system: macro([values(part, level, system) for part in parts if part]) for system in run.systems}
-
-
 def verdicts(run: Run) -> list[Verdict]:
     """crystal against the best baseline of each metric, over all questions of all sets."""
     found = []
@@ -171,8 +165,6 @@ def _tables(run: Run, *, by_category: bool) -> Iterator[str]:
     for name in run.groups:
         for level in LEVELS:
             yield from _text_table(f"{name}, {level}", run.of(name), level, run.systems)
-            if name == SUM and any(row[level] for row in run.rows):
-                yield from _lines(f"{name}, {level}, mean of the sets", macro_table(run, level))
             for category, rows in categories(run.of(name)).items() if by_category and name != SUM else ():
                 yield from _text_table(f"{name}, {category}, {level}", rows, level, run.systems)
 

@@ -25,7 +25,7 @@ from crystal.search.index import bring_up_to_date
 from crystal.store import Store
 from crystal.store.capture import turns
 from crystal.store.connection import sqlite_vec_library
-from crystal.store.migrate import steps
+from crystal.store.migrate import newest, steps
 from crystal.store.search import vectors
 
 PROVIDER, MODEL = "benchmark", "clustered"
@@ -159,6 +159,14 @@ def add_session(store: Store, batch: Batch, at: int) -> None:
 
 
 def _crystal(place: Place, path: Path) -> None:
+    older = _older(place)
+    if older is not None:  # a migration must lead to the same store, in seconds
+        shutil.copyfile(older, path)
+        Store.open(path).close()
+        for backup in path.parent.glob("*.backup"):
+            backup.unlink()
+        _settled(path)
+        return
     shutil.copyfile(texts(place.folder, place.chunks), path)
     with Store.open(path) as store, store.importing():
         store.db.execute("PRAGMA synchronous = OFF")
@@ -169,6 +177,17 @@ def _crystal(place: Place, path: Path) -> None:
         else:
             embed_all(store)
     _settled(path)
+
+
+def _older(place: Place) -> Path | None:
+    """The same store as an older schema's, the newest of them."""
+    found: list[tuple[int, Path]] = []
+    for path in place.top.glob("crystal-*/crystal.db"):
+        with path.open("rb") as file:
+            version = int.from_bytes(file.read(64)[60:], "big")
+        if path.with_name("crystal.db.made.json").exists() and version < newest():
+            found.append((version, path))
+    return max(found, default=(0, None))[1]
 
 
 def embed_all(store: Store) -> None:

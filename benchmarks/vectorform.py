@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from embedding import realistic_chunks
+from models import realistic
 
 from crystal.embedding.embedded import StaticEmbedder
 from crystal.search.index.part_vectors import Meanings, best, build_arrays, likely, measured
@@ -37,7 +37,7 @@ def read_texts(folder: Path, name: str, keys: tuple[str, ...]) -> list[str]:
 
 def invented(messages: int, questions: int) -> tuple[list[str], list[str]]:
     draw = random.Random(3)
-    texts = [text for count in range(10) for text in _pieces(realistic_chunks(messages // 100 + 1), count)][:messages]
+    texts = [text for count in range(10) for text in _pieces(realistic(messages // 100 + 1, 300), count)][:messages]
     asked = [text.split() for text in draw.sample(texts, min(questions, len(texts)))]
     return texts, [" ".join(draw.sample(words, max(1, len(words) // 2))) for words in asked]
 

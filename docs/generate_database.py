@@ -19,7 +19,7 @@ HEAD = """<!-- Made by docs/generate_database.py from crystal/store/migrations/.
 `crystal.db` is one SQLite file in WAL mode, see [decision 1](../adr/0001-one-sqlite-file.md).
 Times are milliseconds since the Unix epoch in UTC, offsets are bytes.
 `PRAGMA application_id` is `0x43525953` (`CRYS`) and `PRAGMA user_version` the number of the newest migration in it.
-A file with another application id, with a newer version than the installed crystal knows, or with one before 21, is refused and left untouched.
+A file with another application id, or with a newer version than the installed crystal knows, is refused and left untouched.
 Before a migration the file is copied to `crystal.db.v<old>.backup` beside it.
 
 Reading it with other tools is welcome; the tables `chunks_vec_<n>` need the extension sqlite-vec, and `chunks.text` the function `text_of` of `crystal/store/texts.py`, because texts are compressed.
@@ -47,7 +47,7 @@ WORDS = {
     "turns": "What was said and done: one row for each block of a transcript line.",
     "turn_copies": "Sessions in which a turn stands that was stored with another session.",
     "chunks": "The text, in stretches that are indexed and embedded.",
-    "text_blocks": "The texts of chunks, many compressed as one.",
+    "text_blocks": "The texts of older chunks.",
     "embedding_generations": "The models whose vectors are here.",
     "problems": "What does not work just now.",
     "costs": "Every paid call.",
@@ -84,6 +84,12 @@ WORDS = {
 """What each table is for. A table that is not here stops the generator."""
 
 CREATE = re.compile(r"^CREATE (?:VIRTUAL )?TABLE (?P<name>\w+)", re.MULTILINE)
+DROPPED = re.compile(r"^DROP TABLE (?P<name>\w+)", re.MULTILINE)
+ADDED = re.compile(r"^ALTER TABLE (?P<name>\w+) ADD COLUMN (?P<column>[^;]+); -- (?P<comment>.*)$", re.MULTILINE)
+REMOVED = re.compile(r"^ALTER TABLE (?P<name>\w+) DROP COLUMN (?P<column>\w+);", re.MULTILINE)
+RENAMED = re.compile(
+    r"^ALTER TABLE (?P<name>\w+) RENAME COLUMN (?P<old>\w+) TO (?P<new>\w+); -- (?P<comment>.*)$", re.MULTILINE
+)
 COLUMN = re.compile(
     r"^    (?P<column>[a-z]\w*)\s+(?P<type>(?:[^,'-]|'[^']*')*?(?:\([^)]*\)[^,-]*?)*),?\s*(?:-- (?P<comment>.*))?$"
 )
@@ -91,11 +97,24 @@ COLUMN = re.compile(
 
 def render() -> str:
     """The whole page."""
-    sections = [HEAD]
+    bodies: dict[str, str] = {}
     for file in sorted(MIGRATIONS.glob("*.sql")):
         sql = file.read_text("utf-8")
-        sections += [_table(at["name"], sql[at.end() : sql.index("\n)", at.end())]) for at in CREATE.finditer(sql)]
-    return "\n".join(sections)
+        for match in DROPPED.finditer(sql):
+            if f"CREATE TABLE {match['name']} " not in sql:  # else it is made anew, in its old place
+                bodies.pop(match["name"])
+        for match in CREATE.finditer(sql):
+            bodies[match["name"]] = sql[match.end() : sql.index("\n)", match.end())]
+        for match in RENAMED.finditer(sql):
+            line = re.compile(rf"^    {match['old']}(?P<type> [^-]*)--.*$", re.MULTILINE)
+            bodies[match["name"]] = line.sub(
+                lambda found, to=match: f"    {to['new']}{found['type']}-- {to['comment']}", bodies[match["name"]]
+            )
+        for match in REMOVED.finditer(sql):
+            bodies[match["name"]] = re.sub(rf"\n    {match['column']} .*", "", bodies[match["name"]])
+        for match in ADDED.finditer(sql):
+            bodies[match["name"]] += f"\n    {match['column']}, -- {match['comment']}"
+    return "\n".join([HEAD, *(_table(name, body) for name, body in bodies.items())])
 
 
 def _table(name: str, body: str) -> str:

@@ -16,8 +16,8 @@ from crystal.errors import ForeignStoreError, NewerStoreError, StoreDamagedError
 APPLICATION_ID = 0x43525953
 """``CRYS``: marks a database file as ours, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
 
-FIRST = 21
-"""The schema that a fresh store begins with; crystal reads none before it."""
+REWRITES = "see smaller.py"
+"""Marks the migration after which Python rewrites rows, because SQL alone cannot."""
 
 HEADER = b"SQLite format 3\x00"
 FOREIGN_HINT = "move it away, or point CRYSTAL_DATA_DIR at another folder"
@@ -48,7 +48,7 @@ def refuse_foreign(path: Path) -> None:
     """Check the header alone, before SQLite opens (and may change) the file.
 
     Raises:
-        ForeignStoreError: The file is not a crystal store, or has a newer or much older schema.
+        ForeignStoreError: The file is not a crystal store, or has a newer schema.
         StoreDamagedError: Its header is damaged.
         CrystalError: The operating system refuses to read it.
     """
@@ -74,8 +74,6 @@ def refuse_foreign(path: Path) -> None:
         raise NewerStoreError(
             f"{path} has schema {version}, this crystal knows up to {newest()}", hint="upgrade crystal on this machine"
         )
-    if version < FIRST:
-        raise ForeignStoreError(f"{path} has schema {version}, crystal reads from {FIRST} on", hint=FOREIGN_HINT)
 
 
 def _is_without_tables(header: bytes) -> bool:
@@ -104,6 +102,10 @@ def upgrade(db: apsw.Connection, path: Path) -> bool:
         try:
             if version_of(db) < number:
                 db.execute(sql)
+                if REWRITES in sql and found > 0:
+                    from crystal.store.recompress import rewrite  # noqa: PLC0415 - once per store
+
+                    rewrite(db)
                 db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 db.execute(f"PRAGMA user_version = {number}")
             db.execute("COMMIT")

@@ -21,6 +21,7 @@ from crystal.app.migrate.migration import Migration
 from tests.support import memory_stores as stores
 from tests.support.command import Done, crystal
 from tests.support.exports import remember
+from tests.support.killed import killed_at
 from tests.support.providers_server import KEY, serve_providers
 from tests.support.providers_server import vector as served_vector
 
@@ -299,33 +300,14 @@ def test_vectors_of_another_model_can_be_taken_later(home: Path, monkeypatch: py
         assert took("memory-crystal")["vectors"]["kept"] == 2  # not that of the text with the secret
 
 
-class DiedError(Exception):
-    """The process ends here."""
-
-
-def migrate_dying(found: FoundStore, at: int = -1) -> int:
+def migrate_dying(found: FoundStore, at: int = 0) -> int:
     """Take a store over, in a process that ends at a statement; return the number of statements until its end."""
-    count = 0
-
-    def trace(*_: object) -> bool:
-        nonlocal count
-        count += 1
-        if count == at:
-            raise DiedError
-        return True
-
-    with open_machine() as machine, found.opened(machine) as container:
-        machine.store.db.exec_trace = trace
-        try:
-            migration = Migration(machine, found, container)
-            import_sessions(machine, migration.plan(), lambda _: None, cleaners=0)
-            migration.take_memories()
-            migration.keep_vectors()
-        except DiedError:
-            pass
-        finally:
-            machine.store.db.exec_trace = None
-    return count
+    with open_machine() as machine, found.opened(machine) as container, killed_at(machine.store, at) as run:
+        migration = Migration(machine, found, container)
+        import_sessions(machine, migration.plan(), lambda _: None, cleaners=0)
+        migration.take_memories()
+        migration.keep_vectors()
+    return run.statements
 
 
 @pytest.mark.parametrize("name", ["memory-crystal", "claude-mem"])

@@ -13,12 +13,9 @@ from hypothesis import strategies as st
 from crystal.store import Store
 from tests.support.capture_machine import CaptureMachine, line
 from tests.support.capture_steps import backfill
+from tests.support.killed import Killed, killed_at
 
 # -- crashes and races ------------------------------------------------------------------------------------------------
-
-
-class Crash(Exception):
-    """The process dies here."""
 
 
 @pytest.mark.slow
@@ -29,35 +26,17 @@ def test_a_crash_at_any_statement_loses_and_doubles_nothing(tmp_path: Path) -> N
     whole.capture().meet()
     for file in files:
         shutil.copy(file, whole.transcript(file.stem))
-    statements = 0
-
-    def count(*_: object) -> bool:
-        nonlocal statements
-        statements += 1
-        return True
-
-    whole.store.db.exec_trace = count
-    whole.capture().sweep()
-    whole.store.db.exec_trace = None
+    with killed_at(whole.store) as run:
+        whole.capture().sweep()
     expected = whole.texts()
-    step = max(1, statements // 40)
-    for crash_at in range(1, statements + 1, step):
+    for crash_at in range(1, run.statements + 1, max(1, run.statements // 40)):
         machine = CaptureMachine.at(tmp_path / f"m{crash_at}")
         machine.capture().meet()
         for file in files:
             shutil.copy(file, machine.transcript(file.stem))
-        left = crash_at
-
-        def die(*_: object) -> bool:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise Crash
-            return True
-
-        machine.store.db.exec_trace = die
-        with pytest.raises(Crash):
+        with killed_at(machine.store, crash_at) as run_killed:
             machine.capture().sweep()
+        assert run_killed.is_killed
         machine.store.close()
         machine.store = Store.open(machine.store.path)
         machine.capture().sweep()
@@ -76,8 +55,8 @@ def test_a_frame_left_by_a_crash_is_written_over(machine: CaptureMachine, torn: 
     before = archived.read_bytes()
     with path.open("ab") as file:
         file.write(line("two"))
-    machine.store.db.exec_trace = lambda cursor, sql, values: (_ for _ in ()).throw(Crash) if "COMMIT" in sql else True
-    with pytest.raises(Crash):
+    machine.store.db.exec_trace = lambda cursor, sql, values: (_ for _ in ()).throw(Killed) if "COMMIT" in sql else True
+    with pytest.raises(Killed):
         machine.capture().sweep()
     machine.store.db.exec_trace = None
     left = archived.read_bytes()[len(before) :]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,6 @@ from tests.support.archive_frames import frames_in
 from tests.support.capture_machine import NOW, CaptureMachine, line
 
 SECRET = "the secret of the quartz"
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[CaptureMachine]:
-    machine = CaptureMachine.at(tmp_path / "m")
-    machine.capture().meet()
-    yield machine
-    machine.assert_sound()
-    machine.store.close()
 
 
 def echo(kind: str = "last-prompt", text: str = SECRET, **more: object) -> bytes:

@@ -16,7 +16,7 @@ from tests.e2e.conftest import ENVIRON, cache_folder
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
 from tests.e2e.fake_models import FakeModels
 from tests.support.whole_memory import ROOT, Memory, said, wait_until
-from tests.sync.test_relay_processes import CRYSTAL, POLL, Relay
+from tests.sync.test_relay_processes import POLL, Relay
 
 QUARTZ = "Quartz is silicon and oxygen."
 MICA = "Mica splits into sheets."
@@ -30,15 +30,6 @@ class Place(Memory):
         super().__init__(client.home, client.env())
         self.name = name
         self.client = client
-
-    def type(self, *words: str, stdin: str) -> str:
-        """Run a command that reads something."""
-        done = subprocess.run(
-            [*CRYSTAL, *words], env=self.env, cwd=ROOT, input=stdin, capture_output=True, text=True, check=False,
-            timeout=60,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
     def watch(self, *command: str) -> subprocess.Popen[bytes]:
         """A command that goes on."""
@@ -65,9 +56,9 @@ def places(program: Path, model: FakeAnthropic, tmp_path: Path) -> Iterator[tupl
         made.append(Place(name, client))
     desktop, laptop = made
     token = relay.operate("token", "make", "--label", "home", "--scope", "home")
-    desktop.type("init", "--yes", "--role", "home", "--relay", relay.url, "--token-stdin", stdin=token)
+    desktop.crystal("init", "--yes", "--role", "home", "--relay", relay.url, "--token-stdin", stdin=token)
     laptop.crystal("init", "--yes")
-    laptop.type("relay", "join", stdin=desktop.crystal("relay", "pair", "--offline", "--name", "laptop"))
+    laptop.crystal("relay", "join", stdin=desktop.crystal("relay", "pair", "--offline", "--name", "laptop"))
     watching = desktop.watch(*POLL)
     try:
         yield desktop, laptop

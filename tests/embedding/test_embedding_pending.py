@@ -23,6 +23,7 @@ from crystal.store import Store
 from crystal.store.problems import find_problem, list_problems
 from crystal.store.search import vectors
 from tests.support.embedding_store import NOW, Dice, add_chunk, open_store, stored, vectors_by_chunk
+from tests.support.killed import killed_at
 
 HOUR = 3_600_000
 
@@ -312,40 +313,23 @@ def test_two_at_once_make_every_vector_once(store: Store, tmp_path: Path):
     assert vectors.vector_counts(store, 1) == vectors.VectorCounts(stored=300, pending=0, refused=0)
 
 
-class Killed(BaseException):
-    pass
-
-
-def kill_at(store: Store, statement: int) -> None:
-    left = iter(range(statement))
-
-    def trace(*_: object) -> bool:
-        if next(left, None) is None:
-            raise Killed
-        return True
-
-    store.db.exec_trace = trace
-
-
 @pytest.mark.slow
 def test_killed_at_any_statement_and_run_again_nothing_is_lost_or_doubled(tmp_path: Path):
-    template, survived, statement = tmp_path / "template", False, 0
+    template, is_killed, statement = tmp_path / "template", True, 0
     with open_store(template) as store:
         for n in range(3):
             add_chunk(store, f"{n % 2}")
         run(store, Dice("old"))
         add_chunk(store, "poison")
-    while not survived:
+    while is_killed:
+        statement += 1
         folder = tmp_path / str(statement)
         shutil.copytree(template, folder)
         with open_store(folder) as store:
-            kill_at(store, statement)
             new = Dice("new", fail=refuses("p"))
-            try:
+            with killed_at(store, statement) as killed:
                 run(store, new, batch=2)
-                survived = True
-            except Killed:
-                pass
+            is_killed = killed.is_killed
         with open_store(folder) as store:
             run(store, Dice("new", fail=refuses("p")), batch=2)
             serving = vectors.serving_generation(store)
@@ -356,7 +340,6 @@ def test_killed_at_any_statement_and_run_again_nothing_is_lost_or_doubled(tmp_pa
             }
             assert vectors.vector_counts(store, serving.id) == vectors.VectorCounts(stored=3, pending=0, refused=1)
             assert store.value("SELECT count(*) FROM sqlite_schema WHERE name GLOB 'chunks_vec_*_rowids'") == 1
-        statement += 1
     assert statement > 30
 
 

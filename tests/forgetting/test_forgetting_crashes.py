@@ -19,14 +19,11 @@ from crystal.app.integrity import prove
 from crystal.app.memories import remember
 from crystal.forgetting import ForgetRequest
 from tests.support.forgetting_machine import NOW, Desk, said
+from tests.support.killed import Killed, killed_at
 
 SECRET = "the quokka sleeps under the zanzibar bridge at seven"
 S1, S2, S3 = (str(uuid.UUID(int=number)) for number in (1, 2, 3))
 KEPT = ["an unrelated thing that is said", "what stands before it stays", "what stands after it stays"]
-
-
-class Killed(BaseException):
-    """The process is killed."""
 
 
 def made(folder: Path) -> Desk:
@@ -77,24 +74,6 @@ def copy_of(template: Path, folder: Path) -> Desk:
 
 
 @contextlib.contextmanager
-def killed_at_statement(machine: Machine, number: int) -> Iterator[list[int]]:
-    """Raise at the so manieth statement of the store; tells how many there were."""
-    count = [0]
-
-    def trace(_cursor: object, _sql: str, _bindings: object) -> bool:
-        count[0] += 1
-        if count[0] >= number:
-            raise Killed
-        return True
-
-    machine.store.db.exec_trace = trace
-    try:
-        yield count
-    finally:
-        machine.store.db.exec_trace = None
-
-
-@contextlib.contextmanager
 def killed_at_file(number: int) -> Iterator[list[int]]:
     """Raise at the so manieth change of a file."""
     count = [0]
@@ -141,17 +120,17 @@ def statements(template: Path, folder: Path) -> int:
     desk = copy_of(template, folder)
     with desk.open() as machine:
         plan = plan_forget(machine, ForgetRequest(query="quokka"))
-        with killed_at_statement(machine, 10**9) as count:
+        with killed_at(machine.store) as run:
             assert carry_out(machine, plan).is_done
     finished(desk)
-    return count[0]
+    return run.statements
 
 
 def run_killed_at_statement(template: Path, folder: Path, number: int) -> None:
     desk = copy_of(template, folder)
     with desk.open() as machine:
         plan = plan_forget(machine, ForgetRequest(query="quokka"))
-        with killed_at_statement(machine, number), contextlib.suppress(Killed):
+        with killed_at(machine.store, number):
             carry_out(machine, plan)
     with desk.open() as machine:
         begun = machine.store.value("SELECT count(*) FROM tombstones")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,8 +33,10 @@ from crystal.sync.taking import Remember, read_words
 from tests.memories.test_memories import SHOP, forget, state, version
 from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import URL, Box, Pairs, two_machines
-from tests.support.relay_world import RelaySite
+from tests.support.relay_world import RelaySite, site
 from tests.support.table import each_row
+
+__all__ = ["site"]
 
 Value = TypeVar("Value")
 
@@ -99,13 +101,6 @@ class Homestead:
             return None if found is None else found.text
 
         return self.on(name, look)
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[RelaySite]:
-    site = RelaySite(tmp_path / "relay")
-    yield site
-    site.stop()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 
 from crystal.errors import CrystalError
 from crystal.store.connection import HINTS, TRANSLATION
+from tests.support.copied_hook import HOOK_FILES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = ROOT / "crystal"
@@ -202,14 +203,7 @@ def test_the_hook_loads_next_to_nothing() -> None:
 
 
 def test_the_hook_knows_the_standard_library_only() -> None:
-    for file in (
-        "main.py",
-        "session_start.py",
-        "worker.py",
-        "remember.py",
-        "remember_line.py",
-        "remember_words.py",
-    ):
+    for file in HOOK_FILES:
         for node in ast.walk(ast.parse((PACKAGE / "hook" / file).read_text(encoding="utf-8"))):
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
@@ -259,7 +253,7 @@ def test_every_error_that_reaches_a_user_has_a_hint() -> None:
 def test_migrations_are_numbered_without_gaps() -> None:
     names = sorted(path.name for path in MIGRATIONS.iterdir() if path.suffix == ".sql")
     assert all(re.fullmatch(r"\d{4}_[a-z0-9_]+\.sql", name) for name in names), names
-    assert [int(name[:4]) for name in names] == list(range(21, 21 + len(names)))
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
 
 
 def test_the_pinned_requirements_name_no_address_and_hash_every_file() -> None:

@@ -25,7 +25,7 @@ sys.path.append(str(BENCHMARKS))
 
 import retrieval_baselines as baselines  # noqa: E402
 from retrieval_data import DataSet, Message, Question, read_sets, sample  # noqa: E402
-from retrieval_metrics import METRICS, estimates, macro, ranks_of, values_of  # noqa: E402
+from retrieval_metrics import METRICS, estimates, ranks_of, values_of  # noqa: E402
 from retrieval_page import write_page  # noqa: E402
 from retrieval_report import CRYSTAL, Run, compared, report, verdicts  # noqa: E402
 
@@ -80,11 +80,6 @@ def test_an_interval_holds_the_mean_and_is_the_same_each_time():
         assert one.mean == pytest.approx(column.mean())
         half = 1.96 * column.std() / math.sqrt(200)
         assert one.high - one.low == pytest.approx(2 * half, rel=0.15)
-
-
-def test_in_the_mean_of_the_sets_each_set_counts_alike():
-    found = macro([np.ones((1000, 1)), np.zeros((10, 1))])[0]
-    assert (found.mean, found.low, found.high, found.count) == (0.5, 0.5, 0.5, 1010)
 
 
 # ---------------------------------------------------------------------------------------------------------- baselines

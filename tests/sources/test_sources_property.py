@@ -8,10 +8,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal.store import Store
 from crystal.store.health import checks
 from crystal.store.search.file_places import chunks_around
 from crystal.store.sources import state
+from tests.support.killed import killed_at
 from tests.support.source_folder import DAY_NS, Folder, held, quick_store, sync
 
 PATHS = ("a.md", "b.md", "c.py", "sub/a.md", "sub/deep/d.txt", "sub", ".gitignore", "sub/.gitignore")
@@ -30,30 +30,6 @@ CHANGE = st.one_of(
 )
 
 
-class Killed(BaseException):
-    """The process dies here."""
-
-
-def killed_sync(store: Store, root: Path, dies_at: int, **read: object) -> None:
-    """Sync, and die before a statement, if there are so many."""
-    count = 0
-
-    def trace(*_: object) -> bool:
-        nonlocal count
-        count += 1
-        if count == dies_at:
-            raise Killed
-        return True
-
-    store.db.exec_trace = trace
-    try:
-        sync(store, root, **read)
-    except Killed:
-        pass
-    finally:
-        store.db.exec_trace = None
-
-
 @settings(max_examples=40)
 @given(st.lists(CHANGE, max_size=14), st.booleans())
 def test_after_any_changes_and_killed_syncs_the_store_equals_a_fresh_one(changes, is_vault) -> None:
@@ -65,7 +41,8 @@ def test_after_any_changes_and_killed_syncs_the_store_equals_a_fresh_one(changes
                 if kind == "write":
                     folder.write(what, how)
                 elif kind == "sync":
-                    killed_sync(store, folder.root, what, later_ns=DAY_NS if how else 0, is_vault=is_vault)
+                    with killed_at(store, what):
+                        sync(store, folder.root, later_ns=DAY_NS if how else 0, is_vault=is_vault)
                 elif there and kind == "rename":
                     folder.rename(there[what % len(there)], how)
                 elif there:

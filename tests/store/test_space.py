@@ -15,6 +15,7 @@ from crystal.store.search import space, vectors
 from crystal.store.search.space import delete_chunks, give_back, is_due
 from crystal.store.text_blocks import SEEN_TO
 from crystal.store.texts import text_hash
+from tests.support.killed import killed_at
 
 NOW = 1_790_000_000_000
 WORDS = [f"word{number}" for number in range(2_000)]
@@ -203,20 +204,9 @@ def test_it_stops_when_told_to_and_goes_on_the_next_time(store):
 @pytest.mark.slow
 def test_a_process_killed_at_any_statement_loses_nothing(store):
     delete(store, range(1, CHUNKS, 2))
-    left = [0]
-
-    def kill(_cursor, _sql, _values):
-        left[0] -= 1
-        if left[0] == 0:
-            raise KeyboardInterrupt
-        return True
-
     for statement in (1, 4, 8, 50, 400, 1_500, 1_600, 1_700):
-        left[0] = statement
-        store.db.exec_trace = kill
-        with contextlib.suppress(KeyboardInterrupt):
+        with killed_at(store, statement):
             give_back(store)
-        store.db.exec_trace = None
         assert not store.db.in_transaction
         assert_whole(store)
     give_back(store)

@@ -1,4 +1,4 @@
-"""Texts are stored compressed, many together, and are read, deleted and given back one by one."""
+"""Texts that are compressed together are read, deleted and given back like texts that are alone."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from pathlib import Path
 
 import apsw
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from crystal.store import Store
 from crystal.store.health import checks
 from crystal.store.search.space import delete_chunks
 from crystal.store.text_blocks import is_due, pack_texts, put_texts, texts_alone
-from crystal.store.texts import pack_block, reference, register, text_hash
+from crystal.store.texts import text_hash
 
 WORDS = [f"word{number}" for number in range(500)]
 COUNT = 200
@@ -80,6 +78,17 @@ def test_small_blocks_become_large_ones_in_less_space(store: Store) -> None:
     assert_holds(store, texts)
 
 
+def test_old_texts_with_their_chunks_become_blocks(store: Store) -> None:
+    texts = add(store)
+    with store.transaction():
+        store.execute("UPDATE chunks SET body = iif(id % 2, packed(text), text)")
+        store.execute("DELETE FROM text_blocks")
+    assert_holds(store, texts)
+    pack(store)
+    assert store.value("SELECT count(*) FROM chunks WHERE length(body) < 10") > 0.8 * COUNT
+    assert_holds(store, texts)
+
+
 def test_a_deleted_text_takes_its_block_along_and_leaves_the_others(store: Store) -> None:
     texts = add(store)
     pack(store)
@@ -132,18 +141,6 @@ def test_a_damaged_block_is_told_by_the_hashes_of_its_texts(store: Store) -> Non
     add(store)
     store.execute("UPDATE text_blocks SET body = x'01ff' WHERE id = 2")
     assert checks.chunks_with_wrong_hash(store) == list(range(11, 21))
-
-
-@given(st.lists(st.one_of(st.sampled_from(["short", "Ä " * 90, "", "x" * 100_000]), st.text(max_size=300)), max_size=8))
-def test_any_texts_are_read_as_they_were(texts: list[str]) -> None:
-    with contextlib.closing(apsw.Connection(":memory:")) as db:
-        register(db)
-        db.execute("CREATE TABLE text_blocks (id INTEGER PRIMARY KEY, body)")
-        db.execute("INSERT INTO text_blocks VALUES (7, ?)", (pack_block(texts),))
-        for at, text in enumerate(texts):
-            assert db.execute("SELECT text_of(?)", (reference(7, at),)).get == text
-        for nowhere in (reference(7, len(texts)), reference(8, 0), b"", b"\x01ff"):
-            assert db.execute("SELECT text_of(?)", (nowhere,)).get == ""
 
 
 def test_very_short_texts_become_blocks_too(store: Store) -> None:

@@ -20,6 +20,7 @@ from crystal.model.capture import Project
 from crystal.store import Store
 from crystal.store.problems import find_problem
 from crystal.summarize.daily import PART, DailyReport, log_sessions, split_parts
+from tests.support.killed import killed_at
 from tests.support.summary_store import HOUR, MINUTE, SESSION, START, open_store, say
 
 IDLE = 30 * MINUTE
@@ -106,10 +107,6 @@ def test_a_crash_between_file_and_note_does_not_double_the_line(tmp_path: Path) 
         assert store.value("SELECT logged_turn = last_turn FROM sessions") == 1
 
 
-class _Killed(BaseException):
-    pass
-
-
 @pytest.mark.slow
 def test_killed_at_any_statement_every_line_is_there_once_after_another_run(tmp_path: Path) -> None:
     for at in range(1, 40):
@@ -117,25 +114,11 @@ def test_killed_at_any_statement_every_line_is_there_once_after_another_run(tmp_
         with open_store(tmp_path / f"db{at}") as store:
             say(store, [("user", "one")])
             say(store, [("user", "two")], session="2" * 8, at=START + 3 * HOUR)
-            seen = 0
-
-            def trace(*_: object, at: int = at) -> bool:
-                nonlocal seen
-                seen += 1
-                if seen == at:
-                    raise _Killed
-                return True
-
-            store.db.exec_trace = trace
-            try:
+            with killed_at(store, at) as killed:
                 log(store, folder)
-                finished = True
-            except _Killed:
-                finished = False
-            store.db.exec_trace = None
             log(store, folder)
             assert len(lines(folder, "2026-11-21")) == 2, at
-            if finished:
+            if not killed.is_killed:
                 return
     raise AssertionError("the run never got to its end")
 

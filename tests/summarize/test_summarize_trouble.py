@@ -16,6 +16,7 @@ from crystal.store.costs import spent_since
 from crystal.store.problems import find_problem
 from crystal.summarize.due import FILE_PART, summarize_due
 from tests.support.chat_server import CARD
+from tests.support.killed import Killed, killed_at
 from tests.support.summary_runs import CHAT, IDLE, LATER, NAME, Fake, files, run, session
 from tests.support.summary_store import HOUR, MINUTE, START, open_store, say
 
@@ -63,10 +64,6 @@ def test_a_session_forgotten_meanwhile_gets_no_file(tmp_path: Path) -> None:
     assert files(tmp_path) == {}
 
 
-class _Killed(BaseException):
-    pass
-
-
 @pytest.mark.slow
 def test_killed_at_any_statement_another_run_gives_the_same_file(tmp_path: Path) -> None:
     with open_store(tmp_path / "whole") as store:
@@ -77,37 +74,23 @@ def test_killed_at_any_statement_another_run_gives_the_same_file(tmp_path: Path)
         folder = tmp_path / str(at)
         with open_store(tmp_path / f"db{at}") as store:
             say(store, CHAT)
-            seen = 0
-
-            def trace(*_: object, at: int = at) -> bool:
-                nonlocal seen
-                seen += 1
-                if seen == at:
-                    raise _Killed
-                return True
-
-            store.db.exec_trace = trace
-            try:
+            with killed_at(store, at) as killed:
                 run(store, folder)
-                finished = True
-            except _Killed:
-                finished = False
-            store.db.exec_trace = None
             run(store, folder)
             assert files(folder) == expected, at
             assert session(store).summarized_turn == session(store).last_turn
-            if finished:
+            if not killed.is_killed:
                 return
     raise AssertionError("the run never got to its end")
 
 
 def test_killed_while_the_model_thinks_the_books_say_too_much_not_too_little(tmp_path: Path) -> None:
     def killed() -> str:
-        raise _Killed
+        raise Killed
 
     with open_store(tmp_path) as store:
         say(store, CHAT)
-        with pytest.raises(_Killed):
+        with pytest.raises(Killed):
             run(store, tmp_path, Fake([killed]))
         assert spent_since(store, 0) > 0.0005
         assert run(store, tmp_path, Fake()).llm == 1

@@ -16,29 +16,29 @@ from crystal.hook import main as hook
 
 SESSION = "1f35fa49-0000-4000-8000-000000000001"
 START = {"session_id": SESSION, "cwd": "/home/dev/shop", "hook_event_name": "SessionStart", "source": "startup"}
+HOOK_FILES = ("main.py", "session_start.py", "worker.py", "remember.py", "remember_line.py", "remember_words.py")
 WORKER = "import os\ndef main():\n    open(os.path.join(os.environ['LDM_HOME'], 'worked'), 'a').write('x')\n"
+
+
+def copy_hook(folder: Path, worker: str) -> Path:
+    """Copy the hook into a folder, with another worker; return its main file."""
+    package = folder / "crystal"
+    (package / "hook").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "worker.py").write_text(worker)
+    for name in HOOK_FILES:
+        (package / "hook" / name).write_bytes(Path(hook.__file__).with_name(name).read_bytes())
+    return package / "hook" / "main.py"
 
 
 class Hook:
     """A copied hook whose worker only tells that it ran."""
 
     def __init__(self, root: Path) -> None:
-        self.ldm, package = root / "ldm", root / "package" / "crystal"
+        self.ldm = root / "ldm"
         self.data = self.ldm / "memory"
         self.data.mkdir(parents=True)
-        (package / "hook").mkdir(parents=True)
-        (package / "__init__.py").touch()
-        (package / "worker.py").write_text(WORKER)
-        for name in (
-            "main.py",
-            "session_start.py",
-            "worker.py",
-            "remember.py",
-            "remember_line.py",
-            "remember_words.py",
-        ):
-            (package / "hook" / name).write_bytes(Path(hook.__file__).with_name(name).read_bytes())
-        self.command = [sys.executable, "-I", "-S", str(package / "hook" / "main.py")]
+        self.command = [sys.executable, "-I", "-S", str(copy_hook(root / "package", WORKER))]
 
     def run(self, said: dict[str, Any], code: tuple[str, ...] = (), env: dict[str, str] | None = None) -> Any:
         """Run it; gives what it prints, parsed, None when that is nothing."""

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from crystal.hook import main as hook
+from tests.support.copied_hook import copy_hook
 
 SECRET = "the words of a private conversation"
 STOP = {
@@ -72,19 +72,7 @@ class Machine:
 
     def __init__(self, root: Path) -> None:
         self.package = root / "package"
-        (self.package / "crystal" / "hook").mkdir(parents=True)
-        (self.package / "crystal" / "__init__.py").touch()
-        (self.package / "crystal" / "worker.py").write_text(FAKE_WORKER)
-        self.hook = self.package / "crystal" / "hook" / "main.py"
-        for name in (
-            "main.py",
-            "session_start.py",
-            "worker.py",
-            "remember.py",
-            "remember_line.py",
-            "remember_words.py",
-        ):
-            (self.hook.parent / name).write_bytes(Path(hook.__file__).with_name(name).read_bytes())
+        self.hook = copy_hook(self.package, FAKE_WORKER)
         self.ldm = root / "ldm"
         self.ldm.mkdir()
         self.claude = root / "claude"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+
+import pytest
 
 from crystal.store import Store
 from crystal.store.health import checks
@@ -148,3 +150,10 @@ def tell(world: World, device: Mirror) -> None:
 
 def bytes_of(device: Mirror) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(device.path.parent.iterdir()))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World.make(tmp_path)
+    yield world
+    world.store.close()

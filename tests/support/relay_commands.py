@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,9 @@ from tests.support import command
 from tests.support.command import Done
 from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import URL, Box, Pairs, two_machines
-from tests.support.relay_world import RelaySite
+from tests.support.relay_world import RelaySite, site
 
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[RelaySite]:
-    site = RelaySite(tmp_path / "relay")
-    yield site
-    site.stop()
+__all__ = ["site"]
 
 
 @pytest.fixture

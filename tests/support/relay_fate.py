@@ -22,10 +22,6 @@ from tests.support.relay_world import Device, Home, World, said
 DAY = 86_400_000
 
 
-class Crash(Exception):
-    """The process dies here."""
-
-
 def faults(world: World) -> list[str]:
     """What ``crystal verify`` finds wrong at home."""
     home = world.home.machine

@@ -9,10 +9,12 @@ import contextlib
 import os
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
+import pytest
 
 from crystal.capture.engine import Capture
 from crystal.ingest.ingest import Claim, IngestReport, ingest
@@ -389,3 +391,10 @@ def said(store: Store) -> list[tuple[object, ...]]:
             " JOIN chunks c ON c.turn = t.id LEFT JOIN projects p ON p.id = t.project"
         )
     )
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[RelaySite]:
+    site = RelaySite(tmp_path / "relay")
+    yield site
+    site.stop()

@@ -46,21 +46,21 @@ class Memory:
 
     # -- commands ----------------------------------------------------------------------------------------------------
 
-    def crystal(self, *arguments: str, code: int = 0) -> str:
+    def crystal(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
         """Run the command; it must end with ``code``."""
-        done = self.run(*arguments)
+        done = self.run(*arguments, stdin=stdin)
         assert done.returncode == code, (
             f"crystal {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         )
         return done.stdout
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run the command to its end."""
         return subprocess.run(
             [sys.executable, "-m", "crystal", *arguments],
             env=self.env,
             cwd=ROOT,
-            stdin=subprocess.DEVNULL,
+            input=stdin,
             capture_output=True,
             text=True,
             encoding="utf-8",

@@ -13,14 +13,26 @@ from crystal.sync.keys.places import Choice, KeyPlaces
 from tests.support.fake_keyring import FakeKeyring
 from tests.support.pairing_boxes import Pairs, two_machines
 from tests.support.relay_fate import faults
-from tests.support.relay_world import RelaySite, World
+from tests.support.relay_world import RelaySite, World, site
+from tests.support.two_machines import Computer, RelayProcess, make_home
+
+__all__ = ["site"]
+
+
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayProcess]:
+    """A relay in a process of its own."""
+    process = RelayProcess(tmp_path_factory.mktemp("site") / "relay").start()
+    yield process
+    process.stop()
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[RelaySite]:
-    site = RelaySite(tmp_path / "relay")
-    yield site
-    site.stop()
+def desk(tmp_path: Path, relay: RelayProcess) -> Computer:
+    """A home machine. Each test has an account of its own: its root is its own."""
+    computer = Computer(tmp_path / "desk")
+    make_home(computer, relay, "desk")
+    return computer
 
 
 @pytest.fixture

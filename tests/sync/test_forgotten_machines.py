@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,25 +10,10 @@ from crystal.app.mirror import device_mirror
 from crystal.errors import UnavailableError
 from crystal.store.forget.forgetting import newest_tombstone
 from tests.support.capture_machine import line
-from tests.support.two_machines import Computer, RelayProcess, make_home, pair_by_hand
+from tests.support.two_machines import Computer, RelayProcess, pair_by_hand
 
 WORD = "aardvark7"
 FIRST, SECOND, THIRD = (f"{digit}0000000-0000-4000-8000-000000000000" for digit in "123")
-
-
-@pytest.fixture(scope="module")
-def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayProcess]:
-    process = RelayProcess(tmp_path_factory.mktemp("site") / "relay").start()
-    yield process
-    process.stop()
-
-
-@pytest.fixture
-def desk(tmp_path: Path, relay: RelayProcess) -> Computer:
-    """A home machine."""
-    computer = Computer(tmp_path / "desk")
-    make_home(computer, relay, "desk")
-    return computer
 
 
 def device(desk: Computer, name: str, *words: str) -> Computer:

@@ -11,17 +11,11 @@ from crystal.store.capture.privacy import add_private_lines, is_private_line
 from crystal.store.sync import mirror
 from crystal.sync.mirror import upkeep
 from tests.support.embedding_store import Dice
-from tests.support.mirror_world import World, assert_equal, bytes_of, drop, embed
+from tests.support.mirror_world import assert_equal, bytes_of, drop, embed, world
 from tests.support.ranked_by import search
 from tests.support.store_factory import NOW, Meaning, add_turn, embed_all
 
-
-@pytest.fixture
-def world(tmp_path):
-    world = World.make(tmp_path)
-    yield world
-    world.store.close()
-
+__all__ = ["world"]
 
 # ---------------------------------------------------------------------------------------------------- what travels
 

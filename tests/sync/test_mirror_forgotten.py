@@ -19,17 +19,12 @@ from crystal.sync.mirror.device import Mirror
 from crystal.sync.mirror.sifting import sift
 from tests.support.capture_machine import CaptureMachine
 from tests.support.forgetting_ground import Ground
-from tests.support.mirror_world import World
+from tests.support.mirror_world import World, world
 from tests.support.store_factory import NOW, Meaning, add_turn, embed_all
 
+__all__ = ["world"]
+
 SESSION = "10000000-0000-4000-8000-000000000000"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World.make(tmp_path)
-    yield world
-    world.store.close()
 
 
 @pytest.fixture

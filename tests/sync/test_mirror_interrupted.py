@@ -18,18 +18,13 @@ from crystal.store.health import checks
 from crystal.store.sync import mirror
 from crystal.sync.errors import RelayUnavailableError
 from tests.support.embedding_store import Dice
-from tests.support.mirror_world import World, assert_equal, drop, embed, tell
+from tests.support.mirror_world import assert_equal, drop, embed, tell, world
 from tests.support.store_factory import NOW, add_turn, open_store
+
+__all__ = ["world"]
 
 HOUR = 3_600_000
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-@pytest.fixture
-def world(tmp_path):
-    world = World.make(tmp_path)
-    yield world
-    world.store.close()
 
 
 @pytest.mark.slow

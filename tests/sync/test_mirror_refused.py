@@ -15,15 +15,10 @@ from crystal.sync.envelope.refusals import WrongKeyError
 from crystal.sync.mirror.content import pack, unpack
 from crystal.sync.mirror.listing import parse_manifest
 from crystal.sync.mirror.publishing import on_told, roll_key
-from tests.support.mirror_world import World, assert_equal, bytes_of
+from tests.support.mirror_world import assert_equal, bytes_of, world
 from tests.support.store_factory import add_turn
 
-
-@pytest.fixture
-def world(tmp_path):
-    world = World.make(tmp_path)
-    yield world
-    world.store.close()
+__all__ = ["world"]
 
 
 @pytest.mark.slow

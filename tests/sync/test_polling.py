@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from crystal.app.relay_links import relay_client
@@ -12,23 +10,9 @@ from crystal.store.sync.relay_peers import all_peers
 from crystal.sync.client import RelayClient
 from crystal.sync.errors import RelayFullError
 from tests.support.capture_machine import line
-from tests.support.two_machines import Computer, RelayProcess, make_home, pair_by_hand
+from tests.support.two_machines import Computer, pair_by_hand
 
 FIRST = "11111111-1111-4111-8111-111111111111"
-
-
-@pytest.fixture(scope="module")
-def relay(tmp_path_factory):
-    process = RelayProcess(tmp_path_factory.mktemp("site") / "relay").start()
-    yield process
-    process.stop()
-
-
-@pytest.fixture
-def desk(tmp_path: Path, relay: RelayProcess) -> Computer:
-    computer = Computer(tmp_path / "desk")
-    make_home(computer, relay, "desk")
-    return computer
 
 
 def down_streams(desk: Computer) -> dict[str, list[tuple[int, int]]]:

@@ -13,8 +13,8 @@ from crystal.store.capture import ledger
 from crystal.store.sync import inbox
 from crystal.sync.envelope.header import Channel
 from tests.support.capture_machine import line
+from tests.support.killed import killed_at
 from tests.support.relay_fate import (
-    Crash,
     assert_settled,
     faults,
     reopen,
@@ -31,37 +31,24 @@ def test_a_crash_at_any_statement_loses_and_doubles_nothing(
     tmp_path: Path, side: str, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crystal.sync.envelope.blob.PART_BYTES", 900)
-    crash_at, ends = 1, 0
-    while not ends:
+    crash_at, is_killed = 1, True
+    while is_killed:
         world = World(tmp_path / f"{side}{crash_at}")
         device = world.device("laptop")
         device.say("a", line("one"), line("two"))
         device.say("b", line("x" * 3000))
         device.say("a", line("three"))
         hands = world.home if side == "home" else device
-        left = crash_at
-
-        def die(*_: object) -> bool:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise Crash
-            return True
-
         if side == "home":
             device.deliver()
-        hands.machine.store.db.exec_trace = die
-        try:
+        with killed_at(hands.machine.store, crash_at) as run:
             if side == "device":
                 device.say("c", line("four"))
                 device.deliver()
                 device.deliver()
             else:
                 world.home.poll()
-            ends = 1
-        except (Crash, AssertionError):
-            pass
-        hands.machine.store.db.exec_trace = None
+        is_killed = run.is_killed
         reopen(hands)
         device.sweep()
         world.settle(3)

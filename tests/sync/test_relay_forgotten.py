@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,19 +15,12 @@ from crystal.sync.sending import put_message
 from crystal.sync.tombstones import words_of
 from crystal.sync.wire import InvalidRecordError
 from tests.support.capture_machine import NOW, line
-from tests.support.relay_fate import Crash, faults, reopen, revoke, texts
+from tests.support.killed import killed_at
+from tests.support.relay_fate import reopen, revoke, texts
 from tests.support.relay_tombstones import archive_of, confirmed, tombstone, uids
 from tests.support.relay_world import World
 
 DAY = 86_400_000
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    assert faults(world) == []
-    world.close()
 
 
 @pytest.mark.slow
@@ -88,26 +79,13 @@ def test_a_tombstone_that_nobody_could_seal_waits(world: World) -> None:
 def test_a_crash_between_any_two_statements_loses_and_doubles_nothing(world: World) -> None:
     one = world.device("laptop")
     for step in range(1, 60):
-        count = 0
-
-        def die(*_: object, step: int = step) -> bool:
-            nonlocal count
-            count += 1
-            if count == step:
-                raise Crash
-            return True
-
-        one.store.db.exec_trace = die
-        try:
+        with killed_at(one.store, step) as run:
             one.forget(tombstone(1, "u-1"))
-        except Crash:
-            one.store.db.exec_trace = None
-            reopen(one)
-            assert uids(one.store) == set()
-            assert outbox.backlog(one.store).blobs == 0
-            continue
-        one.store.db.exec_trace = None
-        break
+        if not run.is_killed:
+            break
+        reopen(one)
+        assert uids(one.store) == set()
+        assert outbox.backlog(one.store).blobs == 0
     else:
         raise AssertionError("it never came to an end")
     assert step > 5

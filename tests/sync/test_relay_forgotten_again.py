@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -12,17 +10,10 @@ from crystal.store.forget.forgetting import add_tombstones
 from crystal.store.sync import relay_forgotten
 from crystal.sync import forgotten
 from tests.support.capture_machine import NOW, line
-from tests.support.relay_fate import Crash, backup, clone, faults, reopen, restore, revoke, rotate
+from tests.support.killed import killed_at
+from tests.support.relay_fate import backup, clone, reopen, restore, revoke, rotate
 from tests.support.relay_tombstones import confirmed, tombstone, uids
 from tests.support.relay_world import Device, World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    assert faults(world) == []
-    world.close()
 
 
 @pytest.mark.slow
@@ -159,26 +150,13 @@ def test_a_crash_while_a_document_is_taken_leaves_all_or_nothing(world: World) -
     world.settle(1)
     words = told(world, 3)
     for step in range(1, 100):
-        count = 0
-
-        def die(*_: object, step: int = step) -> bool:
-            nonlocal count
-            count += 1
-            if count == step:
-                raise Crash
-            return True
-
-        one.store.db.exec_trace = die
-        try:
+        with killed_at(one.store, step) as run:
             take(one, words)
-        except Crash:
-            one.store.db.exec_trace = None
-            reopen(one)
-            stand = relay_forgotten.read_stand(one.store)
-            assert (len(uids(one.store)), 0 if stand is None else stand.number) == (0, 0)
-            continue
-        one.store.db.exec_trace = None
-        break
+        if not run.is_killed:
+            break
+        reopen(one)
+        stand = relay_forgotten.read_stand(one.store)
+        assert (len(uids(one.store)), 0 if stand is None else stand.number) == (0, 0)
     assert step > 10
     assert len(uids(one.store)) == 3
 

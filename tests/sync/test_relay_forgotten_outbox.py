@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,17 +13,10 @@ from crystal.store.sync import inbox, outbox
 from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.sending import put_message
 from tests.support.capture_machine import NOW, line
-from tests.support.relay_fate import Crash, faults, reopen, rotate, texts
+from tests.support.killed import killed_at
+from tests.support.relay_fate import reopen, rotate, texts
 from tests.support.relay_tombstones import archive_of, sealed_words, tombstone, uids
 from tests.support.relay_world import World, said
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    assert faults(world) == []
-    world.close()
 
 
 @pytest.mark.slow
@@ -106,24 +98,11 @@ def test_a_crash_while_the_outbox_is_cleaned_leaves_all_or_nothing(world: World)
     one.say("a", line("before", ident="u-1"), line("plum", ident="u-2"))
     one.forget(tombstone(1, "u-2"))
     for step in range(1, 200, 3):
-        count = 0
-
-        def die(*_: object, step: int = step) -> bool:
-            nonlocal count
-            count += 1
-            if count == step:
-                raise Crash
-            return True
-
-        one.store.db.exec_trace = die
-        try:
+        with killed_at(one.store, step) as run:
             one.clean()
-        except Crash:
-            one.store.db.exec_trace = None
-            reopen(one)
-            continue
-        one.store.db.exec_trace = None
-        break
+        if not run.is_killed:
+            break
+        reopen(one)
     assert b"plum" not in sealed_words(one)
     world.settle(2)
     assert texts(world.home.store) == ["before"]
@@ -225,8 +204,6 @@ def test_parts_in_the_clear_go_when_something_is_forgotten_and_come_again(
                 raise ConnectionError
 
     one.weather.before = cut_off
-    import contextlib
-
     with contextlib.suppress(ConnectionError):
         one.deliver()
     world.home.poll()

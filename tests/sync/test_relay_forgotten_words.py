@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,17 +11,8 @@ from crystal.sync.taking import Forget, read_words
 from crystal.sync.tombstones import messages, read_tombstones, words_of
 from crystal.sync.wire import InvalidRecordError
 from tests.support.capture_machine import NOW, line
-from tests.support.relay_fate import faults
 from tests.support.relay_tombstones import tombstone
 from tests.support.relay_world import World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    assert faults(world) == []
-    world.close()
 
 
 def test_a_tombstone_is_the_same_after_travelling() -> None:

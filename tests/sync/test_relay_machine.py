@@ -18,7 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from crystal.errors import CrystalError
 from crystal.store.sync import inbox, outbox, relay_peers
 from tests.support.capture_machine import line
-from tests.support.relay_fate import Crash, backup, clone, faults, reopen, restore, revoke, rotate
+from tests.support.killed import killed_at
+from tests.support.relay_fate import backup, clone, faults, reopen, restore, revoke, rotate
 from tests.support.relay_weather import FAULTS, Storm
 from tests.support.relay_world import Device, Home, World, said
 
@@ -98,22 +99,11 @@ class Relays(RuleBasedStateMachine):
     @rule(who=st.integers(-1, 3), statement=st.integers(1, 60))
     def crash(self, who: int, statement: int) -> None:
         machine: Home | Device = self.world.home if who < 0 else self.device(who)
-        left = statement
-
-        def die(*_: object) -> bool:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise Crash
-            return True
-
-        machine.machine.store.db.exec_trace = die
-        with contextlib.suppress(Crash, CrystalError):
+        with killed_at(machine.machine.store, statement), contextlib.suppress(CrystalError):
             if isinstance(machine, Home):
                 machine.poll()
             else:
                 machine.deliver()
-        machine.machine.store.db.exec_trace = None
         reopen(machine)
 
     # -- what befalls them --------------------------------------------------------------------------------------------

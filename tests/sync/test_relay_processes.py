@@ -82,15 +82,6 @@ class Computer(Machine):
         self.name = name
         self.env["CRYSTAL_DEVICE"] = name
 
-    def type(self, *words: str, stdin: str) -> str:
-        """Run a command that reads something."""
-        done = subprocess.run(
-            [*CRYSTAL, *words], env=self.env, cwd=ROOT, input=stdin, capture_output=True, text=True, check=False,
-            timeout=60,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
     def rows(self) -> list[tuple[object, ...]]:
         """Every row of conversation that it has."""
         with Store.open_existing(self.data / "crystal.db") as store:
@@ -140,7 +131,7 @@ class Town:
         self.relay = Relay(self.folder / "site" / "relay").start()
         self.desk = Computer(self.folder / "desk", "desk")
         token = self.relay.operate("token", "make", "--label", "home", "--scope", "home")
-        self.desk.type(
+        self.desk.crystal(
             "init", "--yes", "--role", "home", "--relay", self.relay.url, "--token-stdin", "--agent-id", "cc-desk",
             stdin=token,
         )  # fmt: skip
@@ -151,7 +142,7 @@ class Town:
         device = Computer(self.folder / name, name)
         device.crystal("init", "--yes", "--agent-id", f"cc-{name}")
         offer = self.desk.crystal("relay", "pair", "--offline", "--name", name)
-        device.type("relay", "join", stdin=offer)
+        device.crystal("relay", "join", stdin=offer)
         return device
 
     def start(self, machine: Computer, *command: str) -> subprocess.Popen[bytes]:
@@ -241,10 +232,10 @@ def test_a_relay_that_lost_its_tokens_too_costs_one_string_for_each_device(town:
     town.relay.start()
     wait_until(town.relay.is_healthy, "the relay to serve")
     token = town.relay.operate("token", "make", "--label", "home", "--scope", "home")
-    town.desk.type("init", "--yes", "--role", "home", "--relay", town.relay.url, "--token-stdin", stdin=token)
+    town.desk.crystal("init", "--yes", "--role", "home", "--relay", town.relay.url, "--token-stdin", stdin=token)
     for machine in town.devices:
         assert machine.run("relay", "sync").returncode != 0
-        machine.type("relay", "join", "--replace", stdin=town.desk.crystal("relay", "pair", "--again", machine.name))
+        machine.crystal("relay", "join", "--replace", stdin=town.desk.crystal("relay", "pair", "--again", machine.name))
         machine.sessions[0].say(words="said after it")
     town.settle()
     town.assert_home_is_the_union()

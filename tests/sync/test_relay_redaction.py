@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,14 +14,6 @@ from crystal.store.sync import outbox
 from tests.support.capture_machine import line
 from tests.support.relay_fate import assert_settled, texts
 from tests.support.relay_world import World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
-    yield world
-    world.home.machine.assert_sound()
-    world.close()
 
 
 def broken(_: bytes) -> tuple[bytes, dict[str, int]]:

@@ -10,8 +10,8 @@ from crystal.store import problems
 from crystal.store.sync import inbox, outbox, relay_peers
 from crystal.store.sync.refusal_counts import refusals
 from tests.support.capture_machine import line
+from tests.support.killed import killed_at
 from tests.support.relay_fate import (
-    Crash,
     assert_settled,
     clone,
     everything,
@@ -88,22 +88,9 @@ def test_a_crash_anywhere_in_a_rotation_loses_nothing(tmp_path: Path, step: int)
         rotate(world, "laptop")
         device.say("a", line("two"))
         world.home.poll()
-        left = crash_at
-
-        def die(*_: object) -> bool:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise Crash
-            return True
-
-        device.store.db.exec_trace = die
-        try:
+        with killed_at(device.store, crash_at) as run:
             device.deliver()
-            done = True
-        except Crash:
-            pass
-        device.store.db.exec_trace = None
+        done = not run.is_killed
         reopen(device)
         world.settle(3)
         assert_settled(world)

@@ -11,28 +11,19 @@ from crystal.config.edit import set_value
 from crystal.store.sync.relay_peers import all_peers
 from crystal.sync.keys.word_codes import paper_words
 from tests.support.capture_machine import line
-from tests.support.two_machines import Computer, RelayProcess, account_of, make_home, pair_by_hand
+from tests.support.two_machines import Computer, account_of, pair_by_hand
 
 FIRST = "11111111-1111-4111-8111-111111111111"
 SECOND = "21111111-1111-4111-8111-111111111111"
 THIRD = "31111111-1111-4111-8111-111111111111"
 
 
-@pytest.fixture(scope="module")
-def relay(tmp_path_factory):
-    process = RelayProcess(tmp_path_factory.mktemp("site") / "relay").start()
-    yield process
-    process.stop()
-
-
 @pytest.fixture
-def desk(tmp_path: Path, relay: RelayProcess) -> Computer:
-    """A home machine with something in its memory. Each test has an account of its own: its root is its own."""
-    computer = Computer(tmp_path / "desk")
-    make_home(computer, relay, "desk")
-    computer.say(FIRST, line("said at the desk"))
-    computer.ok("sync")
-    return computer
+def desk(desk: Computer) -> Computer:
+    """A home machine with something in its memory."""
+    desk.say(FIRST, line("said at the desk"))
+    desk.ok("sync")
+    return desk
 
 
 def everything(*computers: Computer) -> list[list[str]]:

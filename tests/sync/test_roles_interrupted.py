@@ -12,7 +12,7 @@ from crystal.app.sync import handover, roles
 from crystal.store.sync import past, relay_peers
 from crystal.sync.keys.word_codes import paper_words
 from tests.support.capture_machine import line
-from tests.support.two_machines import Computer, RelayProcess, account_of, make_home, pair_by_hand
+from tests.support.two_machines import Computer, account_of, pair_by_hand
 
 pytestmark = pytest.mark.slow  # two machines and a relay, each a process
 
@@ -33,20 +33,11 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-@pytest.fixture(scope="module")
-def relay(tmp_path_factory):
-    process = RelayProcess(tmp_path_factory.mktemp("site") / "relay").start()
-    yield process
-    process.stop()
-
-
 @pytest.fixture
-def desk(tmp_path: Path, relay: RelayProcess) -> Computer:
-    computer = Computer(tmp_path / "desk")
-    make_home(computer, relay, "desk")
-    computer.say(FIRST, line("said at the desk"))
-    computer.ok("sync")
-    return computer
+def desk(desk: Computer) -> Computer:
+    desk.say(FIRST, line("said at the desk"))
+    desk.ok("sync")
+    return desk
 
 
 @pytest.fixture

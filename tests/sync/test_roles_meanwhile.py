@@ -11,11 +11,11 @@ from crystal.app.import_past import import_sessions, plan_import
 from crystal.app.sync import handover
 from tests.support.capture_machine import line
 from tests.support.two_machines import Computer, pair_by_hand
-from tests.sync.test_roles_interrupted import ALL, FIRST, SECOND, cut_off, desk, lap, relay
+from tests.sync.test_roles_interrupted import ALL, FIRST, SECOND, cut_off, desk, lap
 
 pytestmark = pytest.mark.slow  # two machines and a relay, each a process
 
-__all__ = ["desk", "lap", "relay"]
+__all__ = ["desk", "lap"]
 
 
 def test_what_an_import_keeps_that_began_before_joining_goes_home_too(desk, tmp_path: Path):

@@ -8,11 +8,11 @@ import pytest
 
 from tests.support.capture_machine import line
 from tests.support.two_machines import Computer, pair_by_hand
-from tests.sync.test_roles_interrupted import SECOND, desk, lap, relay
+from tests.sync.test_roles_interrupted import SECOND, desk, lap
 
 pytestmark = pytest.mark.slow  # two machines and a relay, each a process
 
-__all__ = ["desk", "lap", "relay"]
+__all__ = ["desk", "lap"]
 
 
 def test_restoring_what_only_home_has_says_where_it_is(desk, tmp_path: Path):

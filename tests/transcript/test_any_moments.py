@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 from collections import Counter
@@ -21,6 +20,7 @@ from tests.support import agent_samples as samples
 from tests.support.agent_samples import Fact
 from tests.support.command import crystal
 from tests.support.growing_files import growing_files, live, lives
+from tests.support.killed import killed_at
 
 every_agent = pytest.mark.parametrize("harness", samples.sampled())
 a_few = settings(max_examples=3, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -43,10 +43,6 @@ def fresh(home: Path) -> Callable[[], Path]:
     return make
 
 
-class Killed(BaseException):
-    """The process dies here."""
-
-
 def read_all(harness: str, home: Path, *, dies_at: int = 0) -> None:
     """Let crystal read what is there: a sweep, or the import of an export.
 
@@ -55,19 +51,8 @@ def read_all(harness: str, home: Path, *, dies_at: int = 0) -> None:
     if HARNESSES[harness].is_export:
         crystal("import", str(home))  # one that is cut short is refused
         return
-    countdown = iter(range(dies_at - 1, -1, -1))
-
-    def trace(*_: object) -> bool:
-        if next(countdown, None) == 0:
-            raise Killed
-        return True
-
-    with contextlib.suppress(Killed), open_machine({}) as machine:
-        machine.store.db.exec_trace = trace if dies_at else None
-        try:
-            run_capture(machine, Capture.sweep)
-        finally:
-            machine.store.db.exec_trace = None
+    with open_machine({}) as machine, killed_at(machine.store, dies_at):
+        run_capture(machine, Capture.sweep)
 
 
 def counted(turns: list[Fact]) -> Counter[str]:

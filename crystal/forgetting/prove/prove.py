@@ -178,7 +178,8 @@ class _Search:
             if isinstance(source, str):
                 texts.setdefault(folded(source).encode("utf-8", "replace"), set()).add(source)
         bodies: dict[bytes, set[Source]] = {source: {source} for source in sources if isinstance(source, bytes)}
-        kept = (body for store in self.stores for body in traces.retained_bodies(store))
+        gone = (self.forgotten.lines, self.forgotten.memories)
+        kept = (body for store in self.stores for body in traces.retained_bodies(store, *gone))
         self.retained |= _held(texts, self._retained_texts()) | _held(bodies, kept)
         self.findings = {key: found for key, found in self.findings.items() if key[2] not in self.retained}
 

@@ -48,24 +48,31 @@ _NAMES = (
 
 
 def bodies_of(store: Store, lines: Collection[str], memories: Collection[str]) -> list[bytes]:
-    """Return the blocks of compressed texts that lines and memories are in."""
+    """Return the compressed texts of lines and memories, or the blocks that they are in."""
     found = {
         body
         for name, wanted in (("t.uuid", lines), ("m.uid", memories))
         for (body,) in store.rows(
-            "SELECT b.body FROM chunks c LEFT JOIN turns t ON t.id = c.turn LEFT JOIN memories m ON m.id = c.memory"
-            f" JOIN text_blocks b ON b.id = block_of(c.body) WHERE {name} IN (SELECT value FROM json_each(?))",
+            "SELECT coalesce(b.body, c.body) FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
+            " LEFT JOIN memories m ON m.id = c.memory LEFT JOIN text_blocks b ON b.id = block_of(c.body)"
+            f" WHERE {name} IN (SELECT value FROM json_each(?)) AND typeof(c.body) = 'blob'",
             (as_json(wanted),),
         )
     }
     return list(found)
 
 
-def retained_bodies(store: Store) -> Iterator[bytes]:
-    """Yield all blocks of compressed texts: none has a text that was forgotten."""
+def retained_bodies(store: Store, lines: Collection[str], memories: Collection[str]) -> Iterator[bytes]:
+    """Yield the compressed texts of everything but some lines and memories. No block has a text of these any more."""
     with translated(store.path):
         for (body,) in store.db.execute("SELECT body FROM text_blocks"):
             yield body
+        for body, uuid, uid in store.db.execute(
+            "SELECT c.body, t.uuid, m.uid FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
+            " LEFT JOIN memories m ON m.id = c.memory WHERE typeof(c.body) = 'blob'"
+        ):
+            if uuid not in lines and uid not in memories:
+                yield body
 
 
 def count_turns(store: Store) -> int:

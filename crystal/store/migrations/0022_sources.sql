@@ -1,8 +1,8 @@
 -- Files that a person adds. Their chunks are of this machine, and do not travel.
 
-DROP TABLE IF EXISTS sources;
-DROP TABLE IF EXISTS source_files;
-DROP TABLE IF EXISTS source_collections;
+DROP TABLE sources;
+DROP TABLE source_files;
+DROP TABLE source_collections;
 
 CREATE TABLE source_collections (          -- folders of files; the list beside the archive, sources.json, says which
     id        INTEGER PRIMARY KEY,         -- the row
@@ -55,3 +55,7 @@ WHEN NEW.source <> 'file' AND NEW.vector_generation <> 0
     AND EXISTS (SELECT 1 FROM mirror_home WHERE generation = abs(NEW.vector_generation))
     AND NOT EXISTS (SELECT 1 FROM mirror_rows WHERE kind = 'text' AND key = +NEW.id AND position = 0)
 BEGIN INSERT INTO mirror_rows VALUES ('vector', NEW.id, 0) ON CONFLICT DO NOTHING; END;
+
+-- Replaced files of the index are deleted at once, and need no list.
+DELETE FROM index_parts WHERE retired_at IS NOT NULL;
+ALTER TABLE index_parts DROP COLUMN retired_at;

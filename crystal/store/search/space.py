@@ -17,12 +17,10 @@ import apsw
 
 from crystal.store.connection import BUSY_TIMEOUT_MS, Store, connect, translated
 from crystal.store.notes import drop_note, read_note, write_note
+from crystal.store.recompress import SPARSE
 from crystal.store.search import vectors
 from crystal.store.text_blocks import is_due as is_packing_due
 from crystal.store.text_blocks import pack_texts, take_texts
-
-SPARSE = "pages_are_sparse"
-"""Key in ``meta`` of the note that the file is to be rewritten: its pages are half empty."""
 
 DELETED = "deleted_chunks"
 """Key in ``meta`` of the number of chunks deleted since the last ``give_back``."""

@@ -1,0 +1,41 @@
+"""A process that is killed at a statement of its store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from crystal.store import Store
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@dataclass(slots=True)
+class Run:
+    """What was run: how many statements began, and whether it was killed."""
+
+    statements: int = 0
+    is_killed: bool = False
+
+
+@contextmanager
+def killed_at(store: Store, statement: int = 0) -> Iterator[Run]:
+    """End the block at a statement of this number, from 1 on; at none if it is 0. Afterwards none but ROLLBACK works."""
+    run, db = Run(), store.db
+
+    def trace(_cursor: object, sql: str, _values: object) -> bool:
+        run.statements += 1
+        if 0 < statement <= run.statements and not sql.startswith("ROLLBACK"):
+            raise Killed
+        return True
+
+    db.exec_trace = trace
+    try:
+        yield run
+    except Killed:
+        run.is_killed = True
+    finally:
+        db.exec_trace = None
