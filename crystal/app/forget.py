@@ -59,29 +59,27 @@ def plan_forget(machine: Machine, wish: ForgetRequest, progress: Progress = lamb
     return plan(forget_context(machine, progress), wish)
 
 
-def plan_forget_for(
-    machine: Machine, seen: Machine, wish: ForgetRequest, progress: Progress = lambda *_: None
-) -> ForgetPlan:
+def plan_forget_for(machine: Machine, seen: Machine, wish: ForgetRequest) -> ForgetPlan:
     """List what an agent may delete: what it does not see, because other agents are isolated from it, stays.
 
     Args:
         machine: The memory, open for writing.
         seen: The memory as the agent sees it, see ``open_reader_for``.
         wish: The request.
-        progress: As for ``forget_context``.
 
     Raises:
         UsageError: As for ``plan_forget``; or a scope is asked for, which would cover what the agent does not see.
     """
     if not seen.store.hidden:
-        return plan_forget(machine, wish, progress)
+        return plan_forget(machine, wish)
     if wish.project is not None or wish.before is not None:
         raise UsageError(
             "an agent may not forget a whole project or time while another agent is isolated",
             hint="name hits, memories, a session or words; the user can run: crystal forget",
         )
     run_capture(machine, lambda capture: capture.sweep())
-    return complete(forget_context(seen, progress), plan(forget_context(seen, progress), wish))
+    context = forget_context(seen)
+    return complete(context, plan(context, wish))
 
 
 def carry_out(machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None) -> Forgotten:

@@ -42,7 +42,8 @@ def remember(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     with client.reader() as seen, open_machine() as machine:  # the reader first: a memory is not made by the way
         kept = remember_text(
             machine, text, category=arguments.get("category"), project=project, cwd=cwd,
-            key=arguments.get("key"), source=source, session=client.session, seen=seen,
+            key=arguments.get("key"), source=source, session=client.session,
+            seen=seen if seen.store.hidden else None,
         )  # fmt: skip
         embed_soon(machine)
     is_whole = is_as_given(kept.text, text)

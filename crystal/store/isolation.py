@@ -10,28 +10,25 @@ from crystal.store.connection import Store, translated
 
 MAX_SOURCE = 50
 
-_OF_HIDDEN = "EXISTS (SELECT 1 FROM main.sessions h WHERE h.id = {} AND h.harness IN ({{names}}))"
-_OF_HIDDEN_TRANSCRIPT = "EXISTS (SELECT 1 FROM main.capture_state h WHERE h.id = {} AND h.harness IN ({{names}}))"
+_NOT_HIDDEN = "NOT EXISTS (SELECT 1 FROM main.sessions h WHERE h.{} = x.{} AND h.harness IN ({{names}}))"
+_OF_SEEN_SESSION = _NOT_HIDDEN.format("id", "session")
+_OF_SEEN_TRANSCRIPT = "EXISTS (SELECT 1 FROM capture_state s WHERE s.id = x.transcript)"
+_OF_SEEN_MEMORY = "EXISTS (SELECT 1 FROM memories m WHERE m.id = x.memory)"
 
 SHADOWS = {
     "sessions": "harness NOT IN ({names})",
-    "turns": f"NOT {_OF_HIDDEN.format('x.session')}",
-    "turn_copies": f"NOT {_OF_HIDDEN.format('x.session')} AND EXISTS (SELECT 1 FROM turns t WHERE t.id = x.turn)",
-    "memories": "NOT EXISTS (SELECT 1 FROM main.sessions h WHERE h.session_id = x.session AND h.harness IN ({names}))"
-    " AND {not_theirs}",
-    "memory_history": "EXISTS (SELECT 1 FROM memories m WHERE m.id = x.memory)",
-    "chunks": f"NOT {_OF_HIDDEN.format('x.session')}"
-    " AND (x.memory IS NULL OR EXISTS (SELECT 1 FROM memories m WHERE m.id = x.memory))",
+    "turns": _OF_SEEN_SESSION,
+    "turn_copies": f"{_OF_SEEN_SESSION} AND EXISTS (SELECT 1 FROM turns t WHERE t.id = x.turn)",
+    "memories": f"{_NOT_HIDDEN.format('session_id', 'session')} AND {{not_theirs}}",
+    "memory_history": _OF_SEEN_MEMORY,
+    "chunks": f"{_OF_SEEN_SESSION} AND (x.memory IS NULL OR {_OF_SEEN_MEMORY})",
     "projects": "EXISTS (SELECT 1 FROM sessions s WHERE s.project = x.id)"
     " OR EXISTS (SELECT 1 FROM chunks c WHERE c.project = x.id)"
     " OR EXISTS (SELECT 1 FROM memories m WHERE m.project = x.id)"
     " OR EXISTS (SELECT 1 FROM main.source_collections c WHERE c.project = x.id)",
     "capture_state": "harness NOT IN ({names})",
-    "segments": f"NOT {_OF_HIDDEN_TRANSCRIPT.format('x.transcript')}",
-    "snapshot_records": f"NOT {_OF_HIDDEN_TRANSCRIPT.format('x.transcript')}",
-    "record_counts": f"NOT {_OF_HIDDEN_TRANSCRIPT.format('x.transcript')}",
-    "injections": "NOT EXISTS (SELECT 1 FROM main.sessions h WHERE h.session_id = x.session_id"
-    " AND h.harness IN ({names}))",
+    **dict.fromkeys(("segments", "snapshot_records", "record_counts"), _OF_SEEN_TRANSCRIPT),
+    "injections": _NOT_HIDDEN.format("session_id", "session_id"),
     "problems": "FALSE",
 }
 """For each table that tells of conversations, which of its rows stay. Messages of problems may name files."""
@@ -57,13 +54,9 @@ def hide(store: Store, harnesses: Sequence[str]) -> None:
     store.hidden = tuple(harnesses)
 
 
-def hidden_sessions(store: Store) -> list[int]:
-    """Return the rows of the sessions that are hidden from a connection."""
-    sql = f"SELECT id FROM main.sessions WHERE harness IN ({', '.join('?' * len(store.hidden))})"
-    return [ident for (ident,) in store.rows(sql, store.hidden)]
-
-
-def hidden_memory_chunks(store: Store) -> list[int]:
-    """Return the chunks of memories that are hidden from a connection."""
-    sql = "SELECT id FROM main.chunks WHERE memory IS NOT NULL AND memory NOT IN (SELECT id FROM memories)"
-    return [ident for (ident,) in store.rows(sql)]
+def hidden_rows(store: Store) -> tuple[list[int], list[int]]:
+    """Return what is hidden from a connection: the rows of sessions, and the chunks of memories."""
+    sessions = "SELECT id FROM main.sessions EXCEPT SELECT id FROM sessions"
+    memories = "SELECT id FROM main.memories EXCEPT SELECT id FROM memories"
+    chunks = f"SELECT id FROM main.chunks WHERE memory IN ({memories})"
+    return [ident for (ident,) in store.rows(sessions)], [ident for (ident,) in store.rows(chunks)]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from crystal.store.search import vectors
-from tests.embedding.test_embedding_pending import Killed, kill_at
 from tests.embedding.test_embedding_pending import run as embed
 from tests.support.embedding_store import Dice
+from tests.support.killed import killed_at
 
 
 @pytest.mark.slow
 def test_at_whatever_statement_a_change_over_is_killed_one_whole_model_serves(tmp_path):
     from tests.support.embedding_store import add_chunk, open_store, stored, vectors_by_chunk
 
-    statement, served, is_done = 0, set(), False
+    statement, served, is_done = 1, set(), False
     while not is_done:
         folder = tmp_path / str(statement)
         folder.mkdir()
@@ -22,12 +22,9 @@ def test_at_whatever_statement_a_change_over_is_killed_one_whole_model_serves(tm
             for n in range(3):
                 add_chunk(store, str(n))
             embed(store, Dice("old"))
-            kill_at(store, statement)
-            try:
+            with killed_at(store, statement) as killed:
                 embed(store, Dice("new"), batch=2)
-                is_done = True
-            except Killed:
-                pass
+            is_done = not killed.is_killed
         with open_store(folder) as store:
             serving = vectors.serving_generation(store)
             kept = vectors_by_chunk(store, serving.id)

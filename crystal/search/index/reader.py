@@ -21,7 +21,7 @@ from crystal.search.index.part_vectors import Meanings, best, likely, measured
 from crystal.search.index.parts import IndexPart, forget_others, open_meanings, open_part, spare_memory
 from crystal.search.index.tail import Tail, read_tail, tail_of
 from crystal.store import Store
-from crystal.store.isolation import hidden_memory_chunks, hidden_sessions
+from crystal.store.isolation import hidden_rows
 from crystal.store.search import index_log, index_source
 from crystal.store.search.index_log import Log, PartFile, State
 from crystal.store.search.scope import SearchScope
@@ -181,9 +181,9 @@ class Index:
 
     def _hidden_places(self) -> Ordinals:
         """Return the documents that the store hides from its reader."""
-        sessions = np.array(hidden_sessions(self._store), np.int64)
-        memories = self.find(hidden_memory_chunks(self._store))
-        said = [np.isin(part.arrays["session"], sessions) for part in self._parts]
+        sessions, chunks = hidden_rows(self._store)
+        memories = self.find(chunks)
+        said = [np.isin(part.arrays["session"], np.array(sessions, np.int64)) for part in self._parts]
         return np.concatenate([np.flatnonzero(np.concatenate([np.empty(0, np.bool_), *said])), memories[memories >= 0]])
 
     # ------------------------------------------------------------------------------------------------------- words
