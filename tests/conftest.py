@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep the tests' folders in memory where there is room: a disk makes each commit wait."""
     if MEMORY_DISK.is_dir() and shutil.disk_usage(MEMORY_DISK).free > MEMORY_DISK_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
+        tempfile.tempdir = tempfile.tempdir or str(MEMORY_DISK)
 
 
 @pytest.hookimpl(optionalhook=True)

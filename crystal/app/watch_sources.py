@@ -41,9 +41,13 @@ def _watch_these(tell: Tell, stop: Event | None) -> None:
     roots = _roots()
     if not roots:
         raise NotFoundError("there is no folder to watch", hint="crystal sources add PATH")
+    for name in roots.values():
+        _sync(name, tell)
+    unseen = set(roots)  # what changed before watching began was not told: one more look when it is quiet
     for changed in changed_roots(list(roots), stop):
-        for root in changed:
+        for root in changed or unseen:
             _sync(roots[root], tell)
+        unseen = unseen if changed else set()
         if _roots() != roots:
             return
 

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from crystal.sources import split
 from crystal.sources.content import CleanText, FileContent, read_content, text_of
@@ -163,7 +163,8 @@ class _Sync:
             moved = self._gone.pop(self._by_hash.pop(sha))
             self._count_moved(moved, path)
             self._moves.append((moved.id, path, content.stamp))
-            if self._reader.is_vault and moved.why is None:  # the name of a note may be in its titles
+            is_split_anew = self._reader.is_vault or PurePath(path).suffix != PurePath(moved.path).suffix
+            if is_split_anew and moved.why is None:  # a note's name is in its titles; a suffix decides where to split
                 self._written.append(self._read(path, content, sha, text_of(content)[0]))
         else:
             self._take(path, known, content, sha)

@@ -1,4 +1,4 @@
-"""Upgrade a crystal.db to the newest schema: numbered SQL, forward only, each step one transaction with its number."""
+"""Upgrade a crystal.db to the newest schema: numbered SQL, forward only, all missing steps in one transaction."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _is_without_tables(header: bytes) -> bool:
 
 
 def upgrade(db: apsw.Connection, path: Path) -> bool:
-    """Apply the missing migrations, each in its own transaction; an existing store is copied first.
+    """Apply the missing migrations in one transaction; an existing store is copied first.
 
     Processes that start at once are serialised by the write lock; the later ones find nothing to do.
 
@@ -97,22 +97,22 @@ def upgrade(db: apsw.Connection, path: Path) -> bool:
         _copy(db, path.with_name(f"{path.name}.v{found}.backup"))
     else:  # before the first table: allows freeing pages incrementally, see space.py
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    for number, sql in steps():
-        db.execute("BEGIN IMMEDIATE")
-        try:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        for number, sql in steps():
             if version_of(db) < number:
                 db.execute(sql)
                 if REWRITES in sql and found > 0:
                     from crystal.store.recompress import rewrite  # noqa: PLC0415 - once per store
 
                     rewrite(db)
-                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 db.execute(f"PRAGMA user_version = {number}")
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
     return True
 
 
