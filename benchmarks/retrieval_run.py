@@ -1,4 +1,4 @@
-"""One set measured: imported, asked through both doors, and put to the baselines."""
+"""One set measured: imported, asked by Python and by command, and put to the baselines."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from crystal.export.folder import new_file
 from crystal.handoff.brief import BRIEF_TOKENS, make_prompt
 from crystal.handoff.program import run_program
 from crystal.handoff.talk import make_talk
-from crystal.handoff.target import Native, target_of
+from crystal.handoff.target import Native, writer_of
 from crystal.sessions.reading import Conversation, SessionSummary, find_target, read
 from crystal.text.fence import new_nonce
 
@@ -80,7 +80,7 @@ def hand_over(machine: Machine, wanted: str, to: str, project: Path | None, *, d
         NotConfiguredError: The agent's program is needed and not here.
         UnavailableError: The program, or the system, refuses.
     """
-    target = target_of(to)
+    write = writer_of(to)
     found = find_conversation(machine, wanted)
     assert found.session is not None
     cwd = _folder(found.session, project)
@@ -93,7 +93,7 @@ def hand_over(machine: Machine, wanted: str, to: str, project: Path | None, *, d
         nonce=new_nonce(),
     )
     root = next(root.folder for root in machine.places.transcript_roots if root.harness == to)
-    done = HandedOver(found.session, to, target.write(talk, root), cwd)
+    done = HandedOver(found.session, to, write(talk, root), cwd)
     if not dry_run:
         _write(done)
     return done

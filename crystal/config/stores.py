@@ -3,17 +3,19 @@
 A row here and a reader are all that a store needs: CONTRIBUTING.md, "A store for migrate".
 """
 
-from crystal.config.harness import Form, Harness, Place
+from crystal.config.harness import Harness, Place
 
 
 def _store(name: str, title: str, *places: Place) -> Harness:
     return Harness(name, title, places, is_export=True, is_store=True)
 
 
-def _memory_crystal(file: str, *, below: str = ".", form: Form = "database") -> tuple[Place, ...]:
+def _memory_crystal(file: str, *, below: str = ".") -> tuple[Place, ...]:
     """Return the two folders of memory-crystal: that of its later versions, and the legacy one."""
     homes = ((".ldm", "memory", "LDM_HOME"), (".openclaw", "memory-crystal", "OPENCLAW_HOME"))
-    return tuple(Place(home, f"{folder}/{below}", (file,), variable, form=form) for home, folder, variable in homes)
+    return tuple(
+        Place(home, f"{folder}/{below}", (file,), variable, form="database") for home, folder, variable in homes
+    )
 
 
 MOVED = "memory-crystal.db"

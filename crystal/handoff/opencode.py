@@ -9,7 +9,7 @@ import orjson
 
 from crystal.handoff.program import run_program
 from crystal.handoff.talk import Message, Talk
-from crystal.handoff.target import Native, Target
+from crystal.handoff.target import Native
 from crystal.transcript.copies import COPIES, listed
 from crystal.transcript.line import fields_of, list_of, parse_line
 
@@ -24,27 +24,21 @@ _USED = ("opencode", "db", "--format", "json", _LAST)
 _ID_BITS, _TICKS = (1 << 48) - 1, 1 << 12
 
 
-class OpenCodeTarget(Target):
-    """See ``Target``."""
-
-    def write(self, talk: Talk, folder: Path) -> Native:
-        """Return the document that ``opencode import`` takes."""
-        del folder
-        model = _model(Path(talk.cwd))
-        session = f"ses_{_letters(~(talk.now * _TICKS), talk.session)}"
-        info = {
-            "id": session, "slug": f"crystal-{talk.session[:8]}", "projectID": "global", "directory": talk.cwd,
-            "title": talk.title or "Continued", "version": _VERSION, "time": {"created": talk.now, "updated": talk.now},
-        }  # fmt: skip
-        document = {
-            "info": info,
-            "messages": [_message(talk, session, model, place) for place in range(len(talk.messages))],
-        }
-        resume, undo = ("opencode", "-s", session), ("opencode", "session", "delete", session)
-        return Native(session, orjson.dumps(document), resume, load=("opencode", "import"), undo=undo)
-
-
-TARGET = OpenCodeTarget()
+def write(talk: Talk, folder: Path) -> Native:
+    """Return the document that ``opencode import`` takes."""
+    del folder
+    model = _model(Path(talk.cwd))
+    session = f"ses_{_letters(~(talk.now * _TICKS), talk.session)}"
+    info = {
+        "id": session, "slug": f"crystal-{talk.session[:8]}", "projectID": "global", "directory": talk.cwd,
+        "title": talk.title or "Continued", "version": _VERSION, "time": {"created": talk.now, "updated": talk.now},
+    }  # fmt: skip
+    document = {
+        "info": info,
+        "messages": [_message(talk, session, model, place) for place in range(len(talk.messages))],
+    }
+    resume, undo = ("opencode", "-s", session), ("opencode", "session", "delete", session)
+    return Native(session, orjson.dumps(document), resume, load=("opencode", "import"), undo=undo)
 
 
 def _model(cwd: Path) -> Model:

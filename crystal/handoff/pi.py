@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from crystal.handoff.talk import Message, Talk
-from crystal.handoff.target import Native, Target, lines
+from crystal.handoff.target import Native, lines
 from crystal.timewords.parse import iso
 from crystal.transcript.copies import COPIES, listed
 
@@ -18,18 +18,12 @@ _NO_USAGE = {
 _SEPARATORS = str.maketrans("/\\:", "---")
 
 
-class PiTarget(Target):
-    """See ``Target``."""
-
-    def write(self, talk: Talk, folder: Path) -> Native:
-        """Return the session."""
-        project = f"--{talk.cwd.removeprefix('/').translate(_SEPARATORS)}--"
-        begun = str(iso(talk.now)).replace(":", "-").replace(".", "-")
-        path = folder / project / f"{begun}_{talk.session}.jsonl"
-        return Native(talk.session, lines(_records(talk)), ("pi", "--session", str(path)), path)
-
-
-TARGET = PiTarget()
+def write(talk: Talk, folder: Path) -> Native:
+    """Return the session."""
+    project = f"--{talk.cwd.removeprefix('/').translate(_SEPARATORS)}--"
+    begun = str(iso(talk.now)).replace(":", "-").replace(".", "-")
+    path = folder / project / f"{begun}_{talk.session}.jsonl"
+    return Native(talk.session, lines(_records(talk)), ("pi", "--session", str(path)), path)
 
 
 def _records(talk: Talk) -> Iterator[dict[str, Any]]:

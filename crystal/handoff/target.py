@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ TARGETS = {
     "opencode": "opencode",
     "pi": "pi",
 }
-"""The modules in this package whose ``TARGET`` writes the sessions of a harness."""
+"""The modules in this package whose function ``write`` writes the sessions of a harness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,33 +49,25 @@ class Native:
     beside: dict[Path, bytes] = field(default_factory=dict)
 
 
-class Target(ABC):
-    """Writes the sessions of one agent."""
+Writer = Callable[[Talk, Path], Native]
+"""Returns a session as its agent keeps it.
 
-    @abstractmethod
-    def write(self, talk: Talk, folder: Path) -> Native:
-        """Return a session as the agent keeps it.
-
-        Args:
-            talk: What was said.
-            folder: The agent's folder on this machine: the one of its first place in ``HARNESSES``.
-
-        Raises:
-            UnavailableError: The agent lacks something that it would need to go on.
-        """
+It gets what was said, and the agent's folder on this machine: the one of its first place in ``HARNESSES``. It raises
+UnavailableError if the agent lacks something that it would need to go on.
+"""
 
 
-def target_of(harness: str) -> Target:
-    """Return the writer of an agent's sessions.
+def writer_of(harness: str) -> Writer:
+    """Return what writes an agent's sessions.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is nothing.
     """
     if harness not in TARGETS:
         problem = f"crystal cannot write a session of {harness}" if harness in HARNESSES else f"--to is {harness!r}"
         raise UsageError(problem, hint=f"use one of {', '.join(TARGETS)}; for any other agent: --brief")
-    target: Target = importlib.import_module(f"crystal.handoff.{TARGETS[harness]}").TARGET
-    return target
+    write: Writer = importlib.import_module(f"crystal.handoff.{TARGETS[harness]}").write
+    return write
 
 
 def lines(records: Iterable[dict[str, Any]]) -> bytes:

@@ -88,13 +88,10 @@ class Poller:
         self._writers: dict[bytes, Peer] = {}
         self._silent = 0
 
-    def poll(
-        self, *, should_stop: Callable[[], bool] = lambda: False, wait: float = 0, after: int | None = None
-    ) -> PollReport:
-        """Process all new blobs, until none is left or ``should_stop``.
+    def poll(self, *, wait: float = 0, after: int | None = None) -> PollReport:
+        """Process all new blobs, until none is left.
 
         Args:
-            should_stop: Checked between blobs.
             wait: Seconds that the relay may hold the first request until something changes after ``after``.
             after: The change number of an earlier report.
 
@@ -114,22 +111,13 @@ class Poller:
             if is_whole:
                 self._find_lost(listed, report)
             before = report.blobs
-            if not self._read_listed(listed, report, effort, should_stop, is_whole=is_whole):
-                return self._counted(report)
+            self._read_listed(listed, report, effort, is_whole=is_whole)
             if report.blobs == before:
                 return self._counted(report)
             listed, is_whole = self._client.streams(), True
 
-    def _read_listed(
-        self,
-        listed: StreamList,
-        report: PollReport,
-        effort: Effort,
-        should_stop: Callable[[], bool],
-        *,
-        is_whole: bool,
-    ) -> bool:
-        """Read the listed streams. Return False if stopped. Unread ones are recorded with the refused ones."""
+    def _read_listed(self, listed: StreamList, report: PollReport, effort: Effort, *, is_whole: bool) -> None:
+        """Read the listed streams. Unread ones are recorded with the refused ones."""
         peers = relay_peers.all_peers(self._store, "device")
         own = self._own_prefixes | {peer.down_prefix for peer in peers}
         known = {one.stream: one for one in inbox.all_streams(self._store)}
@@ -139,13 +127,11 @@ class Poller:
         unproven = starting_after(sorted_.unproven, last)
         left = len(unproven)
         for at, info in enumerate([*sorted_.proven, *unproven], -len(sorted_.proven)):
-            if should_stop():
-                return False
             if effort.is_over:
                 left = max(0, at)
                 break
             began, before = self._clock(), report.blobs
-            self._stream(info, report, should_stop)
+            self._stream(info, report)
             effort.count(began, is_fruitful=report.blobs > before or info.stream in report.opened, is_unproven=at >= 0)
         untried = [((self._writers[info.stream[:8]].id, "untried"), info) for info in unproven[left:]]
         if untried and left:
@@ -154,7 +140,6 @@ class Poller:
         if is_whole:
             set_listed(self._store, sorted_.refused | count_listed(untried), self._clock())
             inbox.drop_unlisted(self._store, {info.stream for info in listed.streams})
-        return True
 
     def _find_lost(self, listed: StreamList, report: PollReport) -> None:
         """Mark documents to devices that the relay has lost to be sent again."""
@@ -175,7 +160,7 @@ class Poller:
 
     # -- one stream --------------------------------------------------------------------------------------------------
 
-    def _stream(self, info: StreamInfo, report: PollReport, should_stop: Callable[[], bool]) -> None:
+    def _stream(self, info: StreamInfo, report: PollReport) -> None:
         """Process one stream. Its problems are recorded, and the other streams continue."""
         known = inbox.seen_stream(self._store, info.stream, self._clock())
         if known.listed < info.head and known.state != "left":
@@ -190,7 +175,7 @@ class Poller:
             if known.channel in LATEST_WINS or (is_new and looks_like_documents(self._client, info)):
                 self._documents(known, info, report)
             else:
-                self._conversation(known, info, report, should_stop)
+                self._conversation(known, info, report)
             self._silent = 0
         except RelayUnavailableError as error:
             # One failing stream must not block the others, but an unavailable relay must not be asked again and again.
@@ -206,9 +191,7 @@ class Poller:
             words = error.message if isinstance(error, CrystalError) else type(error).__name__
             self._stopped.stand_still(self._stopped.met(known), "damaged", "error", f"taking it failed: {words}")
 
-    def _conversation(
-        self, known: InStream, info: StreamInfo, report: PollReport, should_stop: Callable[[], bool]
-    ) -> None:
+    def _conversation(self, known: InStream, info: StreamInfo, report: PollReport) -> None:
         if info.count and info.acked < known.last_seq and known.peer is not None:
             # Sent again although it is stored: the device has no receipt yet.
             relay_peers.tell_again(self._store, known.peer)
@@ -224,22 +207,18 @@ class Poller:
                 acked = page.acked
                 known = self._stopped.compare(known, page)
                 before = report.blobs
-                known, goes_on = self._take_run(known, run_after(page, known.last_seq), report, should_stop)
+                known, goes_on = self._take_run(known, run_after(page, known.last_seq), report)
                 taken += report.blobs - before
         finally:
             known = self._stopped.met(known)
             if known.last_seq > acked and info.head:
                 self._client.ack(known.stream, known.last_seq)
 
-    def _take_run(
-        self, known: InStream, run: Sequence[BlobInfo], report: PollReport, should_stop: Callable[[], bool]
-    ) -> tuple[InStream, bool]:
+    def _take_run(self, known: InStream, run: Sequence[BlobInfo], report: PollReport) -> tuple[InStream, bool]:
         """Process consecutive blobs. Return the new state of the stream, and False if it cannot continue."""
         waiting: list[OpenedBlob] = []
         size = 0
         for blob, data in fetched(self._client, known.stream, run, self._at_once):
-            if should_stop():
-                return self._commit(known, waiting, report), False
             if isinstance(data, CrystalError):
                 self._stopped.not_fetched(self._commit(known, waiting, report), blob.seq, data)
                 return self._stopped.met(known), False

@@ -32,7 +32,6 @@ _TOLD = re.compile(
 _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
 _CURRENT = "SELECT conversation_id, key, updated_at, octet_length(value) FROM conversations_v2"
 _OLD = "SELECT key, value FROM conversations"
-_ENTRY_FIELDS = ("user", "assistant", "request_metadata")
 
 
 def typed_text(text: object) -> str:

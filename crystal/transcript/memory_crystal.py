@@ -37,7 +37,6 @@ _NOT_TAKEN = {
 class MemoryCrystalReader(StoreReader):
     """See ``StoreReader``."""
 
-    ids_of = IDS
     models = MODELS
 
     def rows(self, source: Source) -> Iterator[StoreRow]:

@@ -33,7 +33,7 @@ class StoreRow(NamedTuple):
 
     Attributes:
         table: Its table.
-        key: Its key in the table.
+        key: Its ``id`` in the table.
         record: The id of its record.
         session: The session that it belongs to.
         about: The program that wrote it, where it is a note about the session.
@@ -73,9 +73,6 @@ class StoreReader(MessageReader):
     """Reads the store of another memory program."""
 
     silent_kinds = ("*",)
-
-    keys: Mapping[str, str] = {}
-    """The column of each table's key, if it is not ``id``."""
 
     models: Mapping[int, tuple[str, str]] = {}
     """The embedding model, as (provider, model), by the dimension of its vectors."""
@@ -125,12 +122,12 @@ class StoreReader(MessageReader):
     def _fields(self, source: Source, rows: list[StoreRow]) -> dict[tuple[str, Any], Fields]:
         found = {}
         for table in dict.fromkeys(row.table for row in rows):
-            key, names = self.keys.get(table, "id"), columns_of(source, table)
+            names = columns_of(source, table)
             listed = ", ".join(f'"{name}"' for name in names)
-            sql = f'SELECT {listed} FROM "{table}" WHERE "{key}" IN (SELECT value FROM json_each(?))'
+            sql = f'SELECT {listed} FROM "{table}" WHERE id IN (SELECT value FROM json_each(?))'
             for values in source.rows(sql, (json.dumps([row.key for row in rows if row.table == table]),)):
                 fields = dict(zip(names, values, strict=True))
-                found[table, fields[key]] = fields
+                found[table, fields["id"]] = fields
         return found
 
     def time_of(self, fields: Fields, context: Context) -> int | None:

@@ -14,7 +14,7 @@ from crystal.config.harnesses import HARNESSES
 from crystal.errors import UsageError
 from crystal.handoff import opencode
 from crystal.handoff.talk import MAX_CHARACTERS, Talk, make_talk
-from crystal.handoff.target import TARGETS, target_of
+from crystal.handoff.target import TARGETS, writer_of
 from crystal.sessions.reading import SessionSummary, ShownTurn
 from tests.support.native_sessions import read_back
 
@@ -61,7 +61,7 @@ def test_what_is_written_is_read_as_the_same_turns(
     to: str, said: list[tuple[str, str, str | None]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     turns = [turn(number, role, text, subagent=sub) for number, (role, text, sub) in enumerate(said)]
-    native = target_of(to).write(talk_of(turns), tmp_path_factory.getbasetemp())
+    native = writer_of(to)(talk_of(turns), tmp_path_factory.getbasetemp())
     expected = [
         (one.role, one.text, one.uuid, one.part)
         for one in turns
@@ -106,7 +106,7 @@ def test_a_session_never_takes_the_place_of_another(to: str, tmp_path: Path) -> 
     names = set()
     for _ in range(2):
         talk = make_talk(source(), turns, session=str(uuid.uuid4()), cwd="/w", now=NOW, nonce="abcdef")
-        native = target_of(to).write(talk, tmp_path)
+        native = writer_of(to)(talk, tmp_path)
         names.add((native.session, native.path))
     assert len({session for session, _ in names}) == 2
     assert len(names) == 2
@@ -115,18 +115,18 @@ def test_a_session_never_takes_the_place_of_another(to: str, tmp_path: Path) -> 
 def test_every_agent_that_cannot_be_written_says_what_can() -> None:
     for name in HARNESSES.keys() - TARGETS.keys() | {"nobody"}:
         with pytest.raises(UsageError, match=name) as refused:
-            target_of(name)
+            writer_of(name)
         assert "--brief" in str(refused.value.hint)
 
 
 def test_gemini_finds_the_folder_of_its_project(tmp_path: Path) -> None:
     taken = tmp_path / "my-shop"
     taken.mkdir()
-    native = target_of("gemini-cli").write(talk_of([]), tmp_path)
+    native = writer_of("gemini-cli")(talk_of([]), tmp_path)
     assert native.path is not None
     assert native.path.parts[-3] == "my-shop-1"
     (taken / ".project_root").write_text("/home/me/my shop\n", "utf-8")
-    again = target_of("gemini-cli").write(talk_of([]), tmp_path)
+    again = writer_of("gemini-cli")(talk_of([]), tmp_path)
     assert again.path is not None
     assert again.path.parts[-3] == "my-shop"
 
@@ -134,5 +134,5 @@ def test_gemini_finds_the_folder_of_its_project(tmp_path: Path) -> None:
 def test_opencode_goes_on_with_the_model_that_was_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
     used = '[{"model": "{\\"providerID\\": \\"p\\", \\"modelID\\": \\"m\\"}"}]'
     monkeypatch.setattr(opencode, "run_program", lambda *words, **_: used if "db" in words else "{}")
-    native = target_of("opencode").write(talk_of([turn(0, "user", "x")]), Path())
+    native = writer_of("opencode")(talk_of([turn(0, "user", "x")]), Path())
     assert b'"model":{"providerID":"p","modelID":"m"}' in native.data

@@ -35,7 +35,7 @@ def machine(tmp_path: Path) -> Iterator[CaptureMachine]:
     machine.store.close()
 
 
-def prove(machine: CaptureMachine) -> Proof:
+def prove(machine: CaptureMachine, progress: Callable[[int], object] = lambda _: None) -> Proof:
     return verify(
         machine.store,
         ldm_home=machine.home,
@@ -43,7 +43,7 @@ def prove(machine: CaptureMachine) -> Proof:
         device="desk",
         folders=Folders((Root(machine.root),)),
         cleaner=machine.capture().cleaner,
-        progress=lambda _: None,
+        progress=progress,
     )
 
 
@@ -285,15 +285,7 @@ def test_capture_that_goes_on_meanwhile_is_no_fault(machine: CaptureMachine) -> 
         machine.transcript("new").write_bytes(line("born meanwhile"))
         machine.capture().sweep()
 
-    proof = verify(
-        machine.store,
-        ldm_home=machine.home,
-        agents=machine.home / "agents",
-        device="desk",
-        folders=Folders((Root(machine.root),)),
-        cleaner=machine.capture().cleaner,
-        progress=capture_more,
-    )
+    proof = prove(machine, capture_more)
     assert not proof.damaged
 
 

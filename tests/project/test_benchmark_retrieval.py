@@ -358,7 +358,7 @@ def retrieval(*arguments: object, home: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_run_asks_both_doors_and_all_baselines_and_keeps_what_it_found(tmp_path):
+def test_a_run_asks_python_the_command_and_all_baselines_and_keeps_what_it_found(tmp_path):
     talk, kept, page = invented(tmp_path / "talk"), tmp_path / "kept.json", tmp_path / "page.md"
     haystacks = longmemeval(tmp_path / "longmemeval_s.json")
     printed = retrieval(talk, haystacks, "--json", kept, "--out", page, "--cli", "4", home=tmp_path)

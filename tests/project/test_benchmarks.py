@@ -237,8 +237,8 @@ def test_the_same_seed_gives_the_same_transcripts_and_another_gives_others(trans
     assert not held(folder).keys() & held(other).keys()
 
 
-def test_the_benchmark_of_the_doors_prints_its_ratios(tmp_path):
-    printed = ran("doors.py", "--chunks", "300", "--runs", "1", "--questions", "1", home=tmp_path)
+def test_the_benchmark_of_the_mcp_server_prints_its_ratios(tmp_path):
+    printed = ran("mcp_latency.py", "--chunks", "300", "--runs", "1", "--questions", "1", home=tmp_path)
     for what in ("initialize", "tools/list after it"):
         found = numbers(printed, rf"^{what}: (\d+) ms, ratio to a bare start ([\d.]+), to import mcp ([\d.]+)$")
         assert all(number > 0 for number in found)

@@ -174,8 +174,8 @@ class Migration:
         )
         return {name: one.state for name, one in seen.items()}, unseen
 
-    def _uuid(self, row: StoreRow) -> str:
-        return f"{self.found.reader.ids_of or self.found.name}:{row.record}"
+    def _uuid(self, one: StoreRow | StoredVector) -> str:
+        return f"{self.found.reader.ids_of or self.found.name}:{one.record}"
 
     def _with_turns(self, rows: set[Hashable]) -> set[Hashable]:
         """Return the rows, memories among them, of which something is in the memory: all on a device without one."""
@@ -228,8 +228,7 @@ class Migration:
 
         A text from which something was taken out gets none: its vector is of what must not be kept.
         """
-        prefix = self.found.reader.ids_of or self.found.name
-        by_uuid = {f"{prefix}:{one.record}": one for one in some}
+        by_uuid = {self._uuid(one): one for one in some}
         chunks: dict[str, list[tuple[int, bytes]]] = {}
         for uuid, ident, sha in chunks_of(self.machine.store, list(by_uuid)):
             chunks.setdefault(uuid, []).append((ident, sha))

@@ -59,7 +59,6 @@ def poll_relay(
     *,
     wait: float = 0,
     after: int | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
 ) -> PollOutcome:
     """Take what devices sent, make it searchable, bring the mirror up to date, and tell every device.
 
@@ -70,7 +69,6 @@ def poll_relay(
         client: The relay; opened from the settings when not given.
         wait: Seconds that the relay may wait until something changes after ``after``.
         after: The change number of an earlier report.
-        should_stop: Asked between blobs.
 
     Raises:
         NotConfiguredError: The machine has no relay or no root key.
@@ -91,13 +89,13 @@ def poll_relay(
             ignored_prefixes(machine.store, root),
         )
         retry_revocations(machine, relay)
-        report = poller.poll(should_stop=should_stop, wait=wait, after=after)
+        report = poller.poll(wait=wait, after=after)
         telling = _Telling(machine, relay, keys)
         telling.states()
         left = finish_soon(machine)
         problems = enrich(machine, budget_seconds=ENRICH_SECONDS) if report.turns or _waits(machine) else []
         save_registry(machine, relay, root, report.heads)
-        problems += [*([report.lost] if report.lost else []), *left, *_publish(machine, relay, should_stop)]
+        problems += [*([report.lost] if report.lost else []), *left, *_publish(machine, relay)]
         telling.manifests()
     return PollOutcome(report, telling.told, (*problems, *telling.problems))
 
@@ -161,7 +159,7 @@ def state_for(machine: Machine, peer: Peer, keys: Keyring) -> dict[str, Any]:
     return body
 
 
-def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bool]) -> list[str]:
+def _publish(machine: Machine, client: RelayClient) -> list[str]:
     """Bring the mirror at the relay up to date, one process at a time; return what went wrong, in words."""
     store = machine.store
     peers = [peer for peer in all_peers(store, "device") if peer.revoked_at is None]
@@ -175,7 +173,7 @@ def _publish(machine: Machine, client: RelayClient, should_stop: Callable[[], bo
                 on_told(store, peer.told.get("mirror") or {}, now=now_ms())
             if is_first(store):
                 mirror.look_soon(store)  # what has lost messages may have lost the mirror
-            publish(store, client, now=now_ms(), random=os.urandom, should_stop=should_stop)
+            publish(store, client, now=now_ms(), random=os.urandom)
         except StoreDamagedError:
             raise
         except CrystalError as error:

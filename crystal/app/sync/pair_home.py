@@ -118,7 +118,7 @@ def _take_answer(machine: Machine, peer: Peer, answer: BundleReceipt, asked: str
 # ---------------------------------------------------------------------------------------------------------- by hand
 
 
-def pair_offline(machine: Machine, client: RelayClient, *, name: str | None, random: Random = os.urandom) -> Paired:
+def pair_offline(machine: Machine, client: RelayClient, *, name: str | None) -> Paired:
     """Make a device and the string that makes another machine this device. Whoever has the string is the device.
 
     Raises:
@@ -128,7 +128,7 @@ def pair_offline(machine: Machine, client: RelayClient, *, name: str | None, ran
     prepare(machine)
     asked = checked_name(name) if name is not None else "device"
     given = free_name(machine.store, asked, machine.config.device)
-    with _admitted(machine, client, random(16), random(8), random(8)) as admitted:
+    with _admitted(machine, client, os.urandom(16), os.urandom(8), os.urandom(8)) as admitted:
         bundle = _make_bundle(machine, client, admitted, given)
         peer = _settle(machine, admitted, given)
     notes = (f"another machine is called {asked}: this device is {given}",) if name and given != asked else ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -151,7 +150,7 @@ def _at_relay(client: RelayClient, known: InStream) -> int:
     return count
 
 
-def relay_state(machine: Machine, client: RelayClient | None = None) -> RelayState:
+def relay_state(machine: Machine) -> RelayState:
     """Return the state of the relay: what is recorded here, and whether it answers now."""
     store, role = machine.store, machine.config.role
     problem: CrystalError | None = None
@@ -159,7 +158,7 @@ def relay_state(machine: Machine, client: RelayClient | None = None) -> RelaySta
     streams = None
     if machine.config.relay_url is not None and role != "standalone":
         try:
-            with contextlib.nullcontext(client) if client is not None else relay_client(machine) as asked:
+            with relay_client(machine) as asked:
                 asked.streams()
                 reachable = True
                 streams = stream_states(store, asked) if role == "home" else None

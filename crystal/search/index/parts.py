@@ -55,14 +55,12 @@ class IndexPart:
         return np.where(known[found] == ids, found, -1)
 
 
-def build_part(
-    rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize, *, most: int = MAX_DOCUMENTS
-) -> IndexFileContents:
-    """Make a part of the next documents, ``most`` at most; their texts are not kept."""
+def build_part(rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize) -> IndexFileContents:
+    """Make a part of the next documents, ``MAX_DOCUMENTS`` at most; their texts are not kept."""
     gathering = Gathering()
     documents: list[DocumentRow] = []
     lengths: list[int] = []
-    for row, text in islice(rows, most):
+    for row, text in islice(rows, MAX_DOCUMENTS):
         words = document_words(tokenize, text, row.ts)
         gathering.add([*words.header, *words.text, *words.parts])
         documents.append(row)

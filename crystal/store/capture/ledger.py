@@ -94,14 +94,14 @@ def has_private(store: Store, session_id: str, *, except_for: str) -> bool:
     )
 
 
-def skipped_ranges(store: Store, state: TranscriptState, rule: str = BEFORE_CRYSTAL) -> list[tuple[int, int]]:
-    """Return the byte ranges [start, stop) of the present file that were left out under ``rule``, in order."""
+def skipped_ranges(store: Store, state: TranscriptState) -> list[tuple[int, int]]:
+    """Return the byte ranges [start, stop) of the present file from before crystal that were left out, in order."""
     return [
         (int(start), int(stop))
         for start, stop in store.rows(
             "SELECT start, stop FROM segments WHERE transcript = ? AND generation = ? AND state = 'skipped'"
             " AND rule = ? ORDER BY start",
-            (state.id, state.mark.generation, rule),
+            (state.id, state.mark.generation, BEFORE_CRYSTAL),
         )
     ]
 

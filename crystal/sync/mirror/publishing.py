@@ -55,24 +55,19 @@ class Publisher:
     client: RelayClient
     now: int
     random: Random
-    should_stop: Callable[[], bool]
 
-    def upload_new(self) -> bool:
-        """Publish everything that is new. Return False if stopped before the end."""
+    def upload_new(self) -> None:
+        """Publish everything that is new."""
         while True:
             for step in mirror.decided(self.store):
-                if self.should_stop():
-                    return False
                 self._replace(Upkeep([step], step.level))
             if not decide(self.store, self.random, self.now):
-                return True
+                return
 
     def mend_and_merge(self) -> None:
         """Upload again what the relay has lost or what must be forgotten; merge small objects into large ones."""
         for choose in (runs_to_mend, runs_to_merge):
             for run in choose(mirror.listed(self.store)):
-                if self.should_stop():
-                    return
                 self._replace(run)
 
     def _replace(self, run: Upkeep) -> None:
@@ -121,7 +116,6 @@ def publish(
     *,
     now: int,
     random: Random,
-    should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any] | None:
     """Publish what is new in home's memory. May be called at any time, but not twice at once.
 
@@ -130,7 +124,6 @@ def publish(
         client: The relay, with home's token.
         now: The time, ms.
         random: Returns fresh random bytes.
-        should_stop: Asked before every object.
 
     Returns:
         The body of the manifest for every device, or None if the list is unchanged. A caller that may be killed before
@@ -140,9 +133,8 @@ def publish(
         CrystalError: The relay or the store failed; finished work stays, and the next call continues.
     """
     mirror.begin(store, random, now)
-    publisher = Publisher(store, client, now, random, should_stop)
-    if not publisher.upload_new():
-        return None
+    publisher = Publisher(store, client, now, random)
+    publisher.upload_new()
     is_lossy = find_problem(store, LOST_MIRROR) is not None
     if mirror.is_due(store, LOOK_AGAIN_MS if is_lossy else LOOK_EVERY_MS, now):
         publisher.look()

@@ -1,6 +1,6 @@
-"""Measure the doors: how soon the MCP server answers, and what a tool's call costs, against Python's own call.
+"""Measure how soon the MCP server answers, and what a tool's call costs, against Python's own call.
 
-    python benchmarks/doors.py [--chunks 100000] [--folder DIR] [--runs 15] [--questions 12]
+    python benchmarks/mcp_latency.py [--chunks 100000] [--folder DIR] [--runs 15] [--questions 12]
 
 Starts are alternated with a bare interpreter's and with ``import mcp`` (the official package) alone; calls are
 alternated with the same question asked in Python of the same store. The store is made once and kept in the folder
