@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from crystal.store.connection import sqlite_version
+from crystal.store.health.checks import sqlite_version
 
 TYPER_AND_NUMPY = [sys.executable, "-c", "import typer, numpy"]
 FACTOR, REST_MS = 3.0, 150.0

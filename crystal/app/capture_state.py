@@ -1,6 +1,6 @@
 """Gather the facts that tell whether capture works, for ``crystal.capture.state``."""
 
-# ruff: noqa: PTH112, PTH113  os.path.isdir never raises, Path.is_dir does below a folder that may not be entered
+# ruff: noqa: PTH112  os.path.isdir never raises, Path.is_dir does below a folder that may not be entered
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from crystal.app.open_store import refuse_lost
 from crystal.capture import files, spool
 from crystal.capture.lock import CAPTURE_LOCK, lock_holder, lock_problem
 from crystal.capture.state import SILENT_SECONDS, CaptureFacts, CaptureState, HookFacts, assess_capture
+from crystal.config.access import way_in
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.config.paths import Places
 from crystal.config.table import Config
@@ -142,11 +143,12 @@ def _free_bytes(folder: Path) -> int | None:
         return None
 
 
-def _not_writable(places: Places) -> Path | None:
-    """Return the data folder or the database if it is there and cannot be written."""
-    if os.path.isdir(places.data_dir) and not os.access(places.data_dir, os.W_OK | os.X_OK):
-        return places.data_dir
-    return places.db if os.path.isfile(places.db) and not os.access(places.db, os.W_OK) else None
+def _not_writable(places: Places) -> tuple[Path, str] | None:
+    """Return the data folder or the database if it is there and cannot be written, and the next step."""
+    for path in (places.data_dir, places.db):
+        if os.path.exists(path) and not os.access(path, os.W_OK):  # noqa: PTH110 - never raises
+            return path, way_in(path) or "mount its disk so that it can be written"
+    return None
 
 
 def _unusable_lock(path: Path) -> tuple[str, str] | None:

@@ -23,6 +23,7 @@ from crystal.app.mirror import open_mirror
 from crystal.app.open_store import links_to
 from crystal.capture.drain import REFUSED
 from crystal.capture.lock import try_lock
+from crystal.config.access import way_in
 from crystal.config.packages import install_command
 from crystal.config.paths import refused
 from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind, needs_key
@@ -39,8 +40,8 @@ from crystal.install.record import is_for_others
 from crystal.install.setup_plan import found_agents
 from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
-from crystal.store.connection import sqlite_vec_library, sqlite_version
-from crystal.store.health.checks import quick_fault
+from crystal.store.connection import sqlite_vec_library
+from crystal.store.health.checks import quick_fault, sqlite_version
 
 Verdict = Literal["ok", "note", "warning", "failure"]
 LITTLE_SPACE = 500 << 20
@@ -126,7 +127,7 @@ def _places(config: Config) -> Iterator[Check]:
             yield Check("places", "failure", f"{path} is a link to {target}, which is not yours", fix)
     for folder in dict.fromkeys((places.ldm_home, places.data_dir)):
         if os.path.isdir(folder) and not os.access(folder, os.W_OK | os.X_OK):  # noqa: PTH112 - never raises
-            fix = f"mount it for writing, or: chmod u+rwx {shlex.quote(str(folder))}"
+            fix = way_in(folder) or "mount its disk so that it can be written"
             yield Check("places", "failure", f"nothing is kept: {folder} cannot be written", fix)
     for name in LOCKS:
         if os.path.lexists(places.data_dir / name):

@@ -5,7 +5,6 @@ The facts are gathered elsewhere (``crystal.app.capture_state``); nothing here t
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -74,7 +73,7 @@ class CaptureFacts:
         off_since: Since when capture is switched off.
         last_capture: When something was captured last.
         free_bytes: Free bytes on the disk of ``data_dir``.
-        not_writable: What should be writable and is not: ``data_dir``, or the database in it.
+        not_writable: What should be writable and is not, ``data_dir`` or the database in it, and the next step.
         unusable_lock: Why the capture lock cannot be used, and the next step, if it cannot.
         read_only_disk: Whether that disk is mounted for reading only.
         stalled: What the last worker said about a store that it could not use.
@@ -93,7 +92,7 @@ class CaptureFacts:
     off_since: int | None = None
     last_capture: int | None = None
     free_bytes: int | None = None
-    not_writable: Path | None = None
+    not_writable: tuple[Path, str] | None = None
     unusable_lock: tuple[str, str] | None = None
     read_only_disk: bool = False
     stalled: str | None = None
@@ -160,9 +159,8 @@ def _store_reasons(facts: CaptureFacts) -> Iterator[Reason]:
     if facts.read_only_disk:
         yield Reason("not writable", f"the disk of {facts.data_dir} is read-only", "mount it so that it can be written")
     elif facts.not_writable is not None:
-        mode = "u+rwx" if facts.not_writable == facts.data_dir else "u+rw"
-        fix = f"chmod {mode} {shlex.quote(str(facts.not_writable))}"
-        yield Reason("not writable", f"{facts.not_writable} cannot be written", fix)
+        path, fix = facts.not_writable
+        yield Reason("not writable", f"{path} cannot be written", fix)
     for code, problem in (("database", facts.store_problem), ("lock", facts.unusable_lock)):
         if problem is not None:
             yield Reason(code, *problem)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from crystal.config.access import way_in
 from crystal.config.harness import Place
 from crystal.config.harnesses import Root, distinct_roots, searched_places
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
@@ -264,7 +265,7 @@ def refused(error: OSError, path: Path) -> CrystalError:
         return UsageError(message, hint="something else stands at that path; move it, or choose another place")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return UnavailableError(message, hint="free some disk space, then run the command again")
-    return UnavailableError(message, hint="check the permissions of the folder and that its disk is present")
+    return UnavailableError(message, hint=way_in(path) or "check that its disk is present and can be written")
 
 
 def delete_file(path: Path) -> None:

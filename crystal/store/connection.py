@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import apsw
 
+from crystal.config.access import way_in
 from crystal.config.paths import refused
 from crystal.errors import (
     CrystalError,
@@ -37,8 +38,8 @@ FULL_BELOW_BYTES = 128 << 10
 Row = tuple[Any, ...]
 T = TypeVar("T")
 
-# The class follows from what the user can do. What is missing here only a bug in crystal can cause: it keeps its
-# traceback.
+# The class follows from what the user can do. What is missing here a damaged definition causes, or a bug in crystal:
+# that keeps its traceback.
 TRANSLATION: dict[type[CrystalError], tuple[type[apsw.Error], ...]] = {
     StoreBusyError: (apsw.BusyError, apsw.LockedError, apsw.ProtocolError),
     StoreFullError: (apsw.FullError,),
@@ -54,7 +55,7 @@ HINTS: dict[type[CrystalError], str] = {
     StoreBusyError: "another crystal process is writing; try again in a moment",
     StoreFullError: "free some disk space; nothing was lost, capture continues by itself",
     StoreDamagedError: "run: crystal verify --repair",
-    UnavailableError: "check the permissions of the folder and that its disk is present",
+    UnavailableError: "check that its disk is present and can be written",
     NotConfiguredError: "reinstall the package sqlite-vec",
 }
 
@@ -77,10 +78,14 @@ def _translated(path: Path) -> Iterator[None]:
     except apsw.Error as error:
         ours = next((ours for ours, kinds in TRANSLATION.items() if isinstance(error, kinds)), None)
         if ours is None:
+            if changed := changed_definition(path):
+                raise StoreDamagedError(f"{path}: {changed}", hint=HINTS[StoreDamagedError]) from error
             raise
         if isinstance(error, apsw.IOError) and _is_full(path.parent):
             ours = StoreFullError  # the file that WAL readers share cannot grow: an input/output error to SQLite
         hint = HINTS[ours]
+        if ours is UnavailableError:
+            hint = way_in(path) or hint
         if ours is NotConfiguredError:
             hint = f"{hint}: {_packages().reinstall_command('sqlite-vec')}"
         raise ours(f"{path}: {error}", hint=hint) from error
@@ -300,11 +305,6 @@ class Store:
             self.db.executemany(sql, many)
 
 
-def sqlite_version() -> str:
-    """Return the version of the SQLite that the driver bundles."""
-    return apsw.sqlite_lib_version()
-
-
 def sqlite_vec_library() -> str:
     """Return the path of the sqlite-vec extension without importing its package, which imports NumPy."""
     spec = importlib.util.find_spec("sqlite_vec")
@@ -357,6 +357,16 @@ def _connect_to_copy(path: Path) -> apsw.Connection:
             return db
     except OSError as error:
         raise refused(error, path) from error
+
+
+def changed_definition(path: Path) -> str | None:
+    """Return which definition in a store is not as crystal wrote it, in words, or None."""
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    with contextlib.closing(_prepared(db)), contextlib.closing(connect(Path(":memory:"))) as fresh:
+        try:
+            return migrate.changed_definition(db, fresh)
+        except apsw.SQLError as error:
+            return migrate.one_line(error)
 
 
 def connect(path: Path) -> apsw.Connection:

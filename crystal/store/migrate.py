@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import struct
 from functools import cache
 from pathlib import Path
@@ -42,6 +43,47 @@ def newest() -> int:
 def version_of(db: apsw.Connection) -> int:
     """Return the schema version of an open file, 0 for an empty one."""
     return int(db.execute("PRAGMA user_version").get)
+
+
+def changed_definition(db: apsw.Connection, fresh: apsw.Connection) -> str | None:
+    """Return which definition of a store differs from those of a store of its schema, in words, or None.
+
+    A name with a changed letter is valid to SQLite: its own checks pass, and only a statement that uses it fails. A
+    table that not every store has, as those of vectors, must at least be readable.
+
+    Args:
+        db: The store.
+        fresh: An empty database, to make the schema in.
+
+    Raises:
+        apsw.SQLError: A definition cannot be parsed.
+    """
+    _apply(fresh, version_of(db))
+    try:
+        found = _definitions(db)
+    except UnicodeDecodeError:
+        return "a definition in it cannot be decoded"
+    for name, (kind, sql) in _definitions(fresh).items():
+        if found.pop(name, None) != (kind, sql):
+            return f"the definition of the {kind} {name} is damaged"
+    for name, (kind, _) in found.items():
+        if kind == "table":
+            db.execute(f'SELECT * FROM "{name}" LIMIT 0')
+    return None
+
+
+def _definitions(db: apsw.Connection) -> dict[str, tuple[str, str]]:
+    """Return kind and SQL of everything that a database defines, by name; comments, quotes and spaces do not count."""
+    rows = db.execute("SELECT name, type, coalesce(sql, '') FROM sqlite_schema")
+    return {name: (kind, _NO_MATTER.sub("", sql)) for name, kind, sql in rows if not name.startswith("sqlite_stat")}
+
+
+_NO_MATTER = re.compile(r'--[^\n]*|[\s"]+')
+
+
+def one_line(error: apsw.SQLError) -> str:
+    """Return SQLite's message for an unreadable definition, without the bytes that are not text."""
+    return " ".join(str(error).replace("\ufffd", "?").split())
 
 
 def refuse_foreign(path: Path) -> None:
@@ -97,10 +139,17 @@ def upgrade(db: apsw.Connection, path: Path) -> bool:
         _copy(db, path.with_name(f"{path.name}.v{found}.backup"))
     else:  # before the first table: allows freeing pages incrementally, see space.py
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    _apply(db, newest())
+    return True
+
+
+def _apply(db: apsw.Connection, until: int) -> None:
+    """Apply the migrations up to a number that are missing, in one transaction."""
+    found = version_of(db)
     db.execute("BEGIN IMMEDIATE")
     try:
         for number, sql in steps():
-            if version_of(db) < number:
+            if version_of(db) < number <= until:
                 db.execute(sql)
                 if REWRITES in sql and found > 0:
                     from crystal.store.recompress import rewrite  # noqa: PLC0415 - once per store
@@ -113,7 +162,6 @@ def upgrade(db: apsw.Connection, path: Path) -> bool:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
-    return True
 
 
 def _copy(db: apsw.Connection, target: Path) -> None:

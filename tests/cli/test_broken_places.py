@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -235,6 +236,29 @@ def test_a_database_that_may_not_be_written_is_read_and_told(kept: Path) -> None
     assert_reading_works(powerless=True)
     assert_doctor_fails("crystal.db cannot be written", powerless=True)
     assert_status_tells("crystal.db cannot be written", f"chmod u+rw {database}", powerless=True)
+
+
+OTHERS = {"the database": "crystal.db", "its log": "crystal.db-wal", "the folder": ""}
+
+
+@is_root
+@pytest.mark.parametrize("what", OTHERS)
+def test_what_belongs_to_another_user_is_told_with_its_owner_and_a_command_that_works(kept: Path, what: str) -> None:
+    """What ``sudo crystal`` has left, for example: a mode is no use to somebody who may not change it."""
+    data = kept / ".ldm" / "memory"
+    leave_a_log(data)
+    path = data / OTHERS[what]
+    path.chmod(0o700 if path.is_dir() else 0o600)
+    os.chown(path, NOBODY, NOBODY)
+    for words in (["status"], ["doctor"], ["search", "basalt"], ["sync"]):
+        done = run(*words, powerless=True)
+        assert "chmod" not in done.stdout + done.stderr, done
+        assert "belongs to nobody" in done.stdout + done.stderr, (words, done)
+    found = re.search(r"sudo (chown .+) \(it belongs", run("doctor", powerless=True).stdout)
+    assert found
+    subprocess.run(found[1], shell=True, check=True)
+    assert run("sync", powerless=True).returncode == 0
+    assert "the basalt quarry" in run("search", "basalt", powerless=True).stdout
 
 
 def leave_a_log(data: Path) -> None:

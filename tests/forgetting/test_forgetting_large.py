@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,29 @@ def test_a_common_word_is_counted_between_two_bounds_and_forgotten_whole(desk: D
     assert proof.proved, proof
     assert desk.texts() == ["this one stays"]
     assert desk.holding("quokka") == []
+
+
+@pytest.mark.parametrize("words", ["of the", "का है"])
+def test_a_phrase_that_the_index_cannot_look_up_is_not_searched_for_in_every_text(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    """It has no word that is long enough, or a script whose borders of words the index does not know."""
+    texts = [f"number {at} is one {words} many" for at in range(8)]
+    desk.say(SESSION, *(said(text, at=NOW + at) for at, text in enumerate(texts)), said("this stays", at=NOW + 20))
+    ident = str(uuid.UUID(int=3))
+    desk.say(OTHER, said(texts[0], at=NOW + 30, ident=ident))
+    desk.capture()
+    read: list[Collection[int] | None] = []
+    each_text = forgotten_rows.each_text
+    with monkeypatch.context() as patch:
+        patch.setattr(forgotten_rows, "each_text", lambda store, turns: read.append(turns) or each_text(store, turns))
+        plan = desk.plan(query=f'"{words}"')
+        named = desk.plan(targets=(ident,))
+    assert all(turns is not None and len(turns) <= 3 for turns in read), read
+    assert (plan.unread, plan.is_brief, named.is_brief) == (7, True, True)
+    with desk.open() as machine:
+        assert carry_out_and_prove(machine, plan)[1].proved
+    assert desk.texts() == ["this stays"]
 
 
 @pytest.mark.slow

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import random
+import re
 import sqlite3
 import stat
 from pathlib import Path
@@ -21,6 +24,7 @@ from crystal.errors import (
     StoreFullError,
 )
 from crystal.store import Store, connection, migrate
+from crystal.store.health.checks import damage
 
 
 def schema(path: Path) -> list[tuple[str, str]]:
@@ -198,6 +202,29 @@ def test_a_damaged_store_says_so(path: Path) -> None:
     with pytest.raises(StoreDamagedError) as caught:
         _read_all(path)
     assert caught.value.exit_code == 6
+
+
+def test_a_letter_changed_in_any_definition_is_damage_and_no_traceback(path: Path) -> None:
+    """Such a definition is valid SQL: SQLite's own checks pass, and only a statement that uses the name fails."""
+    dice = random.Random(7)
+    with Store.open(path) as store:
+        definitions = store.rows("SELECT name, type, sql FROM sqlite_schema WHERE sql IS NOT NULL AND sql LIKE '%(%'")
+    sound = path.read_bytes()
+    for name, kind, sql in definitions:
+        words = re.sub("--.*", lambda comment: "-" * len(comment[0]), sql)
+        at = dice.choice([place.start() for place in re.finditer(r"(?<=[a-z])[a-z](?=[a-z])", words)])
+        path.write_bytes(sound)
+        with contextlib.closing(apsw.Connection(str(path))) as db:
+            db.execute("PRAGMA writable_schema = ON")
+            changed = f"{sql[:at]}{'q' if sql[at] != 'q' else 'x'}{sql[at + 1 :]}"
+            db.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (changed, name))
+        assert damage(path), (kind, name, changed)
+        with pytest.raises(StoreDamagedError), Store.open_existing(path) as store:
+            store.rows("SELECT no_such_column FROM sessions")
+    path.write_bytes(sound)
+    assert damage(path) is None
+    with Store.open(path) as store, pytest.raises(apsw.SQLError):  # a bug keeps its traceback
+        store.rows("SELECT no_such_column FROM sessions")
 
 
 def _read_all(path: Path) -> None:

@@ -7,7 +7,7 @@ import operator
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting.match.terms import Terms, folded, repetitions
@@ -23,6 +23,13 @@ from crystal.store.search.scope import is_folder, matching_projects, session_mat
 from crystal.store.sessions.conversations import place_of_chunk
 
 SHOWN = 8
+
+
+class Limit(NamedTuple):
+    """What a preview of a large memory does at most: texts that it looks up, and texts that it reads for that."""
+
+    looked_up: int
+    read: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +84,20 @@ def select(store: Store, wish: ForgetRequest, which: Memory, scope: Scope) -> tu
 def _with_terms(store: Store, terms: Terms, within: Selection | None, scope: Scope) -> tuple[Selection, int]:
     """Select what has all the words; of the conversation only what is ``within``, and at most so many texts.
 
-    A memory's text is always read. If the index cannot tell which turns may have the words, all are read.
+    A memory's text is always read. If the index cannot tell which turns may have the words, each of them may.
     """
     turns, found = turns_with_terms(store, terms), Selection()
     if within is not None:
         turns = forgotten_rows.turns_of(store, within.lines, turns)
-    chosen = turns if turns is None or scope.limit is None else set(sorted(turns)[: scope.limit])
-    total = traces.count_turns(store) if chosen is None else len(chosen)
+    count = traces.count_turns(store) if turns is None else len(turns)
+    chosen = turns
+    if scope.limit is not None:
+        chosen = traces.newest_turns(store, scope.limit) if turns is None else set(sorted(turns)[: scope.limit])
+    total = count if chosen is None else len(chosen)
     for said in counted(forgotten_rows.each_text(store, chosen), "reading the messages", total, scope.progress):
         if terms.are_in(folded(said.text if said.key is None else f"{said.key}: {said.text}")):
             found.add(said)
-    return found, 0 if turns is None or chosen is None else len(turns) - len(chosen)
+    return found, count - total
 
 
 # ---------------------------------------------------------------------------------------------------------- targets
@@ -188,21 +198,24 @@ def find_duplicates(
     lines: Collection[str],
     memories: Collection[str],
     terms: Terms | None = None,
-    limit: int | None = None,
+    limit: Limit | None = None,
 ) -> Iterator[tuple[Selection, Because]]:
     """Return equal texts, quotations, requests to remember one of the memories, and the client's summaries.
 
     ``terms`` are words of which everything that has them was selected already: what repeats a text with them has them,
-    too. Equal texts and quotations are not looked for if that would take more than ``limit`` texts.
+    too. Equal texts and quotations are not looked for where that would exceed a ``limit``.
     """
     texts = forgotten_rows.texts_of(stores, lines, memories)
     if terms is not None:
         texts = [text for text in texts if not terms.are_within(text)]
-    if limit is not None and len(texts) > limit:
+    if limit is not None and len(texts) > limit.looked_up:
         texts = []
     gone = set(lines)
     for store in stores:
-        same, quoting = repetitions(texts, forgotten_rows.each_text(store, turns_repeating(store, texts)))
+        turns = turns_repeating(store, texts)
+        if limit is not None and (turns is None or len(turns) > limit.read):
+            turns = set()
+        same, quoting = repetitions(texts, forgotten_rows.each_text(store, turns))
         asking = Selection(_words_of_asking(store, memories))
         yield from ((same, "same-text"), (quoting, "quote"), (asking, "remembered"))
         gone |= same.lines | quoting.lines | asking.lines

@@ -80,6 +80,11 @@ def count_turns(store: Store) -> int:
     return int(store.value("SELECT count(*) FROM turns"))
 
 
+def newest_turns(store: Store, count: int) -> set[int]:
+    """Return so many turns, by row."""
+    return {ident for (ident,) in store.rows("SELECT id FROM turns ORDER BY id DESC LIMIT ?", (count,))}
+
+
 def has_line(store: Store, uuid: str) -> bool:
     """Return True if a turn of this line is stored."""
     return store.value("SELECT 1 FROM turns WHERE uuid = ? LIMIT 1", (uuid,)) is not None

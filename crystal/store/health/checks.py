@@ -13,8 +13,9 @@ import apsw
 from crystal.errors import StoreDamagedError
 from crystal.model.capture import Chunk
 from crystal.store.capture.privacy import is_key
-from crystal.store.connection import Store, translated
+from crystal.store.connection import Store, changed_definition, translated
 from crystal.store.memories import memories
+from crystal.store.migrate import one_line
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks
 from crystal.store.texts import text_hash
@@ -39,6 +40,11 @@ class LedgerRow(NamedTuple):
     clean_length: int
 
 
+def sqlite_version() -> str:
+    """Return the version of the SQLite that the driver bundles."""
+    return apsw.sqlite_lib_version()
+
+
 def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
     """Return all rows of one transcript, by generation and position."""
     rows = store.rows(
@@ -53,6 +59,9 @@ def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
 def database_faults(store: Store) -> list[str]:
     """Return the errors that SQLite's own check reports."""
     faults = [str(text) for (text,) in store.rows("PRAGMA integrity_check(20)") if text != "ok"]
+    changed = changed_definition(store.path)
+    if changed:
+        faults.append(changed)
     orphans = store.rows("PRAGMA foreign_key_check")
     if orphans:
         faults.append(f"{len(orphans)} rows of {orphans[0][0]} point at rows that are gone")
@@ -73,18 +82,14 @@ def quick_fault(store: Store, seconds: float = float("inf")) -> tuple[str | None
     try:
         fault = next((str(text) for (text,) in store.rows("PRAGMA quick_check(1)") if text != "ok"), None)
     except apsw.SQLError as error:
-        fault = _one_line(error)
+        fault = one_line(error)
     except apsw.InterruptError:
         is_whole = False
     finally:
         store.db.set_progress_handler(None)
     seconds = seconds if is_whole else seconds / 3
+    fault = fault or changed_definition(store.path)
     return fault or _undecodable(store, time.monotonic() + seconds), is_whole
-
-
-def _one_line(error: apsw.SQLError) -> str:
-    """Return SQLite's message for an unreadable table definition, without the bytes that are not text."""
-    return " ".join(str(error).replace("\ufffd", "?").split())
 
 
 def damage(path: Path) -> str | None:
@@ -96,11 +101,12 @@ def damage(path: Path) -> str | None:
         with Store.open_untouched(path) as store:
             found = [str(text) for (text,) in store.rows("PRAGMA integrity_check(20)") if text != "ok"]
             real = [text for text in found if "inverted index" not in text]
-            return real[0] if real else _undecodable(store, float("inf")) or _implausible(store)
+            changed = real[0] if real else changed_definition(path)
+            return changed or _undecodable(store, float("inf")) or _implausible(store)
     except StoreDamagedError as error:
         return error.message.removeprefix(f"{path}: ")
     except apsw.SQLError as error:
-        return _one_line(error)
+        return one_line(error)
 
 
 def _undecodable(store: Store, deadline: float) -> str | None:

@@ -1,0 +1,57 @@
+"""Say how a user gets at a file or folder that the system refuses them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import sys
+from pathlib import Path
+
+
+def way_in(path: Path) -> str | None:
+    """Return the command that lets this user read and write a path, with who owns it if that is somebody else.
+
+    Returns:
+        None if no mode and no owner is in the way, and on Windows.
+    """
+    place = None if sys.platform == "win32" else _refusing(path)
+    try:
+        return None if place is None else _command(place)
+    except OSError:  # it is gone by now
+        return None
+
+
+def _refusing(path: Path) -> Path | None:
+    """Return what refuses access to a path: a folder above it, the path itself, or the folder of a file."""
+    # os.path answers False where Path raises: below a folder that may not be entered.
+    for folder in reversed(path.parents):
+        if os.path.isdir(folder) and not os.access(folder, os.X_OK):  # noqa: PTH112
+            return folder
+    if os.path.isdir(path):  # noqa: PTH112
+        return None if os.access(path, os.R_OK | os.W_OK | os.X_OK) else path
+    for file in (path, *(path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))):  # of a database
+        if os.path.exists(file) and not os.access(file, os.R_OK | os.W_OK):  # noqa: PTH110
+            return file
+    is_shut = os.path.isdir(path.parent) and not os.access(path.parent, os.W_OK | os.X_OK)  # noqa: PTH112
+    return path.parent if is_shut else None
+
+
+def _command(place: Path) -> str:
+    info, me = place.stat(), os.geteuid()
+    is_folder = stat.S_ISDIR(info.st_mode)
+    if info.st_uid == me:
+        return f"chmod u+rw{'x' if is_folder else ''} {shlex.quote(str(place))}"
+    # Usually a command of another user (sudo) made it, with what lies in it, or a database with the files beside it.
+    quoted = shlex.quote(str(place).removesuffix("-wal").removesuffix("-shm"))
+    what = f"-R {_name(me)} {quoted}" if is_folder else f"{_name(me)} {quoted}*"
+    return f"sudo chown {what} (it belongs to {_name(info.st_uid)})"
+
+
+def _name(user: int) -> str:
+    import pwd  # noqa: PLC0415 - not on Windows
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
