@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from crystal.app.capture import LOCK_SECONDS, run_capture
 from crystal.app.capture_engine import make_capture
@@ -12,6 +14,7 @@ from crystal.app.forget_relayed import machines_to_tell, outbox_of, tell_home
 from crystal.app.mirror import open_mirror
 from crystal.app.search import prepare_search
 from crystal.app.session_context import refresh
+from crystal.app.vault_files import write_after_forgetting
 from crystal.capture.drain import drain
 from crystal.capture.lock import CAPTURE_LOCK, try_lock, wait_lock
 from crystal.capture.spool import read_notes
@@ -25,6 +28,7 @@ from crystal.model.recall import Filters, Hit
 from crystal.search.engine import search
 from crystal.store import Store
 from crystal.store.sync import mirror_apply
+from crystal.vault.folder import read_kept
 
 SUGGESTIONS = 5
 
@@ -32,6 +36,7 @@ SUGGESTIONS = 5
 def forget_context(machine: Machine, progress: Progress = lambda *_: None) -> ForgetContext:
     """Return what forgetting works on, on this machine; ``progress`` is called with the progress."""
     places = machine.places
+    vault, _ = read_kept(places.ldm_home)
     return ForgetContext(
         store=machine.store,
         ldm_home=places.ldm_home,
@@ -45,6 +50,7 @@ def forget_context(machine: Machine, progress: Progress = lambda *_: None) -> Fo
         on_tombstones=tell_home(machine),
         suggest=lambda query: _suggestions(machine, query),
         machines=machines_to_tell,
+        vault=None if vault is None else Path(vault),
         progress=progress,
     )
 
@@ -83,7 +89,14 @@ def plan_forget_for(machine: Machine, seen: Machine, wish: ForgetRequest) -> For
 
 
 def carry_out(machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None) -> Forgotten:
-    """Forget what a plan lists, on this machine now and on the others when they hear of it."""
+    """Forget what a plan lists, on this machine now, in its vault too, and on the others when they hear of it."""
+    done = forget_planned(machine, plan, progress)
+    problem = write_after_forgetting(machine)
+    return done if problem is None else replace(done, is_done=False, pending=(*done.pending, problem))
+
+
+def forget_planned(machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None) -> Forgotten:
+    """Forget what a plan lists everywhere but in the files of the vault."""
     done = forget(forget_context(machine, progress), plan, machine.now())
     refresh(machine)
     return done
@@ -104,6 +117,7 @@ def finish_left(machine: Machine) -> int:
     """Finish pending deletions; return the number of tombstones still open. See ``finish_forgetting``."""
     left = finish(forget_context(machine), machine.now())
     refresh(machine)
+    write_after_forgetting(machine)
     return left
 
 

@@ -34,6 +34,7 @@ from crystal.store.search.space import delete_chunks
 from crystal.store.search.vectors import serving_generation
 from crystal.store.sources import files, state
 from crystal.store.sources.files import Maker, Source
+from crystal.vault.folder import read_kept
 
 SOURCES_LOCK = "sources.lock"
 LOCK_SECONDS = 600.0
@@ -123,6 +124,12 @@ def _barred(machine: Machine) -> list[Path]:
     """Return folders that are never indexed: crystal's own, and conversations, which are captured."""
     roots = [root.folder for root in machine.places.transcript_roots if not root.place.in_projects]
     return [Path(os.path.realpath(path)) for path in (machine.places.ldm_home, machine.places.data_dir, *roots)]
+
+
+def _kept_in_vault(machine: Machine) -> list[Path]:
+    """Return the files that `crystal vault sync` keeps: what they say is searched already."""
+    folder, kept = read_kept(machine.places.ldm_home)
+    return [] if folder is None else [Path(folder, path) for path in kept]
 
 
 @contextmanager
@@ -224,7 +231,7 @@ def _reader(machine: Machine, *, is_vault: bool) -> SourceReader:
         clean=machine.redactor(keeps_lines=True).clean_text,
         key=hash_key(store_key(machine.store)),
         maker=Maker(config.agent_id, config.device),
-        barred=_barred(machine),
+        barred=[*_barred(machine), *_kept_in_vault(machine)],
         read_as=f"{read_as()} {'redacted' if config.redact_enabled else 'whole'}{' vault' * is_vault}",
         now_ns=time.time_ns,
         is_vault=is_vault,

@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "agents": ("agents", "List the agents found here, and how much of them is captured."),
     "projects": ("projects", "List projects; rename, join, split or mark them."),
     "sources": ("sources", "Search your own files too: add folders, sync, watch and remove them."),
+    "vault": ("vault", "Keep memories as Markdown files in a folder, and read what you change there."),
     "mcp": ("mcp", "Serve the memory to an agent over standard input and output."),
     "remember": ("memories", "Remember a fact, a preference, an event, an opinion or a skill."),
     "memories": ("memories", "List memories; edit, hide or restore them, show former versions."),

@@ -241,7 +241,11 @@ def proof_words(proof: ForgetProof, named: Collection[str]) -> Iterator[str]:
     yield from (f"  not read: {one_line(one.file)}: {one_line(one.why)}" for one in proof.unread)
     if proof.by_rows_only:
         yield f"  {proof.by_rows_only} of {proof.texts} texts have no words to search for; their rows are gone"
-    yield from (f"  an agent's own file has it: {one_line(path)}" for path in proof.transcripts if path not in named)
+    yield from (
+        f"  a file that crystal does not change has it: {one_line(path)}"
+        for path in proof.transcripts
+        if path not in named
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- JSON

@@ -107,12 +107,16 @@ def say(*lines: str, stream: TextIO | None = None) -> None:
 
 
 def say_item(label: str, text: str, look: Look, *, style: Callable[[str], str] = str) -> None:
-    """Print a label and a text, wrapped between words under itself; outside of a terminal one line, for ``grep``."""
+    """Print a label and a text, wrapped between words under itself; outside of a terminal one line, for ``grep``.
+
+    A word that is too long, as a path, stays whole: it can be copied.
+    """
     if not look.is_terminal:
         say(f"{label}{text}")
         return
     indent = " " * cells(label)
-    first, *others = textwrap.wrap(text, max(20, look.width - cells(label)), break_on_hyphens=False) or [""]
+    width = max(20, look.width - cells(label))
+    first, *others = textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False) or [""]
     say(style(label) + first, *(indent + line for line in others))
 
 

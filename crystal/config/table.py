@@ -188,6 +188,12 @@ class Config:
         "How search puts keywords and vectors together: by their scores, or by reciprocal ranks (k = 60). With "
         "`similarity` it asks vectors alone, and each score is a cosine from 0 to 1.",
     )
+    vault_folder: str | None = setting(
+        None,
+        TEXT,
+        "The folder in which `crystal vault sync` keeps memories as Markdown files. `crystal vault sync --to` sets it.",
+        default_words="none",
+    )
     mcp_aliases: bool = setting(
         False,
         BOOLEAN,

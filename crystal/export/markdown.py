@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -18,6 +17,7 @@ from crystal.export.folder import new_file
 from crystal.export.wording import Wording
 from crystal.sessions.reading import SessionSummary, ShownTurn, stream_turns
 from crystal.store import Store
+from crystal.text.slug import slug
 from crystal.timewords.parse import iso, local
 
 INDEX = "index.md"
@@ -70,7 +70,7 @@ def _put(file: BinaryIO, *lines: str) -> None:
 def _free_name(session: SessionSummary, taken: set[str]) -> str:
     """Return a file name that every system takes: the day, words of the title, the beginning of the id."""
     day = "undated" if session.started_at is None else f"{local(session.started_at):%Y-%m-%d}"
-    parts = [day, _slug(session.title)[:_SLUG_CHARACTERS].strip("-"), _slug(session.id).replace("-", "")[:8]]
+    parts = [day, slug(session.title)[:_SLUG_CHARACTERS].strip("-"), slug(session.id).replace("-", "")[:8]]
     stem = "-".join(part for part in parts if part)
     name, number = stem, 1
     while name in taken:
@@ -78,12 +78,6 @@ def _free_name(session: SessionSummary, taken: set[str]) -> str:
         name = f"{stem}-{number}"
     taken.add(name)
     return f"{name}.md"
-
-
-def _slug(text: str) -> str:
-    """Return a text as lower-case ASCII letters and digits with single hyphens."""
-    plain = unicodedata.normalize("NFKD", text[:400]).encode("ascii", "ignore").decode().lower()
-    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
 
 
 # ----------------------------------------------------------------------------------------------------------- parts

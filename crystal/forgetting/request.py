@@ -182,6 +182,7 @@ class ForgetContext:
         on_tombstones: Called with new tombstones inside the transaction that adds them, to send them to other machines.
         suggest: Returns the best hits of a search.
         machines: The other machines that must forget it too.
+        vault: The folder in which the person keeps memories as files; a proof looks at its notes.
         progress: Called with the progress.
     """
 
@@ -197,6 +198,7 @@ class ForgetContext:
     on_tombstones: Callable[[Store, Sequence[Tombstone]], None] = lambda *_: None
     suggest: Callable[[str], Sequence[Hit]] = lambda _: ()
     machines: Callable[[Store], Sequence[str]] = lambda _: ()
+    vault: Path | None = None
     progress: Progress = lambda *_: None
 
     @contextlib.contextmanager

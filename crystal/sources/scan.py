@@ -67,7 +67,7 @@ def scan(root: Path, barred: Collection[Path], now_ns: int) -> Scan:
 
     Args:
         root: The folder.
-        barred: Folders that are never looked into: crystal's own, and those of transcripts.
+        barred: Folders that are never looked into, and files that are not read: crystal's own, and transcripts.
         now_ns: The time, ns.
 
     Raises:
@@ -119,7 +119,8 @@ class _Walk:
             if entry.is_dir(follow_symlinks=False):
                 is_barred = entry.name in SKIPPED_FOLDERS or entry.path in self._barred
                 return not is_barred and not _is_ignored(f"{entry.path}/", rules)
-            if entry.name not in SKIPPED_FILES and not _is_ignored(entry.path, rules):
+            is_barred = entry.name in SKIPPED_FILES or entry.path in self._barred
+            if not is_barred and not _is_ignored(entry.path, rules):
                 self._note_file(entry)
         except OSError:
             self.found.unread.append(self._relative(entry.path))
@@ -129,8 +130,7 @@ class _Walk:
         path, status = self._relative(entry.path), entry.stat(follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode):
             self.found.skipped.append(SkippedFile(path, "no regular file"))
-        elif (conflict := _CONFLICT.fullmatch(entry.name)) is not None:
-            original = f"{conflict['stem']}{conflict['suffix'] or ''}"
+        elif (original := conflict_original(entry.name)) is not None:
             self.found.skipped.append(SkippedFile(path, f"a conflict copy of {original}"))
         elif not _is_text(path):
             self.found.skipped.append(SkippedFile(ascii(path), "its name is no text"))
@@ -139,6 +139,12 @@ class _Walk:
 
     def _relative(self, path: str) -> str:
         return path[self._base :].replace(os.sep, "/")
+
+
+def conflict_original(name: str) -> str | None:
+    """Return of which file a file is a conflict copy, by its name; None if it is none."""
+    found = _CONFLICT.fullmatch(name)
+    return None if found is None else f"{found['stem']}{found['suffix'] or ''}"
 
 
 def stamp_of(status: os.stat_result, now_ns: int) -> str:

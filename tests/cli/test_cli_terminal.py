@@ -161,6 +161,8 @@ def test_items_are_wrapped_between_words_on_a_terminal_and_whole_elsewhere(capsy
     text = "one two three four five six seven eight nine ten"
     render.say_item("FAIL ", text, render.Look(30, colour=True, is_terminal=True), style=lambda label: f"<{label}>")
     assert capsys.readouterr().out == "<FAIL >one two three four five\n     six seven eight nine ten\n"
+    render.say_item("ok ", "in /a/path/longer/than/the/line/is.db", render.Look(30, colour=False, is_terminal=True))
+    assert capsys.readouterr().out == "ok in\n   /a/path/longer/than/the/line/is.db\n"
     render.say_item("FAIL ", text, render.Look(30, colour=False), style=lambda label: f"<{label}>")
     assert capsys.readouterr().out == f"FAIL {text}\n"
 

@@ -44,6 +44,7 @@ GOOD: dict[str, tuple[str, str, Any]] = {
     "search.limit": ("20", "20", 20),
     "search.recency": ("strong", '"strong"', "strong"),
     "search.fusion": ("rrf", '"rrf"', "rrf"),
+    "vault.folder": ("/home/alice/Vault", '"/home/alice/Vault"', "/home/alice/Vault"),
     "mcp.aliases": ("on", "true", True),
     "mcp.max_characters": ("30000", "30000", 30_000),
     "context.enabled": ("yes", "true", True),

@@ -80,7 +80,7 @@ class ForgetProof:
         by_rows_only: Number of texts without unique words: too short, or also occurring elsewhere.
         traces: Locations of leftover data.
         unread: Items that could not be read.
-        transcripts: The agents' files that hold it. They do not belong to crystal and do not count.
+        transcripts: The agents' files and the vault's notes that hold it. They are not crystal's and do not count.
     """
 
     files: int
@@ -285,8 +285,12 @@ class _Search:
             self.cannot_read("outbox", error.message)
 
     def look_into_transcripts(self) -> None:
-        """Check the agents' own files for the texts."""
-        for path in islice(self._transcripts(), MAX_TRANSCRIPTS):
+        """Check the agents' own files, and notes of the person's vault, for the texts."""
+        vault = self.context.vault
+        if vault is not None and not vault.is_dir():
+            self.cannot_read(str(vault), "the vault is not there")
+        notes = [] if vault is None else sorted(path for path in vault.rglob("*.md") if path.is_file())
+        for path in (*islice(self._transcripts(), MAX_TRANSCRIPTS), *notes):
             with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
                 for offset, _, source in self.patterns.find(iter(partial(file.read, PIECE), b"")):
                     if source not in self.words:

@@ -1,0 +1,125 @@
+"""``crystal vault``: memories as Markdown files that may be edited, beside summaries and daily logs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, get_args
+
+import typer
+
+from crystal.app.context import open_machine, this_home
+from crystal.app.vault import FoundNote, Side, VaultChanges, VaultReport, choose_folder, vault_sync
+from crystal.cli.confirm import confirm
+from crystal.cli.json_output import print_json
+from crystal.cli.options import AsJson
+from crystal.cli.render import count_words, one_line, say
+from crystal.errors import UsageError
+from crystal.model.recall import Remembered
+
+SHOWN = 10
+EXIT_LEFT = 1
+QUOTED = 200
+
+commands = typer.Typer(help="Memories as Markdown files.", no_args_is_help=True)
+
+
+@commands.command("export", help="The same as crystal vault sync.", short_help="The same as crystal vault sync.")
+@commands.command("sync")
+def sync(
+    *,
+    to: Annotated[
+        str | None, typer.Option("--to", help="The folder; it is remembered (vault.folder).", metavar="FOLDER")
+    ] = None,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="Write deleted files again instead of forgetting their memories.")
+    ] = False,
+    prefer: Annotated[
+        str | None, typer.Option("--prefer", help="Where both sides changed: file or crystal wins.", metavar="SIDE")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleted files are forgotten.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Keep memories as files: read what you changed in them, then write memories, summaries and daily logs.
+
+    Exit code 1: a conflict is open, or a file could not be read into the memory.
+    """
+    from crystal.app.background import embed_soon
+
+    side = next((one for one in get_args(Side) if one == prefer), None)
+    if prefer is not None and side is None:
+        raise UsageError(f"--prefer is {prefer!r}", hint=f"use one of: {', '.join(get_args(Side))}")
+    with open_machine() as machine:
+        folder = choose_folder(machine, to, this_home())
+        with vault_sync(machine, folder, restores=restore) as vault:
+            _ask(vault.changes, yes=yes)
+            former = vault.vault.former
+            report = vault.run(side)
+        embed_soon(machine)
+    if as_json:
+        print_json(as_dict(report))
+    else:
+        if former not in (None, report.folder):
+            say(f"crystal: warning: the files in {one_line(str(former))} stay as they are", stream=sys.stderr)
+        _say(report)
+    if report.conflicts or report.failed:
+        raise typer.Exit(EXIT_LEFT)
+
+
+def _ask(changes: VaultChanges, *, yes: bool) -> None:
+    if not changes.deleted:
+        return
+    names = [f"  {one_line(path)}: {one_line(one.text)[:QUOTED]}" for path, one in [*changes.deleted.items()][:SHOWN]]
+    more = len(changes.deleted) - len(names)
+    names += [f"  and {more:,} more"] if more else []
+    what = count_words(len(changes.deleted), "deleted file")
+    words = "\n".join([
+        f"{what}: the memory will be forgotten for good, here and on all machines", *names,
+        "to write the files again instead: crystal vault sync --restore",
+    ])  # fmt: skip
+    confirm("forget?", yes=yes, consequence=words)
+
+
+def as_dict(report: VaultReport) -> dict[str, Any]:
+    """Return a report for JSON."""
+    names = ("folder", "remembered", "edited", "forgotten", "written", "removed")
+    return {
+        **{name: getattr(report, name) for name in names},
+        "conflicts": [{"path": one.path, "id": one.ident, "file": one.note.text, "crystal": _memory(one).text}
+                      for one in report.conflicts],
+        "left": [one._asdict() for one in report.left],
+        "failed": [one._asdict() for one in report.failed],
+    }  # fmt: skip
+
+
+def _memory(one: FoundNote) -> Remembered:
+    assert one.memory is not None
+    return one.memory
+
+
+def _say(report: VaultReport) -> None:
+    counts = {"remembered": report.remembered, "changed in crystal": report.edited, "forgotten": report.forgotten}
+    done = [f"{number:,} {what}" for what, number in counts.items() if number]
+    files = {"written": report.written, "deleted": report.removed}
+    done += [f"{count_words(number, 'file')} {what}" for what, number in files.items() if number]
+    say(f"{one_line(report.folder)}: {', '.join(done) or 'nothing new'}")
+    say(*_lines("left as they are", [(one.path, one.why) for one in report.left]))
+    warnings = [*_lines("not remembered", [(one.path, one.why) for one in report.failed]), *_conflicts(report)]
+    say(*warnings, stream=sys.stderr)
+
+
+def _conflicts(report: VaultReport) -> Iterator[str]:
+    for one in report.conflicts:
+        yield f"conflict: {one_line(one.path)} was changed, and {_memory(one).id} in crystal, too"
+        yield f"  the file:  {one_line(one.note.text)[:QUOTED]}"
+        yield f"  crystal:   {one_line(_memory(one).text)[:QUOTED]}"
+    if report.conflicts:
+        yield "crystal: hint: crystal vault sync --prefer file, or --prefer crystal; the history keeps the other text"
+
+
+def _lines(what: str, rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if rows:
+        yield f"{what}: {count_words(len(rows), 'file')}"
+        yield from (f"  {one_line(path)}: {one_line(why)}" for path, why in rows[:SHOWN])
+        if len(rows) > SHOWN:
+            yield f"  and {len(rows) - SHOWN:,} more; all of them: crystal vault sync --json"

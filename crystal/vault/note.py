@@ -1,0 +1,117 @@
+"""One memory as a Markdown file: a front matter with its fields, then its text. Pure.
+
+Only crystal's own fields are written again: other lines of the front matter are the person's and stay.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from crystal.model.recall import Remembered
+from crystal.timewords.parse import iso
+
+FIELDS = ("id", "kind", "key", "project", "created", "updated")
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?P<lines>(?:.*\n)*?)---[ \t]*(?:\n|\Z)")
+_FIELD = re.compile(rf"(?P<name>{'|'.join(FIELDS)}):(?:[ \t]+(?P<value>.*))?")
+
+
+class MemoryNote(NamedTuple):
+    """What a file says: crystal's fields as far as they are there, the other lines of its front matter, its text."""
+
+    fields: Mapping[str, str]
+    others: tuple[str, ...]
+    body: str
+
+    @property
+    def text(self) -> str:
+        """Return the text without white space around it, as a memory has it."""
+        return self.body.strip()
+
+
+def parse_note(text: str) -> MemoryNote:
+    """Read a file; any text is one."""
+    found = _FRONT_MATTER.match(text)
+    if found is None:
+        return MemoryNote({}, (), text)
+    fields: dict[str, str] = {}
+    others = []
+    lines = found["lines"].split("\n")[:-1]
+    for line, below in zip(lines, [*lines, ""][1:], strict=True):
+        field = _FIELD.fullmatch(line)
+        is_list = field is not None and not field["value"] and below.startswith((" ", "\t", "-"))
+        if field is None or is_list or field["name"] in fields:
+            others.append(line)
+        else:
+            fields[field["name"]] = _value(field["value"] or "")
+    return MemoryNote(fields, tuple(others), text[found.end() :])
+
+
+def _value(written: str) -> str:
+    plain = written.strip()
+    if plain.startswith('"'):
+        try:
+            return str(json.loads(plain))
+        except ValueError:
+            return plain.strip('"')
+    if len(plain) > 1 and plain.startswith("'") and plain.endswith("'"):
+        return plain[1:-1].replace("''", "'")
+    return "" if plain in ("null", "~") else plain
+
+
+def with_id(text: str, ident: str) -> str:
+    """Return a file with an id in its front matter; everything else stays."""
+    found = _FRONT_MATTER.match(text)
+    if found is None:
+        return f"---\nid: {ident}\n---\n\n{text}"
+    lines = [line for line in found["lines"].split("\n") if _name(line) != "id"]
+    return "\n".join(["---", f"id: {ident}", *lines]) + text[found.end("lines") :]
+
+
+def render_note(one: Remembered, before: MemoryNote | None, *, keeps_body: bool) -> str:
+    """Return the file of a memory.
+
+    Args:
+        one: The memory.
+        before: What the file says now; its other lines stay.
+        keeps_body: Whether its body says what the memory says and stays as well.
+    """
+    others = () if before is None else before.others
+    lines = ["---", *(line for line in _fields(one) if _name(line) not in map(_name, others)), *others, "---", ""]
+    if before is not None and keeps_body:
+        return "\n".join(lines) + before.body
+    return "\n".join([*lines, text_of_memory(one), ""])
+
+
+def _name(line: str) -> str:
+    return line.partition(":")[0]
+
+
+def _fields(one: Remembered) -> Iterator[str]:
+    yield f"id: {one.id}"
+    yield f"kind: {one.category}"
+    for name, value in (("key", one.key), ("project", one.project)):
+        if value is not None:
+            yield f"{name}: {json.dumps(value, ensure_ascii=False)}"  # a text of JSON is one of YAML
+    yield f"created: {iso(one.created_at)}"
+    yield f"updated: {iso(one.updated_at)}"
+
+
+def text_of_memory(one: Remembered) -> str:
+    """Return the text of a memory as its file has it."""
+    return one.text.replace("\r\n", "\n").strip()
+
+
+def changed_fields(note: MemoryNote, one: Remembered) -> dict[str, str]:
+    """Return what a file says otherwise than a memory, by the name of the argument that changes it.
+
+    A field that is missing in the file is not changed; an empty one is taken away.
+    """
+    said = {"kind": ("category", one.category), "key": ("key", one.key), "project": ("project", one.project)}
+    found = {} if note.text == text_of_memory(one) else {"text": note.text}
+    for name, (argument, value) in said.items():
+        if name in note.fields and note.fields[name] != (value or ""):
+            found[argument] = note.fields[name]
+    return found
