@@ -125,7 +125,6 @@ class Store:
         before_commit: Called at the end of each transaction, inside it; None for nothing.
         changed_memories: The ids of memories that this transaction has changed, each with its new rows of history.
         deleted_memories: The ids of memories that this transaction has deleted.
-        hidden: The agents whose conversations this connection does not see, see ``isolation``.
     """
 
     def __init__(self, path: Path, db: apsw.Connection, recorder: Recorder | None = None) -> None:
@@ -134,7 +133,7 @@ class Store:
         self.before_commit: Callable[[], None] | None = None
         self.changed_memories: dict[str, list[int]] = {}
         self.deleted_memories: set[str] = set()
-        self.hidden: tuple[str, ...] = ()
+        self.hidden: tuple[str, ...] = ()  # agents whose conversations it does not see: isolation.py
         self._recorder = recorder
 
     @classmethod
