@@ -12,6 +12,7 @@ from crystal.app.capture_engine import capture_folders
 from crystal.app.context import Machine, this_home
 from crystal.app.formats import FormatState, format_states
 from crystal.capture import files
+from crystal.capture.backfill import bytes_of_lines
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES, Root
 from crystal.errors import CrystalError
@@ -186,11 +187,4 @@ def unread_bytes(machine: Machine, marks: Watermarks, found: files.TranscriptFil
     """Return the bytes that the next sync captures: complete lines, or the whole of a rewritten file that changed."""
     if root.place.form != "lines":
         return 0 if snapshots.stamps(machine.store, found.path).get("") == found.stamp else found.size
-    offset = read_offset(marks, found)
-    if offset >= found.size:
-        return 0
-    try:
-        with files.opened(found.path) as file:
-            return max(0, last_newline(file, found.size) - offset)
-    except (OSError, CrystalError):
-        return 0
+    return bytes_of_lines(found, read_offset(marks, found))

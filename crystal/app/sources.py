@@ -1,4 +1,4 @@
-"""Files beside conversations: add folders, keep the memory equal to them, remove them for good."""
+"""Add folders of files to the memory, keep it equal to them, remove them for good."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ LOCK_SECONDS = 600.0
 EMBED_SECONDS = 600.0
 MAX_NAME = 60
 _NAME = re.compile(r"\w[\w .+-]*")
+_VAULT = " vault"
 _PURGE = "sources_removed"
 """Key in ``meta``: rows of a source were deleted, and files of the memory may still hold their words."""
 
@@ -82,7 +83,8 @@ def add_source(machine: Machine, folder: Path, name: str | None = None, *, is_va
     """
     path = os.path.realpath(folder.expanduser())
     if not Path(path).is_dir():
-        raise UsageError(f"{folder} is no folder", hint="give a folder with text files")
+        problem = "is a file, not a folder" if Path(path).exists() else "does not exist"
+        raise UsageError(f"{folder} {problem}", hint="name a folder with text files")
     chosen = _checked_name(re.sub(r"[^\w.+-]+", "-", Path(path).name).strip("-.") or "files" if name is None else name)
     with _locked(machine):
         listed = _settle(machine)
@@ -112,12 +114,10 @@ def _refuse_overlap(machine: Machine, listed: list[ListedSource], name: str, pat
             raise UsageError(f"there is a source {one.name} already: {one.path}", hint="use another name: --name NAME")
         if is_within(path, one.path) or is_within(one.path, path):
             hint = f"to replace it: crystal sources remove {one.name}"
-            raise UsageError(f"{path} and the source {one.name} ({one.path}) hold the same files", hint=hint)
+            raise UsageError(f"{path} and the source {one.name} ({one.path}) overlap", hint=hint)
     for barred in _barred(machine):
         if is_within(path, str(barred)):
-            raise UsageError(
-                f"{path} is in {barred}, which is not a place for files of yours", hint="add another folder"
-            )
+            raise UsageError(f"{path} is in {barred}, which crystal never indexes", hint="add another folder")
 
 
 def _barred(machine: Machine) -> list[Path]:
@@ -144,7 +144,7 @@ def _settle(machine: Machine) -> list[ListedSource]:
     rows = files.all_sources(store)
     listed = read_list(home)
     if listed is None:
-        listed = [ListedSource(one.name, one.path, one.added_at) for one in rows]
+        listed = [_from_row(one) for one in rows]
         if listed:
             write_list(home, listed)
     wanted = {(one.name, one.path) for one in listed}
@@ -158,6 +158,10 @@ def _settle(machine: Machine) -> list[ListedSource]:
             if (one.name, one.path) not in known:
                 files.put_source(store, one.name, one.path, one.added_at)
     return listed
+
+
+def _from_row(row: Source) -> ListedSource:
+    return ListedSource(row.name, row.path, row.added_at, row.read_as.endswith(_VAULT))
 
 
 def _named(machine: Machine, name: str) -> ListedSource:
@@ -232,7 +236,7 @@ def _reader(machine: Machine, *, is_vault: bool) -> SourceReader:
         key=hash_key(store_key(machine.store)),
         maker=Maker(config.agent_id, config.device),
         barred=[*_barred(machine), *_kept_in_vault(machine)],
-        read_as=f"{read_as()} {'redacted' if config.redact_enabled else 'whole'}{' vault' * is_vault}",
+        read_as=f"{read_as()} {'redacted' if config.redact_enabled else 'whole'}{_VAULT * is_vault}",
         now_ns=time.time_ns,
         is_vault=is_vault,
     )
@@ -306,7 +310,7 @@ def list_sources(machine: Machine) -> list[SourceState]:
     rows = {(one.name, one.path): one for one in files.all_sources(store)}
     listed = read_list(machine.places.ldm_home)
     if listed is None:
-        listed = [ListedSource(one.name, one.path, one.added_at) for one in rows.values()]
+        listed = [_from_row(one) for one in rows.values()]
     found = []
     for name, path, added_at, _ in listed:
         row = rows.get((name, path))

@@ -12,6 +12,7 @@ from crystal.app.background import count_waiting
 from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine
 from crystal.app.progress import read_progress
+from crystal.app.sources import list_sources
 from crystal.capture import files, spool
 from crystal.capture.state import CaptureState
 from crystal.config.paths import Places
@@ -57,6 +58,10 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
         "counts": stats.counts(store),
         "span": {"first": first, "last": last},
         "sizes": {**sizes_of(places), "archived_plain": plain},
+        "sources": [
+            {"name": one.name, "folder": one.folder, "is_here": one.is_here, "files": one.files, "chunks": one.chunks}
+            for one in list_sources(machine)
+        ],
         "queues": {
             "notes": len(notes),
             "oldest_note_ms": max(0, now - min(note.at for note in notes)) if notes else 0,
@@ -188,8 +193,9 @@ def _costs(machine: Machine, now: int) -> dict[str, Any]:
     }
 
 
-PARTS = ("database", "log", "index", "archive", "summaries", "spool", "models", "other")
-"""``log`` is the database's write-ahead log; ``other`` holds copies made before an upgrade, the mirror, contexts."""
+PARTS = ("database", "log", "index", "archive", "summaries", "spool", "models", "backups", "other")
+"""``log`` is the database's write-ahead log; ``backups`` are copies made before an upgrade; ``other`` holds the mirror
+and contexts."""
 
 
 def sizes_of(places: Places) -> dict[str, int]:
@@ -217,6 +223,8 @@ def _part_of(path: Path, places: Places) -> str:
         return "database"
     if path.name in (f"{places.db.name}-wal", f"{places.db.name}-shm"):
         return "log"
+    if path.name.startswith(f"{places.db.name}.v"):
+        return "backups"
     for part, folder in (("index", places.data_dir / "index"), ("spool", places.spool), ("models", places.models)):
         if path.is_relative_to(folder):
             return part

@@ -18,7 +18,7 @@ from crystal.capture.files import LOG_SUFFIX
 from crystal.capture.lock import try_lock
 from crystal.config.harnesses import HARNESSES, Root
 from crystal.errors import CrystalError, UnavailableError
-from crystal.sources.watch import LOOK_MS, changed_paths
+from crystal.sources.watch import LOOK_MS, changed_paths, load_watchfiles
 
 WATCH_LOCK = "watch.lock"
 Watched = dict[str, tuple[int, int]]
@@ -27,8 +27,10 @@ Tell = Callable[[Tally], object]
 """Told of what was captured."""
 
 
-def watch_agents(tell: Tell, stop: Event) -> None:
+def watch_agents(tell: Tell, stop: Event, begin: Callable[[], object] = lambda: None) -> None:
     """Sweep now, and an agent's conversations each time that one of its files changes, until ``stop``.
+
+    ``begin`` is called once nothing prevents it.
 
     Raises:
         UnavailableError: Another process watches already, or the system does not watch so many folders.
@@ -37,8 +39,10 @@ def watch_agents(tell: Tell, stop: Event) -> None:
     with try_lock(default_paths().data_dir / WATCH_LOCK) as held:
         if held is None:
             raise UnavailableError("crystal watch runs already", hint="end that one first")
+        roots, watched = _watched()
+        load_watchfiles()
+        begin()
         while not stop.is_set():
-            roots, watched = _watched()
             everyone = {root.harness for root in roots}
             _capture(everyone, tell)
             for changed in _changes(watched, stop):
@@ -46,6 +50,7 @@ def watch_agents(tell: Tell, stop: Event) -> None:
                 _capture({name for path in changed for name in _harnesses(path, roots)} if changed else everyone, tell)
                 if _watched()[1] != watched:
                     break
+            roots, watched = _watched()
 
 
 def _watched() -> tuple[list[Root], Watched]:

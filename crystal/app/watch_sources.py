@@ -12,7 +12,7 @@ from crystal.app.sources import list_sources, sync_sources
 from crystal.capture.lock import try_lock
 from crystal.errors import CrystalError, NotFoundError, UnavailableError
 from crystal.sources.sync import SyncReport
-from crystal.sources.watch import changed_roots
+from crystal.sources.watch import changed_roots, load_watchfiles
 
 WATCH_LOCK = "sources-watch.lock"
 ENRICH_SECONDS = 60.0
@@ -21,8 +21,10 @@ Tell = Callable[[list[SyncReport], list[str]], None]
 """Called with what a sync did, and what went wrong."""
 
 
-def watch_sources(tell: Tell, stop: Event | None = None) -> None:
+def watch_sources(tell: Tell, stop: Event | None = None, begin: Callable[[], object] = lambda: None) -> None:
     """Sync every source now, and again each time that something changes in its folder. Ends by Ctrl-C or ``stop``.
+
+    ``begin`` is called once nothing prevents it.
 
     Raises:
         UnavailableError: Another process watches already.
@@ -31,7 +33,10 @@ def watch_sources(tell: Tell, stop: Event | None = None) -> None:
     """
     with try_lock(default_paths().data_dir / WATCH_LOCK) as held:
         if held is None:
-            raise UnavailableError("another process watches the sources already")
+            raise UnavailableError("crystal sources watch runs already", hint="end that one first")
+        _roots()
+        load_watchfiles()
+        begin()
         while stop is None or not stop.is_set():
             _watch_these(tell, stop)
 
@@ -39,11 +44,9 @@ def watch_sources(tell: Tell, stop: Event | None = None) -> None:
 def _watch_these(tell: Tell, stop: Event | None) -> None:
     """Watch the folders that are there now, until there are others."""
     roots = _roots()
-    if not roots:
-        raise NotFoundError("there is no folder to watch", hint="crystal sources add PATH")
     for name in roots.values():
         _sync(name, tell)
-    unseen = set(roots)  # what changed before watching began was not told: one more look when it is quiet
+    unseen = set(roots)  # a change before watching began is not reported: look again when it is quiet
     for changed in changed_roots(list(roots), stop):
         for root in changed or unseen:
             _sync(roots[root], tell)
@@ -54,7 +57,10 @@ def _watch_these(tell: Tell, stop: Event | None) -> None:
 
 def _roots() -> dict[Path, str]:
     with open_kept_machine() as machine:
-        return {Path(one.folder): one.name for one in list_sources(machine) if one.is_here}
+        roots = {Path(one.folder): one.name for one in list_sources(machine) if one.is_here}
+    if not roots:
+        raise NotFoundError("there is no folder to watch", hint="crystal sources add PATH")
+    return roots
 
 
 def _sync(name: str, tell: Tell) -> None:

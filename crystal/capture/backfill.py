@@ -10,6 +10,7 @@ from pathlib import Path
 from crystal import transcript
 from crystal.capture import files, snapshots, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally
+from crystal.capture.safe_open import ANYWHERE, Folders
 from crystal.config.harnesses import HARNESSES, Root
 from crystal.errors import CrystalError, WatermarkMovedError
 from crystal.model.capture import Origin
@@ -68,10 +69,19 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> lis
             continue
         state = capture.state_for(one)
         key, origin = (state.mark.transcript, state.origin) if state else capture.origin_of(one.path)
-        todo = skipped.get(state.id, 0) + max(0, one.size - state.mark.offset) if state else one.size
+        todo = skipped.get(state.id, 0) + bytes_of_lines(one, state.mark.offset, capture.folders) if state else one.size
         if todo:
             past.append(Past(one, key, origin, todo, named=bool(paths)))
     return sorted(past, key=lambda one: (-one.found.modified, str(one.found.path)))
+
+
+def bytes_of_lines(found: files.TranscriptFile, offset: int, folders: Folders = ANYWHERE) -> int:
+    """Return the bytes of the complete lines after an offset; a line that was never finished does not count."""
+    with contextlib.suppress(OSError, CrystalError):
+        if found.size > offset:
+            with files.opened(found.path, folders) as file:
+                return max(0, transcript.last_newline(file, found.size) - offset)
+    return 0
 
 
 def plan_file(capture: Capture, container: snapshots.Container, *, named: bool) -> list[Past]:

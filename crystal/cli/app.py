@@ -23,44 +23,57 @@ from typer.core import TyperGroup
 from crystal.config.packages import answer, broken_package
 from crystal.errors import CrystalError, UnavailableError, UsageError
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "init": ("init", "Set crystal up on this machine."),
-    "search": ("search", "Find what was said."),
-    "show": ("sessions", "Read a session, or a hit with the turns around it."),
-    "sessions": ("sessions", "List sessions, newest first."),
-    "agents": ("agents", "List the agents found here, and how much of them is captured."),
-    "projects": ("projects", "List projects; rename, join, split or mark them."),
-    "sources": ("sources", "Search your own files too: add folders, sync, watch and remove them."),
-    "vault": ("vault", "Keep memories as Markdown files in a folder, and read what you change there."),
-    "mcp": ("mcp", "Serve the memory to an agent over standard input and output."),
-    "remember": ("memories", "Remember a fact, a preference, an event, an opinion or a skill."),
-    "memories": ("memories", "List memories; edit, hide or restore them, show former versions."),
-    "get": ("memories", "Print a memory by its key or its id."),
-    "forget": ("forget", "Forget for good: messages, memories, sessions, projects."),
-    "context": ("context", "Show the context that a new session here would get, and why."),
-    "status": ("status", "Show what is stored, what waits, how fast the hook is and what models cost."),
-    "doctor": ("status", "Check the installation and say how to fix it."),
-    "sync": ("capture", "Capture what the hooks missed, then make vectors and summaries."),
-    "watch": ("watch", "Capture what agents without a hook write, as soon as they write it."),
-    "backfill": ("capture", "Import past sessions, newest first."),
-    "import": ("imports", "Import what ChatGPT, Claude.ai, SpecStory or crystal exported."),
-    "migrate": ("migrate", "Take over what other memory programs have stored."),
-    "verify": ("verify", "Prove that every byte is captured, private, or skipped by a named rule."),
-    "secrets": ("secrets", "Look for secrets in the agents' transcripts, and say where they are."),
-    "restore": ("verify", "Write an archived session back to where claude --resume finds it."),
-    "handoff": ("handoff", "Go on with a session in another agent."),
-    "export": ("export", "Write sessions to a folder: JSON Lines, Markdown, or one HTML page."),
-    "models": ("models", "Choose the model that turns text into vectors; install one."),
-    "config": ("config", "Show or change the settings."),
-    "relay": ("relay", "Share one memory among machines: pair, send, fetch, check."),
-    "devices": ("devices", "List the machines of this home; rename, revoke, rotate."),
-    "promote": ("roles", "Make this machine the home of the others."),
-    "demote": ("roles", "Hand home over to a device, or leave home."),
-    "completion": ("completion", "Print a script that lets your shell complete commands."),
-    "uninstall": ("uninstall", "Remove what init added."),
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start here": {
+        "init": ("init", "Set crystal up on this machine."),
+        "search": ("search", "Find what was said."),
+        "show": ("sessions", "Read a session, or a hit with the turns around it."),
+        "remember": ("memories", "Remember a fact, a preference, an event, an opinion or a skill."),
+        "forget": ("forget", "Delete messages, sessions, projects or memories for good."),
+        "status": ("status", "Show whether capture works, what is stored, what waits."),
+    },
+    "Find and read": {
+        "sessions": ("sessions", "List sessions, newest first."),
+        "projects": ("projects", "List projects; rename, join, split or mark them."),
+        "memories": ("memories", "List memories; edit, hide or restore them, show former versions."),
+        "vault": ("vault", "Keep memories as Markdown files that you can edit."),
+        "get": ("memories", "Print a memory by its key or its id."),
+        "sources": ("sources", "Search your own files too."),
+        "context": ("context", "Show the context that a new session here would get."),
+    },
+    "Bring in and take out": {
+        "backfill": ("capture", "Import past sessions, newest first."),
+        "import": ("imports", "Import exports of ChatGPT, Claude.ai, SpecStory or crystal."),
+        "migrate": ("migrate", "Take over what other memory programs have stored."),
+        "export": ("export", "Write sessions as JSON Lines, Markdown, or one HTML page."),
+        "handoff": ("handoff", "Go on with a session in another agent."),
+        "restore": ("verify", "Write a deleted session back for claude --resume."),
+    },
+    "Agents": {
+        "agents": ("agents", "List the agents found here, and how much of each is captured."),
+        "mcp": ("mcp", "Serve the memory to an agent (MCP)."),
+        "watch": ("watch", "Capture what agents without a hook write, at once."),
+        "sync": ("capture", "Capture what the hooks missed, then make vectors and summaries."),
+    },
+    "Check and set up": {
+        "doctor": ("status", "Check the installation and say how to fix it."),
+        "verify": ("verify", "Prove that no byte is missing; repair what is damaged."),
+        "secrets": ("secrets", "Find passwords and keys in the agents' transcripts."),
+        "config": ("config", "Show or change the settings."),
+        "models": ("models", "Choose the model that turns text into vectors; install one."),
+        "completion": ("completion", "Print a script that completes commands in your shell."),
+        "uninstall": ("uninstall", "Remove what init added."),
+    },
+    "Several machines": {
+        "relay": ("relay", "Share one memory among machines: pair, send, fetch, check."),
+        "devices": ("devices", "List the machines of this home; rename, revoke, rotate."),
+        "promote": ("roles", "Make this machine the home of the others."),
+        "demote": ("roles", "Hand home over to a device, or leave home."),
+    },
 }
-"""Every command in the order of the help page: the file of this folder that has it, and what it does in a line."""
+"""Every command, as the help page orders them: the file of this folder that has it, and what it does in a line."""
 
+COMMANDS = {name: row for group in GROUPS.values() for name, row in group.items()}
 
 COMPLETE_VARIABLE = "_CRYSTAL_COMPLETE"
 """Set by a shell that asks for completions; see ``crystal completion``."""
@@ -107,8 +120,10 @@ class LazyCommands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 (click's signature)
         """Write the overview from the table, without importing any command."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
+        widest = max(map(len, COMMANDS))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), words) for name, (_, words) in group.items()])
 
 
 @functools.cache

@@ -160,6 +160,9 @@ def _print_plan(plan: list[Past], as_json: bool) -> None:
     for one in plan:
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.found.modified / 1000))
         typer.echo(f"{day}  {size_words(one.todo):>10}  {one.found.path}")
+    if not plan:
+        typer.echo("nothing to import")
+        return
     typer.echo(f"would import {count_words(len(sessions), 'session')}, {size_words(size)}")
 
 

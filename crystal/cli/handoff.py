@@ -15,6 +15,8 @@ from crystal.cli.json_output import print_json
 from crystal.cli.last_search import named_by_place
 from crystal.cli.options import AsJson, whole_number
 
+MIN_TOKENS = 100
+
 if TYPE_CHECKING:
     from crystal.app.handoff import HandedOver
 
@@ -31,7 +33,7 @@ def handoff(
     ] = None,
     brief: Annotated[bool, typer.Option("--brief", help="Print a prompt for any agent; write nothing.")] = False,
     tokens: Annotated[
-        str | None, typer.Option("--tokens", help="With --brief: how long it may be, 4000 by default.", metavar="N")
+        str | None, typer.Option("--tokens", help="With --brief: its greatest length. Default: 4000.", metavar="N")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be written.")] = False,
     as_json: AsJson = False,
@@ -43,10 +45,12 @@ def handoff(
     from crystal.handoff.target import TARGETS
 
     if to is None and not brief:
-        raise UsageError("--to is missing", hint=f"use --to with one of {', '.join(TARGETS)}, or --brief")
+        raise UsageError("--to is missing", hint=f"name the agent: --to {', '.join(TARGETS)}; for any other: --brief")
     if tokens is not None and not brief:
         raise UsageError("--tokens goes with --brief", hint="a session is handed over in full")
     limit = BRIEF_TOKENS if tokens is None else whole_number(tokens, "--tokens")
+    if limit < MIN_TOKENS:
+        raise UsageError(f"--tokens is {limit}", hint=f"use {MIN_TOKENS} or more")
     with open_reader() as machine:
         wanted = named_by_place(machine.places.data_dir, session, by_person=sys.stdin.isatty())
         if brief:

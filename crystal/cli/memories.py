@@ -91,7 +91,7 @@ def edit(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a memory's text, category, key or project; the former version is kept."""
+    """Change a memory. Its former version is kept."""
     from crystal.app.background import embed_soon
     from crystal.app.memory_changes import edit as change
 
@@ -113,7 +113,7 @@ def history(memory: Ident, as_json: AsJson = False) -> None:
 
 @commands.command()
 def deprecate(memory: Idents, as_json: AsJson = False) -> None:
-    """Hide memories: crystal keeps them, but neither lists nor finds them. To delete them for good: crystal forget."""
+    """Hide memories from lists and searches. To delete them for good: crystal forget."""
     from crystal.app.memory_changes import deprecate as hide
 
     with open_machine() as machine:

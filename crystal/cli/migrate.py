@@ -35,16 +35,18 @@ from crystal.errors import CrystalError, UnavailableError
 
 
 def migrate(
-    name: Annotated[str | None, typer.Argument(help="A store, as crystal migrate lists them.", metavar="NAME")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="The memory program, as `crystal migrate` lists it.", metavar="NAME")
+    ] = None,
     *,
     path: Annotated[
-        Path | None, typer.Option("--from", help="Its file, if it is elsewhere.", metavar="FILE", show_default=False)
+        Path | None, typer.Option("--from", help="Its file, if that is elsewhere.", metavar="FILE", show_default=False)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would come.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take over what another memory program has stored. Without NAME: list the stores that are here.
+    """Take over what another memory program has stored. Without NAME: list those found here.
 
     Its files are only read. You can stop it at any time; the next run continues there.
     """
@@ -140,7 +142,7 @@ def _list_stores(*, as_json: bool) -> None:
         print_json({"stores": [{**_store_json(found, counts), "problem": why or None} for found, counts, why in rows]})
         return
     if not rows:
-        say("no store of another memory program is here")
+        say("no other memory program was found here")
         return
     look = look_of(sys.stdout)
     for found, counts, why in rows:
@@ -157,9 +159,7 @@ def _say_preview(found: FoundStore, counts: RowCounts, stream: Any) -> None:
 def _say_done(found: FoundStore, counts: RowCounts, kept: VectorCounts) -> None:
     say(f"{count_words(counts.read, 'row')} of {found.title}: {_counts_words(counts, 'came')}", *_reasons(counts))
     if kept.is_chosen:
-        say(
-            f"{count_words(kept.kept, 'chunk')} got vectors of {' '.join(kept.model or ())} from it; none was made anew"
-        )
+        say(f"{count_words(kept.kept, 'chunk')} kept their vectors of {' '.join(kept.model or ())}")
     elif kept.model is not None:
         provider, model = kept.model
         note(

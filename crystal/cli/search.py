@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ from crystal.search.request import MemorySource, SearchRequest, SearchResult
 from crystal.store import Store
 from crystal.store.health.stats import bytes_by_state, counts
 from crystal.timewords.parse import ago, clock
+
+_HEADING = re.compile(r"\A#{1,6} [^\n]*\n\s*(?=\S)")
 
 
 def search(
@@ -175,10 +178,11 @@ def _print(machine: Machine, result: SearchResult, look: Look, now: int, *, expl
     indent, width = " " * margin, look.width - margin
     seen = {hit.uuid for hit in result.hits}
     for number, hit in enumerate(result.hits, 1):
-        spans = match_spans(machine.store, result.query, hit.text)
+        text = _shown_text(hit)
+        spans = match_spans(machine.store, result.query, text)
         render.say(look.dim(f"{number}.".ljust(margin)) + _headline(hit, look, now, width, here=machine.config.device))
         _print_neighbour("before", hit.before, hit.harness, look, indent, seen)
-        render.say(*render.snippet(hit.text, spans, look, indent=indent))
+        render.say(*render.snippet(text, spans, look, indent=indent))
         _print_neighbour("after", hit.after, hit.harness, look, indent, seen)
         if explain:
             render.say(*(indent + look.dim(line) for line in textwrap.wrap(_explained(hit), width)))
@@ -196,6 +200,11 @@ def _print_neighbour(
     say(indent + look.dim(clipped(line, look.width - len(indent))))
 
 
+def _shown_text(hit: Hit) -> str:
+    """Return the text of a hit; of a file without the heading that stands in the line above."""
+    return hit.text if hit.file is None else _HEADING.sub("", hit.text)
+
+
 def _name(hit: Hit) -> str:
     """Return the name that ``crystal show`` takes: for a memory its own id, which is the same on every machine."""
     return hit.uuid if hit.category is not None else hit_name(hit.id)
@@ -203,7 +212,9 @@ def _name(hit: Hit) -> str:
 
 def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
     who = clipped(speaker(hit.role, hit.tool, hit.harness), width)
-    when = "time unknown" if hit.timestamp is None else f"{ago(hit.timestamp, now)} ({clock(hit.timestamp, now)})"
+    when = "time unknown" if hit.timestamp is None else ago(hit.timestamp, now)
+    if hit.timestamp is not None and hit.file is None:
+        when += f" ({clock(hit.timestamp, now)})"
     kind = [hit.category, f"key {hit.key}" if hit.key else None] if hit.category else file_words(hit.file)
     parts = [*kind, when, hit.project, shown_branch(hit.branch), hit.freshness]
     if hit.subagent and hit.role != "subagent":
@@ -248,7 +259,7 @@ def _say_empty(store: Store) -> None:
 def _say_nothing_found(result: SearchResult, filters: Filters, as_of: str | None) -> None:
     """Say on stderr what was searched and what to try: an empty answer is empty output."""
     narrowed = [field.name for field in fields(filters) if getattr(filters, field.name) not in (None, False)]
-    used = [f"--{name}" if name in ("since", "before") else name for name in narrowed]
+    used = [f"--{name}" for name in narrowed if name != "general"]
     used += [] if as_of is None else ["--as-of"]
     where = f" (narrowed by {', '.join(used)})" if used else ""
     say(f"crystal: nothing found for {clipped(one_line(result.query), 60)!r}{where}", stream=sys.stderr)

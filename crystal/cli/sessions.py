@@ -16,6 +16,7 @@ from crystal.cli.last_search import named_by_place
 from crystal.cli.options import AsJson, Limit, OnlyAgent, OnlyProject, project_value, time_span, whole_number
 from crystal.cli.pager import paged
 from crystal.cli.render import (
+    PIPE_WIDTH,
     Look,
     agent_title,
     cells,
@@ -254,11 +255,11 @@ def sessions(
 
 
 def _lines(found: list[SessionSummary], now: int, look: Look) -> list[str]:
-
     whens = [clock(one.last_at, now) if one.last_at is not None else "time unknown" for one in found]
     turns = [f"{one.turns:,}" for one in found]
-    projects = [clipped(one_line(one.project or ""), 24) for one in found]
-    branches = [clipped(one_line(shown_branch(one.branch) or ""), 20) for one in found]
+    most_project, most_branch = (24, 20) if look.width >= PIPE_WIDTH else (14, 0)  # the title needs the rest
+    projects = [clipped(one_line(one.project or ""), most_project) for one in found]
+    branches = [clipped(one_line(shown_branch(one.branch) or ""), most_branch) if most_branch else "" for one in found]
     ids = _short_ids([one.id for one in found])
     wide = [max(map(cells, column)) for column in (ids, whens, turns, projects, branches)]
     lines = []

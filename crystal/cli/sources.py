@@ -18,7 +18,7 @@ from crystal.cli.confirm import confirm
 from crystal.cli.json_output import iso_times, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.progress import bar_shown
-from crystal.cli.render import count_words, look_of, one_line, say, say_item
+from crystal.cli.render import cells, count_words, look_of, one_line, padded, say, say_item
 from crystal.sources.sync import SyncReport
 from crystal.timewords.parse import ago
 
@@ -39,13 +39,11 @@ def list_them(context: typer.Context, *, as_json: AsJson = False) -> None:
 @commands.command("add")
 def add(
     path: Annotated[Path, typer.Argument(help="A folder with text files.", metavar="PATH", show_default=False)],
-    name: Annotated[
-        str | None, typer.Option(help="What you call it; the folder's name if left out.", metavar="NAME")
-    ] = None,
-    vault: Annotated[bool, typer.Option("--vault", help="Its Markdown files are notes of Obsidian.")] = False,
+    name: Annotated[str | None, typer.Option(help="Its name. Default: the folder's name.", metavar="NAME")] = None,
+    vault: Annotated[bool, typer.Option("--vault", help="It is an Obsidian vault.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Index the files of a folder. Ctrl-C is safe; `crystal sources sync` goes on."""
+    """Index the files of a folder. You can stop it with Ctrl-C; `crystal sources sync` continues."""
     with open_machine() as machine:
         added = add_source(machine, path, name, is_vault=vault)
         _sync_and_say(machine, added.name, as_json=as_json)
@@ -76,7 +74,7 @@ def remove(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a folder and all that is stored of it. Your files stay."""
+    """Remove a folder from the memory. Your files stay."""
     with open_kept_machine() as machine:
         counts = next((one for one in list_sources(machine) if one.name == name), None)
         if counts is not None:
@@ -91,8 +89,7 @@ def watch() -> None:
     """Index changes as they happen, until Ctrl-C. Needs the package watchfiles."""
     from crystal.app.watch_sources import watch_sources
 
-    say("crystal: watching; Ctrl-C ends it", stream=sys.stderr)
-    watch_sources(_tell)
+    watch_sources(_tell, begin=lambda: say("watching; Ctrl-C ends it", stream=sys.stderr))
 
 
 def _tell(reports: Sequence[SyncReport], problems: Sequence[str]) -> None:
@@ -146,7 +143,7 @@ def _report_lines(one: SyncReport) -> Iterator[str]:
     yield f"{one.name}: {_changes(one)}{chunks}; {files} in all"
     if one.redacted:
         kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(one.redacted.items()))
-        yield f"  left out of them: {kinds}"
+        yield f"  removed before storing: {kinds}"
     if one.skipped:
         yield f"  not indexed: {count_words(len(one.skipped), 'file')}"
         yield from (f"    {one_line(path)}: {why}" for path, why in one.skipped[:SHOWN])
@@ -165,9 +162,9 @@ def _print_status(*, as_json: bool) -> None:
     if as_json:
         print_json({"sources": [iso_times(asdict(one), TIMES) for one in found]})
         return
-    look = look_of(sys.stdout)
+    look, width = look_of(sys.stdout), max((cells(one.name) for one in found), default=0)
     for one in found:
-        say_item(f"{look.name(one.name)}  ", ", ".join(_state_words(one, now)), look)
+        say_item(f"{look.name(padded(one.name, width))}  ", ", ".join(_state_words(one, now)), look)
     if not found:
         say("crystal: no sources yet", "crystal: hint: crystal sources add PATH", stream=sys.stderr)
 
@@ -175,7 +172,7 @@ def _print_status(*, as_json: bool) -> None:
 def _state_words(one: SourceState, now: int) -> Iterator[str]:
     yield one_line(one.folder)
     if not one.is_here:
-        yield "NOT THERE: what is stored of it stays"
+        yield "the folder is NOT THERE, its text is still found"
     yield count_words(one.files, "file")
     if one.skipped:
         yield f"{one.skipped:,} not indexed"

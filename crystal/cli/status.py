@@ -88,6 +88,7 @@ def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tupl
     places = found["places"]
     lines = [
         ("memory", _memory(found["counts"]) + f"; since {ago(found['span']['first'])}"),
+        *([("sources", _sources(found["sources"]))] if found["sources"] else []),
         *_sizes(found["sizes"]),
         ("transcripts", _transcripts(found)),
         *(("clean-up", words) for words in found["cleanup"]),
@@ -116,6 +117,14 @@ def _sizes(sizes: dict[str, int]) -> list[tuple[str, str]]:
     return [("size", f"{whole} on disk for {plain} of transcripts"), ("", ", ".join(parts))]
 
 
+def _sources(sources: list[dict[str, Any]]) -> str:
+    """Name the folders of files that are searched, too."""
+    away = {False: " (its folder is not there)", True: ""}
+    return ", ".join(
+        f"{one_line(one['name'])} {count_words(one['files'], 'file')}{away[one['is_here']]}" for one in sources
+    )
+
+
 def _memory(counts: dict[str, int]) -> str:
     said = [count_words(counts[name], name[:-1]) for name in ("sessions", "turns", "chunks")]
     asked = counts["memories"]
@@ -137,9 +146,8 @@ def _embedding(embedding: dict[str, Any]) -> str:
     serving = embedding["serving"]
     if serving is None:
         return f"{embedding['provider']}; no vectors yet"
-    return (
-        f"{embedding['provider']}; serving {serving['provider']} {serving['model']}, {serving['dimension']} dimensions"
-    )
+    used = f"{serving['provider']} {serving['model']}, {serving['dimension']} dimensions"
+    return used if embedding["provider"] == serving["provider"] else f"{embedding['provider']} is set; in use is {used}"
 
 
 def _relay(relay: dict[str, Any] | None, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:

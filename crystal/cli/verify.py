@@ -121,7 +121,7 @@ def _print(mended: Mended, *, tried: bool) -> None:
     for state, size in sorted(proof.bytes_by_state.items(), key=lambda item: -item[1]):
         typer.echo(f"  {size_words(size):>10}  {state}")
     for fault in proof.faults:
-        where = "" if fault.start is None else f" [{fault.start}, {fault.stop})"
+        where = "" if fault.start is None else f", bytes {fault.start:,} to {fault.stop:,}"
         say_item(f"{fault.kind}: ", f"{fault.what}{where}: {fault.message}", look, style=look.bad)
     if not proof.faults:
         share, words = "100 % ", "of all bytes are accounted for"
@@ -141,4 +141,7 @@ def _next_step(proof: Proof, *, tried: bool) -> str:
         return "run: crystal verify --repair"
     if all(fault.kind == "unreadable" for fault in proof.faults):
         return "make the files named above readable for you, then run: crystal sync"
-    return "run: crystal sync"
+    commands = {
+        "crystal sources sync" if fault.message.startswith("the source ") else "crystal sync" for fault in proof.faults
+    }
+    return f"run: {' && '.join(sorted(commands, reverse=True))}"

@@ -17,7 +17,7 @@ def watch(
 ) -> None:
     """Capture what agents without a hook write, as soon as they write it. Runs until Ctrl-C.
 
-    Agents that run crystal at the end of each turn are left to that. Needs the package watchfiles.
+    Agents that run crystal at the end of each turn are not watched. Needs the package watchfiles.
     """
     from crystal.app.watch import watch_agents
 
@@ -34,6 +34,8 @@ def watch(
         if tally.bytes_captured and not quiet:
             typer.echo(tally_words(tally))
 
-    if not quiet:
-        typer.echo("watching; Ctrl-C ends it", err=True)
-    watch_agents(tell, stop)
+    def begin() -> None:
+        if not quiet:
+            typer.echo("watching; Ctrl-C ends it", err=True)
+
+    watch_agents(tell, stop, begin)

@@ -1,4 +1,4 @@
-"""Run the program of an agent that lets no one else write its sessions."""
+"""Run the program of an agent whose sessions only it can write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from crystal.errors import NotConfiguredError, UnavailableError
 
 SECONDS = 120.0
-_HINT = "or make a brief: crystal handoff SESSION --brief"
+_HINT = "give the agent a prompt instead: crystal handoff SESSION --brief"
 
 
 def run_program(*command: str, cwd: Path) -> str:
@@ -21,7 +21,7 @@ def run_program(*command: str, cwd: Path) -> str:
     """
     program = shutil.which(command[0])
     if program is None:
-        raise NotConfiguredError(f"{command[0]} is not installed, and must import the session", hint=_HINT)
+        raise NotConfiguredError(f"{command[0]} is not installed; crystal needs it to import the session", hint=_HINT)
     named = " ".join(command[:2])
     try:
         ran = subprocess.run(
@@ -33,7 +33,7 @@ def run_program(*command: str, cwd: Path) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnavailableError(f"{named} did not end: {error}", hint=_HINT) from error
+        raise UnavailableError(f"{named} did not end in time: {error}", hint=_HINT) from error
     if ran.returncode:
         said = (ran.stderr or ran.stdout).decode("utf-8", "replace").strip()[-300:]
         raise UnavailableError(f"{named} failed: {said}", hint=_HINT)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
+from crystal.config.harnesses import CLAUDE_CODE
 from crystal.errors import UsageError
 from crystal.handoff.talk import Talk
 
@@ -64,8 +64,10 @@ def writer_of(harness: str) -> Writer:
         UsageError: There is nothing.
     """
     if harness not in TARGETS:
-        problem = f"crystal cannot write a session of {harness}" if harness in HARNESSES else f"--to is {harness!r}"
-        raise UsageError(problem, hint=f"use one of {', '.join(TARGETS)}; for any other agent: --brief")
+        raise UsageError(
+            f"crystal cannot write sessions of {harness!r}",
+            hint=f"use one of {', '.join(TARGETS)}; for any other agent: --brief",
+        )
     write: Writer = importlib.import_module(f"crystal.handoff.{TARGETS[harness]}").write
     return write
 

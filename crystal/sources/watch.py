@@ -6,15 +6,29 @@ import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from crystal.config.packages import install_command
 from crystal.errors import NotConfiguredError, UnavailableError
 from crystal.sources.scan import SKIPPED_FOLDERS
 
 DEBOUNCE_MS = 1_500
-"""What changes within so long is one change: an editor writes a file beside the old one and renames it."""
+"""Changes within this time are one change: an editor writes a file beside the old one and renames it."""
 LOOK_MS = 60_000
-"""So often an empty change is told, so that the caller can look whether there is another folder."""
+"""Without a change, an empty one is reported after this time, so that the caller can look for new folders."""
+
+
+def load_watchfiles() -> Any:
+    """Import the package that watches.
+
+    Raises:
+        NotConfiguredError: It is not installed.
+    """
+    try:
+        return importlib.import_module("watchfiles")
+    except ImportError as error:
+        hint = install_command("watchfiles")
+        raise NotConfiguredError("the package watchfiles is not installed", hint=hint) from error
 
 
 def changed_roots(roots: Sequence[Path], stop: Event | None = None) -> Iterator[set[Path]]:
@@ -30,11 +44,7 @@ def changed_paths(roots: Iterable[Path], stop: Event | None = None) -> Iterator[
         NotConfiguredError: The package watchfiles is not installed.
         UnavailableError: The system cannot watch so many folders.
     """
-    try:
-        watchfiles = importlib.import_module("watchfiles")
-    except ImportError as error:
-        hint = install_command("watchfiles")
-        raise NotConfiguredError("the package watchfiles is not installed", hint=hint) from error
+    watchfiles = load_watchfiles()
     try:
         for changes in watchfiles.watch(
             *roots, watch_filter=None, debounce=DEBOUNCE_MS, step=DEBOUNCE_MS, rust_timeout=LOOK_MS,

@@ -130,6 +130,13 @@ def test_yes_alone_does_not_replay_the_past_and_backfill_does(projects: Path) ->
     assert "nothing new" in crystal("backfill").out
 
 
+def test_a_line_that_was_never_finished_is_not_offered_for_import(projects: Path) -> None:
+    with say(projects, "s", "feldspar is old").open("ab") as file:
+        file.write(b'{"type": "user", "mess')
+    assert crystal("backfill").code == 0
+    assert crystal("backfill", "--dry-run").out == "nothing to import\n"
+
+
 @pytest.mark.slow
 def test_init_imports_when_asked_to(projects: Path) -> None:
     say(projects, "s", "feldspar is old")

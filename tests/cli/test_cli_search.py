@@ -10,6 +10,7 @@ import pytest
 
 from crystal.app.context import Machine, default_paths
 from crystal.cli import app
+from crystal.cli.render import cells
 from crystal.errors import NotConfiguredError
 from tests.support.capture_machine import CaptureMachine, line
 from tests.support.ranked_by import each_way, prepare  # noqa: F401 - a fixture
@@ -85,7 +86,7 @@ def test_nothing_found_is_no_error_and_says_what_to_try(store, run):
     code, out, err = run("search", "zebra", "--since", "7d", "--role", "user")
     assert (code, out) == (0, "")
     assert "nothing found for 'zebra'" in err
-    assert "leave out role or --since" in err
+    assert "leave out --role or --since" in err
 
 
 @pytest.mark.parametrize("arguments", [[], [""], ["  ", ""]])
@@ -361,9 +362,12 @@ def test_raw_without_an_archive_says_so(store, run):
     assert "no archived lines" in err
 
 
-def test_sessions_lists_what_was_talked_about(store, run):
+def test_sessions_lists_what_was_talked_about(store, run, monkeypatch):
     add_turn(store, "fix the login", session=SESSION, ts=NOW - DAY)
     add_turn(store, "数据库" * 100, session=FORK, ts=NOW, branch="fix/x")
+    monkeypatch.setenv("COLUMNS", "80")
+    assert all(cells(line) <= 80 and "fix/x" not in line for line in run("sessions")[1].splitlines())
+    monkeypatch.setenv("COLUMNS", "100")
     _, out, _ = run("sessions")
     first, second = out.splitlines()
     assert first.startswith("22222222")

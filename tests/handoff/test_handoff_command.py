@@ -144,10 +144,11 @@ def test_what_is_forgotten_is_forgotten_in_the_copies_too(home: Path, project: P
     ("words", "message", "hint"),
     [
         ((SESSION,), "--to is missing", "--brief"),
-        ((SESSION, "--to", "goose"), "cannot write a session of goose", "--brief"),
-        ((SESSION, "--to", "nobody"), "--to is 'nobody'", "codex"),
+        ((SESSION, "--to", "goose"), "cannot write sessions of 'goose'", "--brief"),
+        ((SESSION, "--to", "nobody"), "cannot write sessions of 'nobody'", "codex"),
         ((SESSION, "--to", "codex", "--project", "/nowhere"), "/nowhere is not there", "--project FOLDER"),
         ((SESSION, "--to", "codex", "--tokens", "9"), "--tokens goes with --brief", ""),
+        ((SESSION, "--brief", "--tokens", "9"), "--tokens is 9", "use 100 or more"),
         (("ffff", "--to", "codex"), "ffff", "crystal sessions"),
         (("@7", "--to", "codex"), "there is no hit @7", "crystal search"),
     ],

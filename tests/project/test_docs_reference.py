@@ -138,6 +138,7 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(  
     (notes / "b.png").write_bytes(b"\0")
     note("crystal sources", "sources", "add", str(notes), "--json")
     note("crystal sources", "sources", "--json")
+    note("crystal status", "status", "--json")
     notes.rename(memory / "away")
     note("crystal sources", "sources", "sync", "--json")
     note("crystal search", "search", "okapi", "--json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import threading
 from pathlib import Path
 
@@ -80,13 +81,14 @@ def test_the_filter_by_source_takes_names(added: Path, home: Path) -> None:
 def test_names_and_folders_that_cannot_be_used(added: Path, home: Path) -> None:
     (home / "new").mkdir()
     for words, message in (
-        ([str(home / "gone")], "is no folder"),
-        ([str(added / "sub")], "hold the same files"),
-        ([str(home)], "hold the same files"),
+        ([str(home / "gone")], "gone does not exist"),
+        ([str(added / "a.md")], "is a file, not a folder"),
+        ([str(added / "sub")], "overlap"),
+        ([str(home)], "overlap"),
         ([str(home / "new"), "--name", "NOTES"], "there is a source notes already"),
         ([str(home / "new"), "--name", "memory"], "stands for a kind of source"),
         ([str(home / "new"), "--name", "a/b"], "cannot be used"),
-        ([str(home / ".ldm")], "not a place for files of yours"),
+        ([str(home / ".ldm")], "which crystal never indexes"),
     ):
         done = crystal("sources", "add", *words)
         assert (done.code, message in done.err) == (2, True), done.err
@@ -123,6 +125,42 @@ def test_a_lost_list_is_written_again(added: Path, home: Path) -> None:
     assert path.read_bytes() == before
     path.write_text("{")
     assert crystal("sources", "sync").code == 6
+
+
+def test_a_lost_list_still_says_which_folder_is_a_vault(added: Path, home: Path) -> None:
+    crystal("sources", "add", str(added), "--vault")
+    (home / ".ldm" / SOURCES_FILE).unlink()
+    assert crystal("sources", "sync").out.startswith("notes: nothing new")
+    assert json.loads((home / ".ldm" / SOURCES_FILE).read_text())["sources"][0]["is_vault"] is True
+
+
+def test_what_was_interrupted_is_named_with_the_command_that_ends_it(added: Path) -> None:
+    with open_machine() as machine, machine.store.transaction():
+        machine.store.execute("UPDATE source_collections SET synced_at = NULL")
+    done = crystal("verify")
+    assert (done.code, done.err) == (1, "crystal: hint: run: crystal sources sync\n")
+    assert crystal("sources", "sync").code == 0
+    assert crystal("verify").code == 0
+
+
+def test_a_hit_in_a_file_fits_into_80_columns(added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    headline, text = crystal("search", "zebracorn", "-n", "1").out.splitlines()[:2]
+    assert headline == "1. file · notes · a.md:5-7 · Deploy > Rollback · just now · fresh"
+    assert text.strip() == "Run the zebracorn script."
+
+
+def test_status_names_the_folders(added: Path) -> None:
+    assert "sources      notes 2 files\n" in crystal("status").out
+    (source,) = json.loads(crystal("status", "--json").out)["sources"]
+    assert (source["folder"], source["files"], source["is_here"]) == (str(added), 2, True)
+
+
+def test_watching_is_said_only_when_it_works(added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    for words in (("sources", "watch"), ("watch",)):
+        done = crystal(*words)
+        assert (done.code, done.err.splitlines()[0]) == (3, "crystal: error: the package watchfiles is not installed")
 
 
 def test_the_list_survives_the_loss_of_the_database(added: Path, home: Path) -> None:

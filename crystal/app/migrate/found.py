@@ -86,7 +86,7 @@ def named_store(name: str, path: Path | None) -> FoundStore:
     """
     if name not in (*MEMORY_STORES, LEGACY):
         known = ", ".join((*MEMORY_STORES, LEGACY))
-        raise UsageError(f"crystal does not know the store {name!r}", hint=f"known: {known}")
+        raise UsageError(f"crystal does not know the memory program {name!r}", hint=f"known: {known}")
     if path is not None:
         if not path.exists():
             raise UsageError(f"{path} does not exist", hint="name the file of the store")
@@ -94,7 +94,10 @@ def named_store(name: str, path: Path | None) -> FoundStore:
     for one in find_stores():
         if one.name == name or (name == LEGACY and (one.name, one.number) == (MEMORY_CRYSTAL, LEGACY_NUMBER)):
             return one
-    raise NotFoundError(f"no store of {name} is here", hint=f"if it is elsewhere: crystal migrate {name} --from FILE")
+    program = "memory-crystal in its old folder" if name == LEGACY else name
+    raise NotFoundError(
+        f"nothing of {program} was found", hint=f"if it is elsewhere: crystal migrate {name} --from FILE"
+    )
 
 
 def legacy_is_own() -> bool:
