@@ -17,6 +17,7 @@ from crystal.model.capture import Origin
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.capture.turns import harness_of
+from crystal.store.forget.forgetting import is_session_forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,8 @@ def plan_file(capture: Capture, container: snapshots.Container, *, named: bool) 
     counted = snapshots.count_new(capture, container, skipped_too=True)
     found = [Past(container.found, key, origin, size, named, container.root) for key, origin, size in counted]
     store = capture.store
-    return [one for one in found if not (is_export_of_known(store, one.origin) or has_transcript(store, one.origin))]
+    tests = (is_export_of_known, has_transcript, repeats_forgotten)
+    return [one for one in found if not any(test(store, one.origin) for test in tests)]
 
 
 def is_export_of_known(store: Store, origin: Origin) -> bool:
@@ -113,10 +115,18 @@ def has_transcript(store: Store, origin: Origin) -> bool:
     """Return whether a store's session has a transcript of its agent on this disk, which says more."""
     if not HARNESSES[origin.harness].is_store or origin.subagent is not None:
         return False
+    return any(path.exists() for path in _transcripts(store, origin))
+
+
+def repeats_forgotten(store: Store, origin: Origin) -> bool:
+    """Return whether an export's session was captured from its agent, and something of it forgotten: by other ids."""
+    is_export = HARNESSES[origin.harness].is_export
+    return is_export and is_session_forgotten(store, origin.session_id) and bool(_transcripts(store, origin))
+
+
+def _transcripts(store: Store, origin: Origin) -> list[Path]:
     seen = ledger.paths_of_session(store, origin.session_id)
-    return any(
-        not HARNESSES[harness].is_export and Path(path).exists() for harness, path in seen if harness in HARNESSES
-    )
+    return [Path(path) for harness, path in seen if harness in HARNESSES and not HARNESSES[harness].is_export]
 
 
 def import_file(capture: Capture, wanted: Sequence[Past], tally: Tally, progress: Callable[[int], None]) -> None:

@@ -56,36 +56,31 @@ def opened_database(path: Path, folders: Folders) -> Iterator[Callable[..., Iter
         UnavailableError: The owner is writing to it.
         TranscriptRefusedError, TranscriptBlockedError: As for every transcript.
     """
-    if _head(beside(path, JOURNAL_SUFFIX), folders, len(_JOURNAL_MARK)) == _JOURNAL_MARK:
-        raise UnavailableError(f"{path} is being written", hint="crystal tries again by itself")
     with contextlib.ExitStack() as stack:
         opened = {"": stack.enter_context(files.opened(path, folders))}
-        _wait_for_rest(path, opened[""])
+        written = _written_at_rest(path, opened[""])
         before = _state(opened)
         with contextlib.suppress(FileNotFoundError):
             opened[LOG_SUFFIX] = stack.enter_context(files.opened(beside(path, LOG_SUFFIX), folders))
             before = _state(opened)
+        # After the state: what the owner begins to write from here on changes it.
+        if before[1] != written or _head(beside(path, JOURNAL_SUFFIX), folders, len(_JOURNAL_MARK)) == _JOURNAL_MARK:
+            raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
         system = _ReadOnlySystem(f"crystal-{next(_numbers)}", opened)
-        stack.callback(_unregister, system)
+        stack.callback(_quietly, system.unregister)
         with _errors_named(path):
             database = apsw.Connection("db", flags=apsw.SQLITE_OPEN_READONLY, vfs=system.name)
-            stack.callback(_close, database)
+            stack.callback(_quietly, database.close)
             database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             database.pragma("locking_mode", "EXCLUSIVE")  # else the log needs shared memory
 
         def read(sql: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-            error: SourceError | None = None
-            found: list[tuple[Any, ...]] = []
             try:
                 with _errors_named(path):
-                    found = database.execute(sql, values).fetchall()
-            except SourceError as raised:
-                error = raised
-            if _state(opened) != before:
-                raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
-            if error is not None:
-                raise error
-            return found
+                    return database.execute(sql, values).fetchall()
+            finally:  # else what was read, and its errors, mean nothing
+                if _state(opened) != before:
+                    raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
 
         def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
             return iter(call_with_deadline(lambda: read(sql, values), path, QUERY_SECONDS))
@@ -93,14 +88,9 @@ def opened_database(path: Path, folders: Folders) -> Iterator[Callable[..., Iter
         yield rows
 
 
-def _close(database: apsw.Connection) -> None:
+def _quietly(step: Callable[[], None]) -> None:
     with contextlib.suppress(apsw.Error):  # a query that did not answer still uses it
-        database.close()
-
-
-def _unregister(system: apsw.VFS) -> None:
-    with contextlib.suppress(apsw.Error):
-        system.unregister()
+        step()
 
 
 @contextlib.contextmanager
@@ -111,12 +101,12 @@ def _errors_named(path: Path) -> Iterator[None]:
         raise SourceError(f"{path} has another form than expected: {error}", hint="update crystal") from error
 
 
-def _wait_for_rest(path: Path, file: BinaryIO) -> None:
-    """Wait until a write from now on gets another time than the last one: a file system's clock has coarse ticks."""
+def _written_at_rest(path: Path, file: BinaryIO) -> int:
+    """Return when it was last written (ns), as soon as any write gets another time: a file system's clock is coarse."""
     for _ in range(MAX_WAITS):
-        age = time.time_ns() - os.fstat(file.fileno()).st_mtime_ns
-        if not 0 <= age < REST_NS:
-            return
+        written = os.fstat(file.fileno()).st_mtime_ns
+        if not 0 <= time.time_ns() - written < REST_NS:
+            return written
         time.sleep(REST_NS / 1e9)
     raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
 

@@ -126,11 +126,14 @@ def call_with_deadline(step: Callable[[], Result], path: Path | str, seconds: fl
     """
     name = str(path)
     if name not in _blocked:
-        worker = _idle.pop() if _idle else _Worker()
+        try:
+            worker = _idle.pop()
+        except IndexError:
+            worker = _Worker()
         if worker.has_done(step, DEADLINE_SECONDS if seconds is None else max(0.0, seconds)):
-            _idle.append(worker)
             succeeded, result = worker.outcome
             worker.outcome = _NOTHING
+            _idle.append(worker)  # from here on another thread may use it
             if succeeded:
                 return cast("Result", result)
             raise cast("BaseException", result)

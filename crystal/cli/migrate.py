@@ -31,7 +31,7 @@ from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, look_of, note, one_line, say, say_item
 from crystal.config.stores import MOVED
-from crystal.errors import CrystalError, UnavailableError
+from crystal.errors import CrystalError, UnavailableError, UsageError
 
 
 def migrate(
@@ -50,6 +50,8 @@ def migrate(
 
     Its files are only read. You can stop it at any time; the next run continues there.
     """
+    if name is None and path is not None:
+        raise UsageError("--from goes with NAME", hint="see the names: crystal migrate")
     if name is None:
         _list_stores(as_json=as_json)
         return

@@ -214,6 +214,8 @@ def test_an_unknown_store_and_one_that_is_not_here_are_named(home: Path) -> None
     start()
     assert "known: memory-crystal" in failed(crystal("migrate", "mem0"), 2)
     assert "--from FILE" in failed(crystal("migrate", "claude-mem"), 1)
+    assert "is no file" in failed(crystal("migrate", "claude-mem", "--from", str(home), "--yes"), 2)
+    assert "--from goes with NAME" in failed(crystal("migrate", "--from", __file__), 2)
     other = home / "other.db"
     apsw.Connection(str(other)).execute("CREATE TABLE t (a)")
     assert "no database of claude-mem" in failed(crystal("migrate", "claude-mem", "--from", str(other), "--yes"), 1)
@@ -247,6 +249,17 @@ def test_a_session_whose_transcript_is_here_is_left_to_backfill(home: Path) -> N
     assert took("claude-mem")["left_out"]["its transcript is on this disk: crystal backfill imports it"] == 2
     path.unlink()  # the agent's clean-up
     assert took("claude-mem")["new"] == 2
+
+
+@pytest.mark.parametrize("name", ["memory-crystal", "claude-mem", "episodic-memory"])
+def test_what_was_forgotten_of_a_transcript_comes_from_no_store(home: Path, name: str) -> None:
+    remember(home, (*TEXTS[:2], "fix the zeppelin"), session=stores.SESSION)
+    assert crystal("forget", "--query", "zeppelin", "--yes").code == 0
+    (home / ".claude" / "projects" / "w" / f"{stores.SESSION}.jsonl").unlink()  # the agent's clean-up
+    MAKERS[name](home)
+    found = took(name)
+    assert found["left_out"].get("private, or forgotten here", 0) >= 2
+    assert not hits("zeppelin", "--source", "conversation")
 
 
 @pytest.mark.parametrize("name", ["memory-crystal", "claude-mem"])

@@ -318,3 +318,19 @@ def _tally() -> object:
     from crystal.capture.engine import Tally
 
     return Tally()
+
+
+def test_two_threads_never_get_each_others_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Idle(list[object]):
+        """At the moment when a thread that waited is free again, another one takes it."""
+
+        def append(self, worker: object) -> None:
+            super().append(worker)
+            if not others:
+                others.append("")
+                others.append(safe_open.call_with_deadline(lambda: "other", "other"))
+
+    others: list[str] = []
+    monkeypatch.setattr(safe_open, "_idle", Idle())
+    assert safe_open.call_with_deadline(lambda: "own", "own") == "own"
+    assert others == ["", "other"]

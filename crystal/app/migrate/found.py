@@ -90,6 +90,8 @@ def named_store(name: str, path: Path | None) -> FoundStore:
     if path is not None:
         if not path.exists():
             raise UsageError(f"{path} does not exist", hint="name the file of the store")
+        if name != LANCEDB and not path.is_file():
+            raise UsageError(f"{path} is no file", hint="name the file of the store")
         return FoundStore(name, path)
     for one in find_stores():
         if one.name == name or (name == LEGACY and (one.name, one.number) == (MEMORY_CRYSTAL, LEGACY_NUMBER)):

@@ -18,7 +18,7 @@ from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
 from crystal.app.memories import remember
 from crystal.app.migrate.found import FoundStore
-from crystal.capture.backfill import Past, has_transcript, is_export_of_known, plan_file
+from crystal.capture.backfill import Past, has_transcript, is_export_of_known, plan_file, repeats_forgotten
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.snapshots import Container
 from crystal.capture.source import opened_source
@@ -26,6 +26,7 @@ from crystal.config.providers import EMBEDDING_PROVIDERS
 from crystal.errors import UsageError
 from crystal.memories.rules import CATEGORIES, cleaned_text
 from crystal.model.capture import Origin
+from crystal.store import Store
 from crystal.store.capture import ledger, snapshots
 from crystal.store.capture.turns import chunks_of, stored_uuids
 from crystal.store.memories.memories import forgotten_memories, version_of
@@ -169,10 +170,7 @@ class Migration:
         key = f"{self.found.name}/{session}" + (f"/{about}" if about else "")
         state = ledger.state_of(store, config.device, key)
         seen = {} if state is None else snapshots.seen_records(store, state.id)
-        unseen = (
-            KNOWN if is_export_of_known(store, origin) else HAS_TRANSCRIPT if has_transcript(store, origin) else NEW
-        )
-        return {name: one.state for name, one in seen.items()}, unseen
+        return {name: one.state for name, one in seen.items()}, _unseen(store, origin)
 
     def _uuid(self, one: StoreRow | StoredVector) -> str:
         return f"{self.found.reader.ids_of or self.found.name}:{one.record}"
@@ -238,6 +236,14 @@ class Migration:
             if {sha for _, sha in parts} == {text_hash(part.text) for part in split(clean_text(one.text))}:
                 put += [(ident, one.data) for ident, _ in parts]
         return vectors.put_vectors(self.machine.store, generation, put)
+
+
+def _unseen(store: Store, origin: Origin) -> str:
+    if is_export_of_known(store, origin):
+        return KNOWN
+    if has_transcript(store, origin):
+        return HAS_TRANSCRIPT
+    return GONE if repeats_forgotten(store, origin) else NEW
 
 
 def _state(row: StoreRow, seen: dict[str, str], unseen: str) -> str:
