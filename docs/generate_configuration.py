@@ -59,6 +59,9 @@ projects = ["~/clients/*", "/srv/payroll"]
 `crystal config set KEY VALUE...` changes one value, and `crystal config unset KEY` takes one out; comments and layout of the file stay as they are.
 `crystal config get KEY` prints one value, and `crystal config path` the place of the file.
 
+`agents.NAME.isolated` is a key for each agent, in a table `[agents.NAME]`: `true` hides what was said in it [from other agents](../how-to/keep-something-private.md#one-agent-from-the-other-agents).
+The default is `false`, and there is no variable for it.
+
 ## Places
 
 | variable | default | meaning |

@@ -24,6 +24,7 @@ from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
+from crystal.store.isolation import hide
 from crystal.store.notes import MEMORY_RECORD_SIZE, read_note
 from crystal.store.private_record import RECORD_FILE
 from crystal.store.search.vectors import serving_generation
@@ -275,6 +276,18 @@ def open_reader(overrides: Mapping[str, object] | None = None) -> Iterator[Machi
     refuse_lost(config.places)
     with Store.open_existing(config.places.db) as store, open_mirror(config.places, config.role) as mirror:
         yield Machine(config, store, mirror)
+
+
+@contextlib.contextmanager
+def open_reader_for(agent: str | None, overrides: Mapping[str, object] | None = None) -> Iterator[Machine]:
+    """Open this machine's memory as ``open_reader`` does, without what was said in agents that are isolated from one.
+
+    ``agent`` is a name of crystal/config/harnesses.py; None, or another name, is an agent that is not known.
+    """
+    with open_reader(overrides) as machine:
+        for store in machine.stores:
+            hide(store, machine.config.hidden_from(agent))
+        yield machine
 
 
 def damage_here() -> CrystalError | None:

@@ -18,6 +18,7 @@ from crystal.app.vault_files import write_after_forgetting
 from crystal.capture.drain import drain
 from crystal.capture.lock import CAPTURE_LOCK, try_lock, wait_lock
 from crystal.capture.spool import read_notes
+from crystal.errors import UsageError
 from crystal.forgetting import ForgetContext, ForgetPlan, ForgetRequest, Forgotten, complete, finish, plan
 from crystal.forgetting import carry_out as forget
 from crystal.forgetting.match.forgotten_text import forgotten_text
@@ -64,6 +65,29 @@ def plan_forget(machine: Machine, wish: ForgetRequest, progress: Progress = lamb
     return plan(forget_context(machine, progress), wish)
 
 
+def plan_forget_for(machine: Machine, seen: Machine, wish: ForgetRequest) -> ForgetPlan:
+    """List what an agent may delete: what it does not see, because other agents are isolated from it, stays.
+
+    Args:
+        machine: The memory, open for writing.
+        seen: The memory as the agent sees it, see ``open_reader_for``.
+        wish: The request.
+
+    Raises:
+        UsageError: As for ``plan_forget``; or a scope is asked for, which would cover what the agent does not see.
+    """
+    if not seen.store.hidden:
+        return plan_forget(machine, wish)
+    if wish.project is not None or wish.before is not None:
+        raise UsageError(
+            "an agent may not forget a whole project or time while another agent is isolated",
+            hint="name hits, memories, a session or words; the user can run: crystal forget",
+        )
+    run_capture(machine, lambda capture: capture.sweep())
+    context = forget_context(seen)
+    return complete(context, plan(context, wish))
+
+
 def carry_out(machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None) -> Forgotten:
     """Forget what a plan lists, on this machine now, in its vault too, and on the others when they hear of it."""
     done = forget_planned(machine, plan, progress)
@@ -99,7 +123,10 @@ def finish_left(machine: Machine) -> int:
 
 @contextlib.contextmanager
 def _mirror(machine: Machine) -> Iterator[Store | None]:
-    """Yield the copy of home's memory, open for writing, or None."""
+    """Yield the copy of home's memory, open for writing, or None; as an agent sees it where something is hidden."""
+    if machine.store.hidden:
+        yield machine.mirror_store
+        return
     path = machine.places.data_dir / "mirror.db"
     if not path.exists():
         yield None
@@ -126,5 +153,7 @@ def _captured(machine: Machine) -> Iterator[None]:
 
 def _suggestions(machine: Machine, query: str) -> Sequence[Hit]:
     """Return the best hits of a search."""
+    if machine.store.hidden:
+        return search(*prepare_search(machine, machine.mirror, query, SUGGESTIONS, Filters())).hits
     with open_mirror(machine.places, machine.config.role) as mirrored:
         return search(*prepare_search(machine, mirrored, query, SUGGESTIONS, Filters())).hits

@@ -13,7 +13,7 @@ from crystal.app.memory_queries import find_by_key, find_by_words, is_folder_wor
 from crystal.app.mirror import open_mirror
 from crystal.app.projects import project_finder
 from crystal.app.session_context import refresh
-from crystal.errors import CrystalError, NotFoundError, WatermarkMovedError
+from crystal.errors import CrystalError, NotFoundError, UsageError, WatermarkMovedError
 from crystal.memories.rules import (
     changed,
     checked_category,
@@ -140,6 +140,7 @@ def remember(  # noqa: PLR0913 - each is a field of the memory
     session: str | None = None,
     ident: str | None = None,
     at: int | None = None,
+    seen: Machine | None = None,
 ) -> Remembered:
     """Remember something.
 
@@ -156,9 +157,11 @@ def remember(  # noqa: PLR0913 - each is a field of the memory
         session: The session in which it was asked for.
         ident: The id that was shown to the user; if it was stored before, nothing is changed. None for a new one.
         at: When it was remembered first, ms, if it is new here; None for now.
+        seen: The memory as an agent sees it, see ``open_reader_for``; None for all of it.
 
     Raises:
-        UsageError: A value that cannot be used, or a text that is nothing but secrets.
+        UsageError: A value that cannot be used, or a text that is nothing but secrets; or what the agent does not see
+            has the key.
     """
     cleaner = machine.redactor()
     kept = cleaned_text(text, cleaner.clean_text)
@@ -166,15 +169,21 @@ def remember(  # noqa: PLR0913 - each is a field of the memory
     name = None if key is None else cleaned_key(key, cleaner.clean_text)
     if name is not None:
         refuse_named_secret(name, kept, cleaner.clean_line)
-    place = None if project is None else project_of_words(machine, project, cwd, cleaner)
+    look = seen or machine
+    place = None if project is None else project_of_words(look, project, cwd, cleaner)
 
     def next_version(mirror: Store | None, now: int) -> Version:
         store = machine.store
         before = None if ident is None else memories.version_of(store, ident)
         if before is not None:
             return before
-        known = find_by_words(store, mirror, kept, place) if name is None else find_by_key(store, mirror, name)
+        with mirror_of(look) as other:
+            known = (
+                find_by_words(look.store, other, kept, place) if name is None else find_by_key(look.store, other, name)
+            )
         if known is None:
+            if name is not None and find_by_key(store, mirror, name) is not None:
+                raise UsageError(f"the key {name!r} is taken", hint="use another key")
             new = _new(machine, kept, kind or "fact", name, place, source, session, at or now)
             return Version(replace(new, id=ident or new.id), place)
         old = own_version(store, mirror, known)

@@ -15,6 +15,7 @@ from crystal.memories.rules import checked_category, checked_status, cleaned_key
 from crystal.model.capture import Project
 from crystal.model.recall import FormerMemory, Remembered
 from crystal.store import Store
+from crystal.store.isolation import hide
 from crystal.store.memories import memories
 from crystal.store.memories.history import history_of
 from crystal.store.memories.memories import claim_of, order_of
@@ -177,6 +178,8 @@ def mirror_of(machine: Machine) -> Iterator[Store | None]:
         yield machine.mirror_store
         return
     with open_mirror(machine.places, machine.config.role) as mirrored:
+        if mirrored is not None and mirrored.store is not None:
+            hide(mirrored.store, machine.store.hidden)
         yield None if mirrored is None else mirrored.store
 
 

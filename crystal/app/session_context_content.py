@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from crystal.app.context import Machine
+from crystal.app.context import Machine, open_reader_for
 from crystal.app.memory_queries import list_memories, mirror_of
 from crystal.capture.lock import await_lock
 from crystal.capture.privacy import policy_of
+from crystal.config.harnesses import CLAUDE_CODE
 from crystal.context.choosing import (
     MAX_SESSIONS,
     LastSession,
@@ -144,6 +146,17 @@ VARIABLES = (
 )
 
 
+@contextlib.contextmanager
+def _seen_by_client(machine: Machine) -> Iterator[tuple[Machine, Store | None]]:
+    """Yield the memory as Claude Code sees it, the only agent that is given contexts, and the mirror."""
+    if not machine.config.hidden_from(CLAUDE_CODE):
+        with mirror_of(machine) as mirror:
+            yield machine, mirror
+        return
+    with open_reader_for(CLAUDE_CODE, {"data_dir": machine.places.data_dir}) as seen:
+        yield seen, seen.mirror_store
+
+
 def make_ready(machine: Machine) -> None:
     """Write the contexts for session starts; remove them if the setting or capture is off."""
     data_dir = machine.places.data_dir
@@ -154,8 +167,8 @@ def make_ready(machine: Machine) -> None:
         for _ in range(TRIES):
             before = state_of_memory(machine.store)
             policy = policy_of(machine.store, machine.config)
-            with mirror_of(machine) as mirror:
-                here = tellable(machine, mirror)
+            with _seen_by_client(machine) as (seen, mirror):
+                here = tellable(seen, mirror)
                 folders = [one for one in here.folders() if not policy.is_private_folder(one.cwd)]
                 ready = [Ready(None, here.told(None)), *(Ready(one.cwd, here.told(one)) for one in folders)]
             write_contexts(data_dir, _rules(machine), ready)
@@ -205,8 +218,8 @@ class Preview:
 def preview(machine: Machine, folder: str) -> Preview:
     """Return what a session that began in a folder now would be given, and why that may be nothing."""
     policy, config = policy_of(machine.store, machine.config), machine.config
-    with mirror_of(machine) as mirror:
-        found = tellable(machine, mirror)
+    with _seen_by_client(machine) as (seen, mirror):
+        found = tellable(seen, mirror)
         here = next((one for one in found.folders() if one.cwd == folder), None)
         told = found.told(here)
     notes = [] if here else ["no session was captured in this folder yet: the context has only what applies everywhere"]

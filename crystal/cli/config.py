@@ -190,7 +190,7 @@ def _ignored_in_env_file(config: Config) -> list[str]:
 
 
 def _listing(config: Config, keys: list[dict[str, Any]], notes: list[str]) -> dict[str, Any]:
-    settings = [{"key": key, "value": _plain(config.value(key)), "source": config.origin(key)} for key in SETTINGS]
+    settings = [{"key": key, "value": _plain(config.value(key)), "source": config.origin(key)} for key in config.keys]
     places = {name: {"value": value, "source": source} for name, (value, source) in _places(config).items()}
     return {
         "config_file": str(config.places.config_file),
@@ -206,7 +206,7 @@ def _print_table(config: Config, keys: list[dict[str, Any]]) -> None:
     """Print rows aligned and coloured on a terminal; elsewhere one line each, its three fields separated by tabs."""
     file = f"file {config.places.config_file}"
     places = [(name, value, source) for name, (value, source) in _places(config).items()]
-    settings = [(key, shown(config.value(key)), config.origin(key)) for key in SETTINGS]
+    settings = [(key, shown(config.value(key)), config.origin(key)) for key in config.keys]
     secrets = [_key_row(key) for key in keys]
     if not sys.stdout.isatty():
         for row in places + settings + secrets:

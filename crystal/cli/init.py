@@ -246,7 +246,8 @@ def _print_for_pasting(names: list[str]) -> None:
     known = known_clients(os.environ, this_home(), config.places)
     for name in names:
         client = known.get(name)
-        typer.echo(snippet(client, server_entry(config, os.environ, this_home())), nl=False)
+        entry = server_entry(config, os.environ, this_home())
+        typer.echo(snippet(client, entry if client is None else client.asking(entry)), nl=False)
         if client is not None:
             typer.echo(f"crystal: hint: add it to {client.file}", err=True)
 

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 
-def mcp() -> None:
+import typer
+
+
+def mcp(
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            "--agent", metavar="NAME", help="The agent that asks, such as codex: it sees what is isolated for it alone."
+        ),
+    ] = None,
+) -> None:
     """Serve the memory to an agent over standard input and output (MCP).
 
-    An agent's client starts it: claude mcp add crystal -- crystal mcp
+    An agent's client starts it: claude mcp add crystal -- crystal mcp --agent claude-code
     """
     import contextlib
     import os
@@ -23,5 +34,5 @@ def mcp() -> None:
     folder = os.environ.get("CLAUDE_PROJECT_DIR") or None
     with contextlib.suppress(OSError):  # the folder is gone
         folder = folder or os.getcwd()  # noqa: PTH109 - text, as transcripts name it
-    client = ClientContext(os.environ.get("CLAUDE_CODE_SESSION_ID") or None, folder)
+    client = ClientContext(os.environ.get("CLAUDE_CODE_SESSION_ID") or None, folder, agent=agent)
     serve(CrystalOffer(client, settings).offer())

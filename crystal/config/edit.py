@@ -67,19 +67,20 @@ def unset_value(config_file: Path, key: str) -> bool:
 
 def with_value(text: str, key: str, value: Any, path: Path) -> str:
     """Return the text of a settings file with a key set, None: taken out; ``path`` is for messages."""
-    table, _, name = key.rpartition(".")
-    tables = (table,) if table else ()
+    *tables, name = key.split(".")
     wanted = parse(text, path)
-    inner = wanted.setdefault(table, {}) if table else wanted
+    inner: Any = wanted
+    for table in tables:
+        inner = inner.setdefault(table, {}) if isinstance(inner, dict) else None
     after = None
     if value is not None and isinstance(inner, dict):
         inner[name] = value
-        after = set_in(text, tables, name, value)
+        after = set_in(text, tuple(tables), name, value)
     elif value is None:
         if not isinstance(inner, dict) or name not in inner:
             return text
         del inner[name]
-        after = unset_in(text, tables, name)
+        after = unset_in(text, tuple(tables), name)
     got = None if after is None else parse_fragment(after)
     if after is None or got is None or _filled(got) != _filled(wanted):
         raise UsageError(f"{path}: {key} cannot be changed without rewriting the file", hint="change it with an editor")
@@ -170,4 +171,5 @@ def _write(path: Path, before: str, after: str) -> None:
 
 def _filled(tables: Tables) -> Tables:
     """Return tables without the empty ones, which have no effect."""
-    return {name: value for name, value in tables.items() if value != {}}
+    found = {name: _filled(value) if isinstance(value, dict) else value for name, value in tables.items()}
+    return {name: value for name, value in found.items() if value != {}}

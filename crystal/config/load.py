@@ -51,7 +51,10 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
         value, source = _from_flag(setting, flags) or variable or written.get(key) or (default, "default")
         values[key] = _at_home(value, home, key) if setting.kind is FOLDERS else value
         sources[key] = source
-    return Config(places, sources, **{SETTINGS[key].attribute: value for key, value in values.items()})
+    agents = {key: found for key, found in written.items() if key not in SETTINGS}
+    sources |= {key: source for key, (_, source) in agents.items()}
+    isolated = frozenset(key.split(".")[1] for key, (value, _) in agents.items() if value)
+    return Config(places, sources, isolated, **{SETTINGS[key].attribute: value for key, value in values.items()})
 
 
 def parse_text(setting: Setting, text: str, place: str) -> Any:
@@ -116,9 +119,12 @@ def _from_environment(setting: Setting, env: Mapping[str, str], known: Mapping[s
 
 def _from_file(tables: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Found]]:
     for key, value in _entries(tables, path):
-        if key not in SETTINGS:
-            raise unknown_key(key, f"{path}: ")
-        setting = SETTINGS[key]
+        try:
+            setting = setting_for(key)
+        except UsageError as error:
+            if not key.startswith("agents."):
+                raise unknown_key(key, f"{path}: ") from error
+            raise UsageError(f"{path}: {error.message}", hint=error.hint) from error
         if setting.only_environment:
             variable = setting.variables[-1].variable
             raise UsageError(f"{path}: {key} cannot be set in a file", hint=f"set the variable {variable}")
@@ -134,7 +140,11 @@ def _entries(tables: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Any]]
                 raise UsageError(f"{path}: {name} is a table, not a value", hint=hint)
             yield name, value
         else:
-            yield from ((f"{name}.{key}", inner) for key, inner in value.items())
+            for key, inner in value.items():
+                if name == "agents" and isinstance(inner, dict):
+                    yield from ((f"{name}.{key}.{last}", one) for last, one in inner.items())
+                else:
+                    yield f"{name}.{key}", inner
 
 
 def _at_home(patterns: tuple[str, ...], home: Path, key: str) -> tuple[str, ...]:

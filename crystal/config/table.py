@@ -26,11 +26,13 @@ _ROWS = EMBEDDING_PROVIDERS.values()
 class Config:
     """The settings of one run; attribute ``table_key`` holds key ``table.key``. Made by ``load_config``.
 
-    ``sources`` says where each key's value came from; a key that is absent has its default.
+    ``sources`` says where each key's value came from; a key that is absent has its default. ``isolated`` has the agents
+    for which ``agents.NAME.isolated`` is true.
     """
 
     places: Places
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    isolated: frozenset[str] = frozenset()
 
     agent_id: str = setting("cc-mini", AGENT, "This machine's agent: the name under which its conversations are kept.")
     device: str = setting(
@@ -261,7 +263,18 @@ class Config:
         Raises:
             UsageError: There is no such key.
         """
-        return getattr(self, setting_for(key).attribute)
+        if key not in SETTINGS:
+            return setting_for(key).key.split(".")[1] in self.isolated
+        return getattr(self, SETTINGS[key].attribute)
+
+    def hidden_from(self, agent: str | None) -> tuple[str, ...]:
+        """Return the agents whose conversations another one may not see; None stands for one that is not known."""
+        return tuple(sorted(self.isolated - {agent}))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Return all keys: those of the table, and those of isolated agents."""
+        return (*SETTINGS, *(f"agents.{name}.isolated" for name in sorted(self.isolated)))
 
     def origin(self, key: str) -> str:
         """Return where a key's value came from: ``flag``, ``environment NAME``, ``file PATH`` or ``default``.
@@ -285,7 +298,7 @@ class Config:
 SETTINGS: Mapping[str, Setting] = {
     one.key: one for one in (Setting.of(entry) for entry in dataclasses.fields(Config) if entry.metadata)
 }
-TABLES = frozenset(key.partition(".")[0] for key in SETTINGS if "." in key)
+TABLES = frozenset({"agents", *(key.partition(".")[0] for key in SETTINGS if "." in key)})
 
 
 def setting_for(key: str) -> Setting:
@@ -294,9 +307,20 @@ def setting_for(key: str) -> Setting:
     Raises:
         UsageError: There is none; the hint names the closest.
     """
-    if key not in SETTINGS:
-        raise unknown_key(key)
-    return SETTINGS[key]
+    if key in SETTINGS:
+        return SETTINGS[key]
+    if key.startswith("agents.") and key.endswith(".isolated"):
+        return _isolation_of(key)
+    raise unknown_key(key)
+
+
+def _isolation_of(key: str) -> Setting:
+    from crystal.config.harnesses import HARNESSES  # noqa: PLC0415 - few isolate an agent, and every turn loads this file
+
+    name = key.removeprefix("agents.").removesuffix(".isolated")
+    if name not in HARNESSES:
+        raise UsageError(f"there is no agent {name!r}; known: {', '.join(HARNESSES)}", hint="use one of these names")
+    return Setting(key, False, BOOLEAN, "")
 
 
 def unknown_key(key: str, place: str = "") -> UsageError:

@@ -184,12 +184,15 @@ def plan_setup(
         config.device if config.origin("device") == "default" else None,
         tuple(folder for folder in wanted if not folder.is_dir()),
         tuple(settings.plan_install(folder / "settings.json", command) for folder in hooked),
-        tuple(clients.plan_add(known[name], entry, record, _program(name, env)) for name in dict.fromkeys(only or ())),
+        tuple(
+            clients.plan_add(known[name], known[name].asking(entry), record, _program(name, env))
+            for name in dict.fromkeys(only or ())
+        ),
         tuple(
             live.plan_install(
                 name,
                 live.folder_of(name, env, home),
-                HookCommand((*words, "--harness", name), windows, entry.as_document()),
+                HookCommand((*words, "--harness", name), windows, entry.asked_by(name).as_document()),
                 live_record,
             )
             for name in others

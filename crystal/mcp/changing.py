@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crystal.app.background import embed_soon
-from crystal.app.context import open_machine, open_reader
-from crystal.app.forget import carry_out, plan_forget
+from crystal.app.context import Machine, open_machine
+from crystal.app.forget import carry_out, plan_forget_for
 from crystal.app.memories import remember as remember_text
 from crystal.errors import UsageError
 from crystal.forgetting.request import ForgetItem, ForgetPlan, ForgetRequest, Forgotten
@@ -16,6 +16,7 @@ from crystal.mcp.offer import ClientContext, refuse_folder
 from crystal.mcp.page import NONCE, AnswerItem, Json, ToolAnswer, answered, bounded, noted
 from crystal.mcp.searching import moment
 from crystal.memories.rules import is_as_given
+from crystal.store.isolation import source_via
 from crystal.text.fence import fenced
 from crystal.timewords.parse import iso
 
@@ -37,12 +38,12 @@ def remember(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         if client.folder is None:
             raise UsageError("the folder of this project is not known", hint=hint)
         project, cwd = ".", client.folder
-    with open_reader():
-        pass  # there is a memory: it is not made by the way
-    with open_machine() as machine:
+    source = source_via(arguments.get("source") or "mcp", client.agent)
+    with client.reader() as seen, open_machine() as machine:  # the reader first: a memory is not made by the way
         kept = remember_text(
             machine, text, category=arguments.get("category"), project=project, cwd=cwd,
-            key=arguments.get("key"), source=arguments.get("source") or "mcp", session=client.session,
+            key=arguments.get("key"), source=source, session=client.session,
+            seen=seen if seen.store.hidden else None,
         )  # fmt: skip
         embed_soon(machine)
     is_whole = is_as_given(kept.text, text)
@@ -57,14 +58,14 @@ def forget(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Show what would go; with the token of that preview, let it go."""
     token = arguments.get("confirm")
     refuse_folder(arguments.get("project"))
-    with open_reader() as reader:  # there is a memory: it is not made by the way
-        now = reader.now()
+    with client.reader() as seen:  # there is a memory: it is not made by the way
+        now = seen.now()
     request = _request(arguments, now) if token is None or any(name in arguments for name in NAMING) else None
     if token is not None:
         return _carry_out(client, request, token)
     assert request is not None
     with open_machine() as machine:
-        plan = plan_forget(machine, request)
+        plan = _planned(client, machine, request)
     client.previews[plan.token] = plan
     while len(client.previews) > MAX_PREVIEWS:
         del client.previews[next(iter(client.previews))]
@@ -80,7 +81,7 @@ def _carry_out(client: ClientContext, given: ForgetRequest | None, token: str) -
     if given is not None and _named(given) != _named(request):
         raise UsageError("confirm belongs to another preview than these arguments", hint="preview it again")
     with open_machine() as machine:
-        plan = plan_forget(machine, request)
+        plan = _planned(client, machine, request)
         if plan.token != token and not _only_repeats(previewed, plan, client.session):
             hint = "look at the new preview: call crystal_forget without confirm"
             raise UsageError("the list has changed since the preview; nothing was forgotten", hint=hint)
@@ -91,6 +92,11 @@ def _carry_out(client: ClientContext, given: ForgetRequest | None, token: str) -
     lines += [f"still to do: {why}" for why in data["pending"]]
     lines += [f"machines that forget it at their next sync: {', '.join(data['machines'])}"] if done.machines else []
     return answered("\n".join(lines), (), "items", data, None)
+
+
+def _planned(client: ClientContext, machine: Machine, request: ForgetRequest) -> ForgetPlan:
+    with client.reader() as seen:
+        return plan_forget_for(machine, seen, request)
 
 
 def _only_repeats(previewed: ForgetPlan | None, plan: ForgetPlan, session: str | None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from crystal.app.context import Machine, open_reader
+from crystal.app.context import Machine
 from crystal.app.timeline import days
 from crystal.errors import UsageError
 from crystal.mcp.items import Make, ShortIds, label, memory_item, message_item, place_of
@@ -31,7 +31,7 @@ def recent(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     offset = arguments.get("offset") or 0
     limit = arguments.get("limit") or (MESSAGES if what == "messages" else SESSIONS)
     refuse_folder(arguments.get("project"))
-    with open_reader() as machine:
+    with client.reader() as machine:
         project, scope, notes = _scope(client, machine, arguments)
         if offset + limit >= MAX_MESSAGES:
             raise UsageError(f"offset {offset} and limit {limit} reach too far", hint="use crystal_timeline")
@@ -86,7 +86,7 @@ def tell(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return what happened when, the latest first."""
     project = arguments.get("project")
     refuse_folder(project)
-    with open_reader() as machine:
+    with client.reader() as machine:
         now = machine.now()
         since = moment({"since": arguments.get("since") or DAYS}, "since", now)
         before = moment(arguments, "before", now)

@@ -10,6 +10,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,12 +53,21 @@ class ClientContext:
         folder: The folder that it works in.
         room: How many characters an answer may have.
         previews: The plans of forgetting that it was shown, by their token.
+        agent: Its name in crystal/config/harnesses.py, if the user's settings of the client say it. What the client
+            says of itself does not count: it would open what is isolated.
     """
 
     session: str | None = None
     folder: str | None = None
     room: int = 20_000
     previews: dict[str, Any] = field(default_factory=dict)
+    agent: str | None = None
+
+    def reader(self) -> AbstractContextManager[Machine]:
+        """Open the memory for reading, without what is isolated from this agent."""
+        from crystal.app.context import open_reader_for
+
+        return open_reader_for(self.agent)
 
     def left_out(self, machine: Machine, arguments: Mapping[str, object]) -> str | None:
         """Return the session whose messages are left out of an answer, if any.
@@ -107,7 +117,9 @@ class CrystalOffer:
                 "tools": _one_page(params, [tool.definition for tool in self._tools().values()])
             },
             "tools/call": self._call,
-            "resources/list": lambda params: {"resources": _one_page(params, _imported("reading").listed())},
+            "resources/list": lambda params: {
+                "resources": _one_page(params, _imported("reading").listed(self._client))
+            },
             "resources/templates/list": lambda params: {
                 "resourceTemplates": _one_page(params, _imported("reading").TEMPLATES)
             },

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote as quote_url
 from urllib.parse import unquote
 
-from crystal.app.context import Machine, damage_explained, open_reader
+from crystal.app.context import Machine, damage_explained
 from crystal.app.memory_queries import by_key, list_memories, memory_of
 from crystal.errors import CrystalError, NotFoundError, UsageError
 from crystal.mcp.items import ShortIds, label, memory_item, place_of, turn_item
@@ -44,7 +44,7 @@ def get(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     ident, key, start = arguments.get("id"), arguments.get("key"), arguments.get("start") or 0
     if (ident is None) == (key is None):
         raise UsageError("give either an id or a key", hint="ids are in the hits of crystal_search")
-    with open_reader() as machine:
+    with client.reader() as machine:
         if key is not None:
             found = by_key(machine, key)
             if found is None:
@@ -157,13 +157,13 @@ def _head(session: SessionSummary | None, ids: ShortIds, kind: str) -> tuple[str
 # ------------------------------------------------------------------------------------------------------- resources
 
 
-def listed() -> list[Json]:
+def listed(client: ClientContext) -> list[Json]:
     """Return the latest sessions and memories; none if there is no memory.
 
     Titles and keys are not listed: they are shown when the resource is read.
     """
     try:
-        with damage_explained(), open_reader() as machine:
+        with damage_explained(), client.reader() as machine:
             found, _ = sessions(machine.store, limit=LISTED, mirror=machine.mirror_store)
             remembered = list_memories(machine, limit=LISTED)
     except CrystalError:
@@ -190,7 +190,7 @@ def contents(client: ClientContext, uri: str, nonce: str) -> list[Json]:
         raise McpError(RESOURCE_NOT_FOUND, "there is no such resource", {"uri": uri[:300]})
     kind, ident = match[1], unquote(match[2], errors="replace")
     try:
-        with damage_explained(), open_reader() as machine:
+        with damage_explained(), client.reader() as machine:
             answer = _read_resource(machine, kind, ident, client.room)
     except CrystalError as error:
         if error.exit_code <= 2:  # it is not there, or the id cannot be one

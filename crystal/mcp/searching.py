@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from crystal.app.context import Machine, open_reader
+from crystal.app.context import Machine
 from crystal.app.search import checked_role, prepare_search, unreadable_mirror_notes
 from crystal.errors import UsageError
 from crystal.mcp.items import Make, ShortIds, hit_item
@@ -36,7 +36,7 @@ class SearchOutcome:
 
 def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Find what was said or remembered."""
-    with open_reader() as machine:
+    with client.reader() as machine:
         limit = arguments.get("limit") or min(machine.config.search_limit, 50)
         offset = arguments.get("offset") or 0
         if offset + limit >= MAX_LIMIT:
@@ -59,7 +59,7 @@ def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 
 def search_by_similarity(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return hits with their cosines."""
-    with open_reader() as machine:
+    with client.reader() as machine:
         found = find(machine, client, arguments, arguments.get("limit") or DEFAULT_SIMILAR)
         hits = [hit for hit in found.hits if hit.score >= (arguments.get("minScore") or 0.0)]
         makers = [_similar_item(hit, ShortIds(machine)) for hit in hits]

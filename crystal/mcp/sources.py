@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crystal.app.background import SOON, embed_soon
-from crystal.app.context import Machine, open_kept_machine, open_reader
+from crystal.app.context import Machine, open_kept_machine
 from crystal.app.sources import SourceState, add_source, list_sources, sync_sources
 from crystal.app.start_worker import start_worker
 from crystal.errors import UsageError
@@ -42,9 +42,9 @@ def sync(_: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         return _synced(machine, arguments.get("name"))
 
 
-def status(_: ClientContext, __: Mapping[str, Any]) -> ToolAnswer:
+def status(client: ClientContext, _: Mapping[str, Any]) -> ToolAnswer:
     """Return what is stored of each source."""
-    with open_reader() as machine:
+    with client.reader() as machine:
         found = list_sources(machine)
     lines = [_state_line(one) for one in found[:MAX_SHOWN]]
     lines += [f"and {len(found) - MAX_SHOWN} more"] if len(found) > MAX_SHOWN else []

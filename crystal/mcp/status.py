@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from crystal import __version__
-from crystal.app.context import open_reader
 from crystal.app.mirror import mirror_notes
 from crystal.app.status import gather
 from crystal.mcp.items import label
@@ -18,15 +17,19 @@ from crystal.timewords.parse import iso
 
 MAX_PROBLEMS = 10
 MESSAGE = 300
+FIX = "crystal doctor"
 
 
 def status(client: ClientContext, _: Mapping[str, Any]) -> ToolAnswer:
     """Return what is kept, what waits, and what is wrong."""
-    with open_reader() as machine:
+    with client.reader() as machine:
         found = gather(machine)
         notes = mirror_notes(machine.mirror, machine.now())
-        home = client.project(machine)
+        home, is_partial = client.project(machine), bool(machine.store.hidden)
     capture, span = found["capture"], found["span"]
+    if is_partial:  # a message may name a file
+        capture = {**capture, "reasons": [{**one, "message": one["code"], "fix": FIX} for one in capture["reasons"]]}
+        capture["stalled"] = None if capture["stalled"] is None else FIX
     reason = next((f"{one['message']} (fix: {one['fix']})" for one in capture["reasons"]), None)
     problems = [
         {"part": one["part"], "message": quote_line(str(one["message"]), MESSAGE), "since": iso(one["since"])}

@@ -133,6 +133,7 @@ class Store:
         self.before_commit: Callable[[], None] | None = None
         self.changed_memories: dict[str, list[int]] = {}
         self.deleted_memories: set[str] = set()
+        self.hidden: tuple[str, ...] = ()  # agents whose conversations it does not see: isolation.py
         self._recorder = recorder
 
     @classmethod

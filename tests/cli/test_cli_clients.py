@@ -49,7 +49,7 @@ def test_init_gives_each_client_the_server_twice_is_once_and_uninstall_leaves_no
     assert {*FILES.values(), ".claude/settings.json"} <= set(written)
     for name, file in FILES.items():
         assert f"server: added to {home / file}" in first.out
-        assert name == "codex" or json.loads(written[file])["mcpServers"]["crystal"]["args"][-1] == "mcp"
+        assert name == "codex" or json.loads(written[file])["mcpServers"]["crystal"]["args"][-2] == "--agent"
     second = crystal("init", "--yes", *every_client())
     assert (second.code, files(home)) == (0, written)
     assert second.out.count("server: already in") == len(FILES)

@@ -102,7 +102,7 @@ def test_the_plugin_alone_keeps_what_is_said_finds_it_and_leaves(
 def test_plugin_and_settings_together_keep_everything_once(client: Client, model: FakeAnthropic) -> None:
     memory = Memory(client.home, client.env())
     memory.crystal("init", "--yes", "--client", "claude-code")
-    assert state(client)["mcpServers"]["crystal"]["args"] == ["mcp"]
+    assert state(client)["mcpServers"]["crystal"]["args"] == ["mcp", "--agent", "claude-code"]
     assert "already in" in memory.crystal("init", "--yes", "--client", "claude-code").split("server: ")[1]
     model.when("twice", [Use(PLAIN_TOOL, {"query": "anything"}), Use(TOOL, {"query": "anything"})], ["Once is enough."])
     answer = client.ask("twice")

@@ -14,7 +14,7 @@ from crystal.config.paths import resolve_places
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 from crystal.install.clients.changes import apply, plan_add, plan_remove, read_facts
 from crystal.install.clients.entry_text import snippet
-from crystal.install.clients.known import NAMES, Client, ServerCommand, is_ours, known_clients
+from crystal.install.clients.known import NAMES, Client, ServerCommand, is_ours, known_clients, updated
 from crystal.install.record import read_record
 from tests.support.client_entries import ENTRY, OLDER
 
@@ -295,3 +295,13 @@ def test_where_its_command_fails_the_file_is_changed(home: Path, ldm: Path, clau
     (plan,) = plan_remove(client, read_record(ldm), "/nowhere/claude")
     apply(plan, ldm, {})
     assert not client.file.exists()
+
+
+def test_the_command_says_which_agent_asks_once_and_keeps_the_users_arguments() -> None:
+    for name, agent in (("codex", "codex"), ("gemini", "gemini-cli")):
+        asked = Client(name, name, Path("x.json"), Path()).asking(ServerCommand("/x/crystal"))
+        assert asked.args == ("mcp", "--agent", agent)
+        for old in (["mcp"], ["mcp", "--agent", "other"], ["mcp", "--agent", agent, "--more"]):
+            value = updated({"command": "/x/crystal", "args": old}, asked)
+            assert value["args"] == ["mcp", "--agent", agent, *(["--more"] if "--more" in old else [])]
+            assert updated(value, asked) == value

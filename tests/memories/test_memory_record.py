@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -28,8 +27,8 @@ from crystal.memories.record import encode_entry, read_record
 from crystal.store.capture import projects
 from crystal.store.memories import memories
 from crystal.store.memories.memories import Version
-from tests.forgetting.test_forgetting_crashes import Killed, killed_at_statement
 from tests.support.command import crystal
+from tests.support.killed import killed_at
 from tests.support.pairing_boxes import Box
 
 Change = tuple[str, int, int]
@@ -87,9 +86,9 @@ def act(machine: Machine, change: Change) -> None:
 
 def killed(box: Box, change: Change, number: int) -> int:
     """Make a change and die at the so manieth statement; return how many there were."""
-    with box.open() as machine, killed_at_statement(machine, number) as count, contextlib.suppress(Killed):
+    with box.open() as machine, killed_at(machine.store, number) as run:
         act(machine, change)
-    return count[0]
+    return run.statements
 
 
 def faults(machine: Machine) -> list[str]:

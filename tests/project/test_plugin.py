@@ -55,7 +55,10 @@ def test_the_plugin_names_its_own_files_quoted() -> None:
     commands = {group["hooks"][0]["command"] for (group,) in manifest("hooks/hooks.json")["hooks"].values()}
     assert commands == {'sh "${CLAUDE_PLUGIN_ROOT}/hooks/run" || true'}
     server = manifest(".mcp.json")["mcpServers"]["crystal"]
-    assert (server["command"], server["args"]) == ("sh", ["${CLAUDE_PLUGIN_ROOT}/hooks/run", "mcp"])
+    assert (server["command"], server["args"]) == (
+        "sh",
+        ["${CLAUDE_PLUGIN_ROOT}/hooks/run", "mcp", "--agent", "claude-code"],
+    )
 
 
 def test_the_source_distribution_holds_the_whole_plugin() -> None:

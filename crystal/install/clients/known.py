@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,10 @@ from crystal.hook import main as hook
 
 SERVER = "crystal"
 COMMAND = re.compile(r"(?:^|[/\\])crystal(?:\.exe)?$", re.IGNORECASE)
+
+AGENT_OPTION = "--agent"
+AGENTS = {"gemini": "gemini-cli"}
+"""The name of a client's agent in crystal/config/harnesses.py, where it is another than the client's."""
 
 Format = Literal["json", "jsonc", "toml"]
 
@@ -25,6 +29,10 @@ class ServerCommand:
     command: str
     args: tuple[str, ...] = ("mcp",)
     env: Mapping[str, str] = field(default_factory=dict)
+
+    def asked_by(self, agent: str) -> ServerCommand:
+        """Return the command that tells the server which agent asks."""
+        return replace(self, args=(*self.args, AGENT_OPTION, agent))
 
     def as_document(self, *, typed: bool = False) -> dict[str, Any]:
         """Return the value for the server's name."""
@@ -56,6 +64,10 @@ class Client:
     servers: str = "mcpServers"
     typed: bool = False
     guidance: str | None = None
+
+    def asking(self, entry: ServerCommand) -> ServerCommand:
+        """Return the command that tells the server that this client asks."""
+        return entry.asked_by(AGENTS.get(self.name, self.name))
 
 
 def known_clients(env: Mapping[str, str], home: Path, places: Places) -> dict[str, Client]:
@@ -102,7 +114,11 @@ def updated(value: Mapping[str, Any], entry: ServerCommand) -> dict[str, Any]:
 def _args(old: Any, entry: ServerCommand) -> list[str]:
     """Return our arguments, followed by those that the user added."""
     words = old if isinstance(old, list) else []
-    return [*entry.args, *(words[words.index("mcp") + 1 :] if "mcp" in words else [])]
+    own = words[words.index("mcp") + 1 :] if "mcp" in words else []
+    if AGENT_OPTION in own and AGENT_OPTION in entry.args:
+        at = own.index(AGENT_OPTION)
+        own = own[:at] + own[at + 2 :]
+    return [*entry.args, *own]
 
 
 def _folder(env: Mapping[str, str], name: str, home: Path) -> Path | None:

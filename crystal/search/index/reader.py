@@ -21,6 +21,7 @@ from crystal.search.index.part_vectors import Meanings, best, likely, measured
 from crystal.search.index.parts import IndexPart, forget_others, open_meanings, open_part, spare_memory
 from crystal.search.index.tail import Tail, read_tail, tail_of
 from crystal.store import Store
+from crystal.store.isolation import hidden_rows
 from crystal.store.search import index_log, index_source
 from crystal.store.search.index_log import Log, PartFile, State
 from crystal.store.search.scope import SearchScope
@@ -30,6 +31,9 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 Ordinals = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+MAX_BEGINNINGS = 20_000
+"""Words with a prefix that are counted where a reader does not see all documents."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -113,6 +117,11 @@ class Index:
         self._read: dict[int, dict[int, bytes | None]] = {}
         self.size = int(self._starts[-1])
         self._void = self._stale_places()
+        self._seen: Mask | None = None
+        if store.hidden:
+            self._void = distinct(np.concatenate([self._void, self._hidden_places()]))
+            self._seen = np.ones(self.size, np.bool_)
+            self._seen[self._void] = False
         self.documents = self.size - len(self._void)
 
     # --------------------------------------------------------------------------------------------------- documents
@@ -170,14 +179,30 @@ class Index:
                 found.append(places[places >= 0] + start)
         return np.concatenate(found)
 
+    def _hidden_places(self) -> Ordinals:
+        """Return the documents that the store hides from its reader."""
+        sessions, chunks = hidden_rows(self._store)
+        memories = self.find(chunks)
+        said = [np.isin(part.arrays["session"], np.array(sessions, np.int64)) for part in self._parts]
+        return np.concatenate([np.flatnonzero(np.concatenate([np.empty(0, np.bool_), *said])), memories[memories >= 0]])
+
     # ------------------------------------------------------------------------------------------------------- words
 
     @_damage_told
     def frequency(self, term: str) -> int:
-        """Return how many documents have a word; void ones count until the files are rewritten."""
-        word = _bytes(term)
+        """Return how many documents have a word; stale ones count until the files are rewritten."""
+        return self._count(_bytes(term))
+
+    def _count(self, word: bytes) -> int:
         spans = [part.words.find(word) for part in self._parts]
-        return sum(end - start for start, end in spans)
+        if self._seen is None:
+            return sum(end - start for start, end in spans)
+        return sum(len(self._documents(number, *span)) for number, span in enumerate(spans))
+
+    def _documents(self, number: int, start: int, end: int) -> Array:
+        """Return the documents of a range of postings of a part, without those that the reader may not see."""
+        found = self._parts[number].words.documents(start, end)
+        return found if self._seen is None else found[self._seen[found + self._starts[number]]]
 
     @_damage_told
     def with_all(self, terms: Sequence[str], mask: Mask | None) -> Ordinals:
@@ -204,9 +229,9 @@ class Index:
 
     def _turns(self, spans_of: Callable[[IndexPart], list[tuple[int, int]]]) -> Ordinals:
         found = [np.empty(0, np.int64)]
-        for part in self._parts:
+        for number, part in enumerate(self._parts):
             turns = part.arrays["turn"]
-            found += [turns[part.words.documents(start, end)].astype(np.int64) for start, end in spans_of(part)]
+            found += [turns[self._documents(number, *span)].astype(np.int64) for span in spans_of(part)]
         return distinct(np.concatenate(found))
 
     @_damage_told
@@ -215,12 +240,14 @@ class Index:
         start, likely = _bytes(prefix), Counter[bytes]()
         for part in self._parts:
             first, frequencies = part.words.beginning(start)
-            best = frequencies.argsort(kind="stable")[::-1][: 4 * most]
+            best = frequencies.argsort(kind="stable")[::-1][: 4 * most if self._seen is None else MAX_BEGINNINGS]
             likely.update({part.words.word(first + at): int(frequencies[at]) for at in best.tolist()})
-        found = []
-        for word, _ in sorted(likely.items(), key=lambda one: (-one[1], one[0]))[: 2 * most]:
-            spans = [part.words.find(word) for part in self._parts]
-            found.append((word.decode("utf-8", "replace"), sum(end - start for start, end in spans)))
+        if self._seen is not None:
+            likely = Counter({word: count for word in likely if (count := self._count(word))})
+        found = [
+            (word.decode("utf-8", "replace"), self._count(word))
+            for word, _ in sorted(likely.items(), key=lambda one: (-one[1], one[0]))[: 2 * most]
+        ]
         return sorted(found, key=lambda one: (-one[1], one[0]))[:most]
 
     @_damage_told

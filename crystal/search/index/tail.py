@@ -37,17 +37,18 @@ class Tail:
         return self.vectors[generation]
 
 
-_kept: dict[Path, tuple[State, tuple[int, int, int, bytes | None], Tail]] = {}
+_kept: dict[tuple[Path, tuple[str, ...]], tuple[State, tuple[int, int, int, bytes | None], Tail]] = {}
 
 
 def read_tail(store: Store, state: State) -> Tail:
     """Return the tail of the present snapshot."""
     counted = index_log.count_log(store)
-    known = _kept.get(store.path)
+    reader = store.path, store.hidden
+    known = _kept.get(reader)
     if known is not None and known[:2] == (state, counted):
         return known[2]
     tail = tail_of(store, index_log.read_log(store))
-    _kept[store.path] = (state, counted, tail)
+    _kept[reader] = (state, counted, tail)
     return tail
 
 

@@ -89,8 +89,7 @@ def latest_chunks(store: Store, scope: SearchScope, spans: Sequence[tuple[int, i
 def count_copies(store: Store, text_sha256: bytes, scope: SearchScope) -> int:
     """Return how many chunks within a filter have exactly this text."""
     where = f" AND ({scope.sql})" if scope.sql else ""
-    # INDEXED BY: for a filter by project or session SQLite must not skip this index of the few chunks with this text.
-    sql = f"SELECT count(*) FROM chunks INDEXED BY chunks_sha WHERE text_sha256 = ?{where}"
+    sql = f"SELECT count(*) FROM {_by_text(store)} WHERE text_sha256 = ?{where}"
     return int(store.value(sql, (text_sha256, *scope.values)))
 
 
@@ -99,11 +98,19 @@ def places_of_text(store: Store, text_sha256: bytes, scope: SearchScope) -> set[
     where = f" AND id IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
     sql = (
         "SELECT coalesce(t.uuid, m.uid), coalesce(t.part, 0) FROM"
-        f" (SELECT turn, memory FROM chunks INDEXED BY chunks_sha WHERE text_sha256 = ?{where}) c"
+        f" (SELECT turn, memory FROM {_by_text(store)} WHERE text_sha256 = ?{where}) c"
         " LEFT JOIN turns t ON t.id = c.turn LEFT JOIN memories m ON m.id = c.memory"
         " WHERE t.id IS NOT NULL OR m.id IS NOT NULL"
     )
     return {(uuid, part) for uuid, part in store.rows(sql, (text_sha256, *scope.values))}
+
+
+def _by_text(store: Store) -> str:
+    """Return the chunks, so that few are read for a text: a filter must not make SQLite skip their index.
+
+    A view of the connection has the table's indexes and does not take their names.
+    """
+    return "chunks" if store.hidden else "chunks INDEXED BY chunks_sha"
 
 
 def chunk_of_turn(store: Store, uuid: str, part: int, text_sha256: bytes, scope: SearchScope) -> int | None:

@@ -354,6 +354,7 @@ def nearest(
             are found if there are as many.
         values: The values of the condition's question marks.
     """
+    where = where or ("TRUE" if store.hidden else "")
     condition = f" AND rowid IN (SELECT id FROM chunks WHERE {where})" if where else ""
     k = max(0, min(k, MAX_NEIGHBOURS))
     rows = store.rows(

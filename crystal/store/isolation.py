@@ -1,0 +1,62 @@
+"""Hide the conversations of isolated agents from a connection that reads for another agent.
+
+Views of the connection take the names of the tables, so every query of every reader is filtered inside, also one that
+is written tomorrow: see docs/adr/0040-isolation-by-agent.md. A store for which nothing is hidden has none of them.
+"""
+
+from collections.abc import Sequence
+
+from crystal.store.connection import Store, translated
+
+MAX_SOURCE = 50
+
+_NOT_HIDDEN = "NOT EXISTS (SELECT 1 FROM main.sessions h WHERE h.{} = x.{} AND h.harness IN ({{names}}))"
+_OF_SEEN_SESSION = _NOT_HIDDEN.format("id", "session")
+_OF_SEEN_TRANSCRIPT = "EXISTS (SELECT 1 FROM capture_state s WHERE s.id = x.transcript)"
+_OF_SEEN_MEMORY = "EXISTS (SELECT 1 FROM memories m WHERE m.id = x.memory)"
+
+SHADOWS = {
+    "sessions": "harness NOT IN ({names})",
+    "turns": _OF_SEEN_SESSION,
+    "turn_copies": f"{_OF_SEEN_SESSION} AND EXISTS (SELECT 1 FROM turns t WHERE t.id = x.turn)",
+    "memories": f"{_NOT_HIDDEN.format('session_id', 'session')} AND {{not_theirs}}",
+    "memory_history": _OF_SEEN_MEMORY,
+    "chunks": f"{_OF_SEEN_SESSION} AND (x.memory IS NULL OR {_OF_SEEN_MEMORY})",
+    "projects": "EXISTS (SELECT 1 FROM sessions s WHERE s.project = x.id)"
+    " OR EXISTS (SELECT 1 FROM chunks c WHERE c.project = x.id)"
+    " OR EXISTS (SELECT 1 FROM memories m WHERE m.project = x.id)"
+    " OR EXISTS (SELECT 1 FROM main.source_collections c WHERE c.project = x.id)",
+    "capture_state": "harness NOT IN ({names})",
+    **dict.fromkeys(("segments", "snapshot_records", "record_counts"), _OF_SEEN_TRANSCRIPT),
+    "injections": _NOT_HIDDEN.format("session_id", "session_id"),
+    "problems": "FALSE",
+}
+"""For each table that tells of conversations, which of its rows stay. Messages of problems may name files."""
+
+
+def source_via(source: str, agent: str | None) -> str:
+    """Return the source of a memory that an agent asked for: with its name at the end, by which it is hidden."""
+    return source if agent is None else f"{source[:MAX_SOURCE]} {agent}"
+
+
+def hide(store: Store, harnesses: Sequence[str]) -> None:
+    """Let a connection see nothing that was said in some agents. It then reads only: a view takes no rows."""
+    if not harnesses:
+        return
+    names = ", ".join(f"'{name}'" for name in harnesses)  # of the table in crystal/config/harnesses.py
+    not_theirs = " AND ".join(f"x.source NOT LIKE '% {name}'" for name in harnesses)
+    with translated(store.path):
+        store.db.execute("PRAGMA query_only = 0")
+        for table, condition in SHADOWS.items():
+            which = condition.format(names=names, not_theirs=not_theirs)
+            store.db.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table} AS x WHERE {which}")
+        store.db.execute("PRAGMA query_only = 1")
+    store.hidden = tuple(harnesses)
+
+
+def hidden_rows(store: Store) -> tuple[list[int], list[int]]:
+    """Return what is hidden from a connection: the rows of sessions, and the chunks of memories."""
+    sessions = "SELECT id FROM main.sessions EXCEPT SELECT id FROM sessions"
+    memories = "SELECT id FROM main.memories EXCEPT SELECT id FROM memories"
+    chunks = f"SELECT id FROM main.chunks WHERE memory IN ({memories})"
+    return [ident for (ident,) in store.rows(sessions)], [ident for (ident,) in store.rows(chunks)]

@@ -1,0 +1,298 @@
+"""What was said in an isolated agent: it and the person see it; nothing tells another agent of it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crystal import Crystal
+from crystal.app.background import embed_soon
+from crystal.app.context import open_machine
+from crystal.app.session_context_content import make_ready, preview
+from crystal.config.edit import set_value, unset_value
+from crystal.config.load import load_config
+from crystal.errors import CrystalError, UsageError
+from crystal.mcp.catalog import ALIASES, TOOLS
+from crystal.mcp.offer import ClientContext
+from crystal.mcp.protocol import McpError
+from crystal.search.index import bring_up_to_date
+from crystal.store import Store
+from crystal.store.isolation import SHADOWS, hide
+from tests.support.mcp_client import ROOT, Tools
+from tests.support.mcp_memory import MINE, SHOP
+from tests.support.store_factory import DAY, HOUR, NOW, add_turn, chunk_id
+
+SECRET = "99999999-eeee-4000-8000-000000000009"
+COPY = "88888888-dddd-4000-8000-000000000008"
+WORDS = ("quokka", "wombatine", "numbats", "/code/bilby", "bilby", "dingo-branch", "potoroo", "codex", SECRET[:8])
+"""Said in the isolated agent only: text, answer, title, project, branch, memory, its name, its session."""
+
+
+@pytest.fixture
+def settings(home: Path) -> Path:
+    return load_config(os.environ, home).places.config_file
+
+
+@pytest.fixture
+def seen(store: Store) -> Store:
+    """What everybody may see."""
+    add_turn(store, "Why does the zebra checkout fail?", session=SHOP, ts=NOW - 5 * HOUR)
+    add_turn(store, "The zebra clock was skewed.", session=SHOP, ts=NOW - 4 * HOUR, role="assistant")
+    return store
+
+
+def plant(store: Store) -> str:
+    """Say something in Codex; give the id of the hit."""
+    more: dict[str, Any] = {"session": SECRET, "project": "/code/bilby", "branch": "dingo-branch", "harness": "codex"}
+    uuid = add_turn(store, "the quokka and the zebra checkout", ts=NOW - 3 * HOUR, title="numbats plan", **more)
+    add_turn(store, "wombatine zebra clock was skewed", ts=NOW - 2 * HOUR, role="assistant", **more)
+    add_turn(store, "Why does the zebra checkout fail?", ts=NOW - HOUR, **more)  # what another one said too
+    return str(chunk_id(store, uuid))
+
+
+@pytest.fixture(params=[False, True], ids=["in memory", "with an index"])
+def planted(seen: Store, settings: Path, request: pytest.FixtureRequest) -> tuple[Store, str, str]:
+    set_value(settings, "agents.codex.isolated", "true")
+    hit = plant(seen)
+    memory = Tools(ClientContext(agent="codex")).data("crystal_remember", text="the potoroo sleeps", key="potoroo")
+    if request.param:
+        bring_up_to_date(seen, now=NOW)
+    return seen, hit, str(memory["id"])
+
+
+def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
+    """Everything that may betray it: each tool, also with names that only the isolated agent has."""
+    for query in ("quokka", "zebra checkout", "quok", "wombatines", '"the quokka"', "yesterday", "potoroo", "bilby"):
+        yield "crystal_search", {"query": query, "around": True, "limit": 50}
+        yield "search_memory", {"query": query}
+        yield "memory_search", {"query": query}
+    filters: dict[str, str] = {
+        "project": "bilby", "session": SECRET[:8], "agent": "codex", "branch": "dingo-branch", "source": "memory",
+    }  # fmt: skip
+    for name, value in filters.items():
+        yield "crystal_search", {"query": "zebra", name: value}
+        yield "crystal_search", {"query": "zebra", name: f"{value[:3]}x"}
+    for given in ({"id": hit}, {"id": SECRET}, {"id": SECRET[:8]}, {"id": memory}, {"id": memory[:9]}):
+        yield "crystal_get", {**given}
+        yield "crystal_forget", {**given}
+    yield "crystal_get", {"key": "potoroo"}
+    yield "crystal_get", {"id": SHOP, "offset": 0}
+    for what in ("messages", "sessions"):
+        for more in ({}, {"all": True}, {"project": "bilby"}, {"agent": "codex"}):
+            yield "crystal_recent", {"what": what, **more}
+    yield "get_recent_conversations", {}
+    yield "crystal_timeline", {}
+    yield "crystal_timeline", {"project": "bilby", "since": "30d"}
+    yield "crystal_status", {}
+    yield "crystal_sources_status", {}
+    for given in ({"query": "quokka"}, {"query": "wombatine"}, {"session": SECRET}, {"session": SECRET[:6]},
+                  {"key": "potoroo"}, {"query": "zebra"}):  # fmt: skip
+        yield "crystal_forget", {**given}
+
+
+def told_by(tools: Tools, name: str, arguments: dict[str, object]) -> str:
+    """Return an answer without what the question itself says."""
+    words = tools.text(name, **arguments)
+    try:
+        words += json.dumps(tools.data(name, **arguments))
+    except (CrystalError, McpError) as error:
+        words += str(error)
+    for value in filter(None, (str(value).strip('"') for value in arguments.values())):
+        words = words.replace(value, "")
+    return words
+
+
+OTHERS = [None, "claude-code", "Codex"]
+
+
+@pytest.mark.parametrize("agent", OTHERS)
+def test_no_tool_tells_another_agent_of_it(planted: tuple[Store, str, str], agent: str | None) -> None:
+    _, hit, memory = planted
+    tools, called = Tools(ClientContext(agent=agent, folder="/code/bilby")), set()
+    for name, arguments in asked(hit, memory):
+        called.add(name)
+        told = told_by(tools, name, arguments)
+        assert not [word for word in WORDS if word in told], (name, arguments, told)
+    changing = {"crystal_remember", "save_memory", "crystal_sources_add", "crystal_sources_sync"}
+    assert called | changing == {tool.name for tool in (*TOOLS, *ALIASES)}
+
+
+@pytest.mark.parametrize("agent", OTHERS)
+def test_no_resource_tells_another_agent_of_it(planted: tuple[Store, str, str], agent: str | None) -> None:
+    _, _, memory = planted
+    methods = Tools(ClientContext(agent=agent)).methods
+    listed = json.dumps(methods["resources/list"]({}))
+    assert SHOP in listed
+    assert not [word for word in (*WORDS, memory) if word in listed]
+    for address in (f"crystal://session/{SECRET}", f"crystal://session/{SECRET[:6]}", f"crystal://memory/{memory}",
+                    "crystal://memory/potoroo"):  # fmt: skip
+        with pytest.raises(McpError) as error:
+            methods["resources/read"]({"uri": address})
+        unknown = methods, address.replace("9999", "7777").replace(memory, "mem-000000000000").replace("pot", "xot")
+        with pytest.raises(McpError) as other:
+            unknown[0]["resources/read"]({"uri": unknown[1]})
+        assert error.value.code == other.value.code
+
+
+def test_the_agent_itself_and_the_person_see_it(planted: tuple[Store, str, str]) -> None:
+    store, hit, memory = planted
+    own = Tools(ClientContext(agent="codex"))
+    assert "quokka" in own.text("crystal_search", query="quokka")
+    assert "numbats" in own.text("crystal_get", id=SECRET[:8])
+    assert "quokka" in own.text("crystal_get", id=hit)
+    assert "potoroo sleeps" in own.text("crystal_get", id=memory)
+    assert SECRET in json.dumps(own.methods["resources/list"]({}))
+    store.close()
+    with Crystal() as crystal:
+        assert any("quokka" in one.text for one in crystal.search("quokka").hits)
+        assert any(one.id == memory for one in crystal.memories())
+
+
+def test_without_the_setting_all_agents_see_it(planted: tuple[Store, str, str], settings: Path) -> None:
+    assert unset_value(settings, "agents.codex.isolated")
+    assert "quokka" in Tools(ClientContext(agent="gemini-cli")).text("crystal_search", query="quokka")
+    set_value(settings, "agents.codex.isolated", "false")
+    assert "quokka" in Tools().text("crystal_search", query="quokka")
+
+
+def test_nothing_of_it_is_deleted_or_replaced_by_another_agent(planted: tuple[Store, str, str]) -> None:
+    store, hit, memory = planted
+    other = Tools(ClientContext(agent="claude-code"))
+    token = other.data("crystal_forget", query="zebra checkout")["token"]
+    assert other.data("crystal_forget", confirm=token)["is_done"]
+    for scope in ({"project": "bilby"}, {"project": "shop"}, {"before": "2100-01-01"}):
+        with pytest.raises(UsageError, match="isolated"):
+            other.data("crystal_forget", **scope)
+    with pytest.raises(UsageError, match="taken"):
+        other.data("crystal_remember", text="something else", key="potoroo")
+    again = other.data("crystal_remember", text="the potoroo sleeps")
+    assert again["id"] != memory
+    own = Tools(ClientContext(agent="codex"))
+    assert "quokka and the zebra checkout" in own.text("crystal_get", id=hit)
+    assert own.data("crystal_get", key="potoroo")["memory"]["text"] == "the potoroo sleeps"
+    assert store.value("SELECT count(*) FROM sessions WHERE harness = 'codex'") == 1
+
+
+def test_the_context_of_another_agent_leaves_it_out(planted: tuple[Store, str, str], settings: Path) -> None:
+    store, _, _ = planted
+    store.close()
+    for folder in ("/code/bilby", "/code/shop"):
+        with open_machine() as machine:
+            told = preview(machine, folder)
+        assert not [word for word in WORDS if word in f"{told.told}{told.project}"]
+    set_value(settings, "context.enabled", "true")
+    set_value(settings, "device", "desk")  # contexts are prepared for the folders of this machine
+    with open_machine() as machine:
+        make_ready(machine)
+        ready = [path.read_text() for path in (machine.places.data_dir / "context").glob("*.json")]
+    assert any("zebra" in one for one in ready)
+    assert not [word for one in ready for word in ("quokka", "potoroo", "bilby") if word in one]
+    unset_value(settings, "agents.codex.isolated")
+    with open_machine() as machine:
+        assert "potoroo" in str(preview(machine, "/code/bilby").told)
+
+
+def _answers(tools: Tools, rng: random.Random, words: list[str]) -> list[str]:
+    found = []
+    for _ in range(12):
+        query = " ".join(rng.sample(words, rng.randint(1, 3)))
+        query = rng.choice([query, query[:-2], f'"{query}"'])
+        given: dict[str, object] = {"query": query, "limit": rng.randint(1, 6), "around": True}
+        found.append(json.dumps(tools.data("crystal_search", **given)))
+        found.append(json.dumps(tools.data("memory_search", query=query)))
+    found += [json.dumps(tools.data("crystal_recent", what=what, all=True)) for what in ("messages", "sessions")]
+    found.append(json.dumps(tools.data("crystal_timeline", since="30d")))
+    found.append(json.dumps(tools.data("crystal_status")["counts"]))
+    return [*found, json.dumps(tools.methods["resources/list"]({}))]
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_answers_are_those_of_a_memory_without_it(store: Store, settings: Path, seed: int, *, has_index: bool) -> None:
+    rng = random.Random(seed)
+    words = [f"{one}{two}" for one in ("alba", "bero", "cali", "domo", "eska") for two in ("tross", "nik", "pern")]
+
+    def say(session: str, harness: str, count: int) -> None:
+        for number in range(count):
+            add_turn(
+                store, " ".join(rng.choices(words, k=rng.randint(2, 9))), session=session, harness=harness,
+                ts=NOW - rng.randint(1, 9 * DAY), role=("user", "assistant")[number % 2], project=f"/code/{harness}",
+            )  # fmt: skip
+        if has_index:
+            bring_up_to_date(store, now=NOW)
+        with open_machine() as machine:
+            embed_soon(machine)
+
+    set_value(settings, "agents.codex.isolated", "true")
+    say(SHOP, "claude-code", 12)
+    say(COPY, "gemini-cli", 5)
+    tools = Tools(ClientContext(agent="claude-code"))
+    before = _answers(tools, random.Random(seed + 100), words)
+    say(SECRET, "codex", 17)
+    assert _answers(tools, random.Random(seed + 100), words) == before
+    assert _answers(Tools(ClientContext(agent="codex")), random.Random(seed + 100), words) != before
+
+
+# --------------------------------------------------------------------------------------------- that nobody forgets it
+
+
+def test_every_table_of_conversations_is_shadowed(store: Store) -> None:
+    """A new table that names a session, a turn, a transcript or a memory needs a line in SHADOWS, or here with why."""
+    without = {
+        "sources": "chunks of files",
+        "private_marks": "ids and times, read by capture and the person's commands",
+        "forgotten_sessions": "names of what is gone",
+    }
+    tables = [name for (name,) in store.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+    telling = {"session", "session_id", "turn", "transcript", "memory", "harness", "chunk"}
+    internal = ("relay_", "outbox", "mirror_", "index_", "chunks_vec", "sqlite_")
+    for table in tables:
+        columns = {row[1] for row in store.rows(f"PRAGMA table_info({table})")}
+        if columns & telling and not table.startswith(internal):
+            assert (table in SHADOWS) != (table in without), table
+
+
+def test_no_module_of_the_server_opens_all_of_the_memory_for_reading() -> None:
+    for path in (ROOT / "crystal/mcp").glob("*.py"):
+        names = {one.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)
+                 for one in node.names}  # fmt: skip
+        assert not names & {"open_reader", "Store", "open_mirror", "plan_forget"}, path
+
+
+def test_a_memory_in_which_nothing_is_hidden_has_no_views(store: Store) -> None:
+    hide(store, ())
+    assert not store.rows("SELECT name FROM temp.sqlite_schema")
+
+
+def test_an_unknown_agent_is_no_setting(settings: Path) -> None:
+    with pytest.raises(UsageError, match="no agent 'codx'"):
+        set_value(settings, "agents.codx.isolated", "true")
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text("[agents.codx]\nisolated = true\n")
+    with pytest.raises(UsageError, match="codx"):
+        load_config(os.environ, Path.home())
+
+
+def test_what_came_from_another_machine_is_hidden_too(planted: tuple[Store, str, str], tmp_path: Path) -> None:
+    """The program of a session and the source of a memory travel; this machine's setting decides."""
+    store, hit, memory = planted
+    copy = tmp_path / "mirror.db"
+    store.execute("VACUUM INTO ?", (str(copy),))
+    with store.transaction():
+        for table in ("chunks", "turns", "sessions", "memories"):
+            store.execute(f"DELETE FROM {table}")
+    add_turn(store, "a zebra of this machine", session=MINE, ts=NOW - HOUR)
+    copy.rename(store.path.with_name("mirror.db"))
+    tools = Tools(ClientContext(agent="claude-code"))
+    assert "The zebra clock was skewed" in tools.text("crystal_search", query="zebra", limit=20)
+    for name, arguments in asked(f"m{hit}", memory):
+        told = told_by(tools, name, arguments)
+        assert not [word for word in WORDS if word in told], (name, arguments, told)
+    assert "quokka" in Tools(ClientContext(agent="codex")).text("crystal_search", query="quokka")
