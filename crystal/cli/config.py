@@ -36,7 +36,7 @@ def config(context: typer.Context, *, as_json: AsJson = False) -> None:
         show(context)
 
 
-@commands.command("list")
+@commands.command("list", short_help="Show every setting and where its value comes from.")
 def show(context: typer.Context, *, as_json: AsJson = False) -> None:
     """Show every setting, its value and where that came from (the same as `crystal config`)."""
     found = this_config()
@@ -117,7 +117,7 @@ def _say_what_goes(days: int) -> None:
     print("to undo it: crystal config unset retention.days")
 
 
-@commands.command("unset")
+@commands.command("unset", short_help="Remove a setting; its default applies again.")
 def unset(key: Key) -> None:
     """Remove one setting from the settings file; its default applies again."""
     from crystal.app.session_context import settings_changed

@@ -78,7 +78,7 @@ def rename(
     say(f"{one_line(old)} is {one_line(peer.name)} now")
 
 
-@commands.command("revoke")
+@commands.command("revoke", short_help="Accept nothing more from a lost or stolen device.")
 def revoke(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
     """Accept nothing more from a device that was lost, stolen or given away. Other devices are not affected."""
     from crystal.app.sync import devices as wired
@@ -97,7 +97,7 @@ def revoke(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help=
         note("until then the relay still lets it in; every poll tries again: crystal relay poll")
 
 
-@commands.command("rotate")
+@commands.command("rotate", short_help="Give a device new keys.")
 def rotate(name: Name) -> None:
     """Give a device new keys; it gets them at its next sync, and the old ones end then."""
     from crystal.app.sync import devices as wired

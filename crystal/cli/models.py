@@ -86,7 +86,7 @@ def _facts(row: ModelRow) -> str:
 # ---------------------------------------------------------------------------------------------------------- install
 
 
-@commands.command("install")
+@commands.command("install", short_help="Fetch a model, check it, and make it ready.")
 def install(
     context: typer.Context,
     model: Annotated[

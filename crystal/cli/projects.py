@@ -65,7 +65,7 @@ def split(folder: Folder) -> None:
         _say_change(split_project(machine.store, folder))
 
 
-@commands.command("mark")
+@commands.command("mark", short_help="Let a folder without git keep its project when moved.")
 def mark(folder: Folder = ".") -> None:
     """Write a small file into a folder without git, so that crystal knows its project after a move."""
     path, is_new = mark_folder(folder)

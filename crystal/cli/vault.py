@@ -25,7 +25,7 @@ commands = typer.Typer(help="Memories as Markdown files.", no_args_is_help=True)
 
 
 @commands.command("export", help="The same as crystal vault sync.", short_help="The same as crystal vault sync.")
-@commands.command("sync")
+@commands.command("sync", short_help="Write memories to files, and read what you changed.")
 def sync(
     *,
     to: Annotated[
