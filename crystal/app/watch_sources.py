@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from stat import S_ISDIR
 from threading import Event
 
 from crystal.app.background import enrich
@@ -12,11 +14,13 @@ from crystal.app.sources import list_sources, sync_sources
 from crystal.capture.lock import try_lock
 from crystal.errors import CrystalError, NotFoundError, UnavailableError
 from crystal.sources.sync import SyncReport
-from crystal.sources.watch import changed_roots, load_watchfiles
+from crystal.sources.watch import LOOK_MS, changed_roots, load_watchfiles
 
 WATCH_LOCK = "sources-watch.lock"
 ENRICH_SECONDS = 60.0
 
+Watched = set[tuple[Path, str, int, int]]
+"""Folders that are watched, each with its source, device and inode."""
 Tell = Callable[[list[SyncReport], list[str]], None]
 """Called with what a sync did, and what went wrong."""
 
@@ -28,39 +32,54 @@ def watch_sources(tell: Tell, stop: Event | None = None, begin: Callable[[], obj
 
     Raises:
         UnavailableError: Another process watches already.
-        NotFoundError: There is no source.
+        NotFoundError: No folder of a source is there.
         NotConfiguredError: The package watchfiles is not installed.
     """
     with try_lock(default_paths().data_dir / WATCH_LOCK) as held:
         if held is None:
             raise UnavailableError("crystal sources watch runs already", hint="end that one first")
-        _roots()
+        watched = _watched()
+        if not watched:
+            raise NotFoundError("there is no folder to watch", hint="crystal sources add PATH")
         load_watchfiles()
         begin()
         while stop is None or not stop.is_set():
-            _watch_these(tell, stop)
+            _watch_these(watched, tell, stop)
+            watched = _watched()
 
 
-def _watch_these(tell: Tell, stop: Event | None) -> None:
-    """Watch the folders that are there now, until there are others."""
-    roots = _roots()
+def _watch_these(watched: Watched, tell: Tell, stop: Event | None) -> None:
+    """Watch the folders that are there now, until there are others; one that was made anew is another one."""
+    roots = {root: name for root, name, *_ in watched}
     for name in roots.values():
         _sync(name, tell)
     unseen = set(roots)  # a change before watching began is not reported: look again when it is quiet
-    for changed in changed_roots(list(roots), stop):
+    for changed in _changes(list(roots), stop):
         for root in changed or unseen:
             _sync(roots[root], tell)
         unseen = unseen if changed else set()
-        if _roots() != roots:
+        if _watched() != watched:
             return
 
 
-def _roots() -> dict[Path, str]:
+def _changes(roots: list[Path], stop: Event | None) -> Iterator[set[Path]]:
+    """Yield the folders that changed, none of them from time to time."""
+    if roots:
+        yield from changed_roots(roots, stop)
+    elif not (stop or Event()).wait(LOOK_MS / 1000):
+        yield set()
+
+
+def _watched() -> Watched:
+    """Return the folders that are there."""
     with open_kept_machine() as machine:
-        roots = {Path(one.folder): one.name for one in list_sources(machine) if one.is_here}
-    if not roots:
-        raise NotFoundError("there is no folder to watch", hint="crystal sources add PATH")
-    return roots
+        listed = [(Path(one.folder), one.name) for one in list_sources(machine)]
+    found = set()
+    for root, name in listed:
+        with contextlib.suppress(OSError):
+            status = root.stat()
+            found |= {(root, name, status.st_dev, status.st_ino)} if S_ISDIR(status.st_mode) else set()
+    return found
 
 
 def _sync(name: str, tell: Tell) -> None:
