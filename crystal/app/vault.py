@@ -122,7 +122,6 @@ class VaultSync:
             self.vault.refuse_all_gone()
         self._known = {one.id: one for one in list_memories(machine, status=None, limit=EVERY)}
         self._gone = memories.forgotten_memories(machine.store)
-        self._versions: dict[str, int] = {}
         self._look(restores=restores)
 
     # ------------------------------------------------------------------------------------------------------- looking
@@ -212,8 +211,7 @@ class VaultSync:
                 former version of the memory.
         """
         report, changes = self.report, self.changes
-        every = list_memories(self._machine, status=None, limit=EVERY)
-        self._versions = {one.id: one.updated_at for one in every}
+        self._versions = {one.id: one.updated_at for one in list_memories(self._machine, status=None, limit=EVERY)}
         report.left += changes.left
         for one in changes.new:
             self._try(one, self._remember)

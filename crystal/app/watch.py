@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePath
@@ -18,7 +19,7 @@ from crystal.capture.files import LOG_SUFFIX
 from crystal.capture.lock import try_lock
 from crystal.config.harnesses import HARNESSES, Root
 from crystal.errors import CrystalError, UnavailableError
-from crystal.sources.watch import LOOK_MS, changed_paths, load_watchfiles
+from crystal.sources.watch import changed_paths, load_watchfiles
 
 WATCH_LOCK = "watch.lock"
 Watched = dict[str, tuple[int, int]]
@@ -45,7 +46,7 @@ def watch_agents(tell: Tell, stop: Event, begin: Callable[[], object] = lambda: 
         while not stop.is_set():
             everyone = {root.harness for root in roots}
             _capture(everyone, tell)
-            for changed in _changes(watched, stop):
+            for changed in changed_paths(map(Path, watched), stop):
                 # From time to time all: what was written just before watching began was not told.
                 _capture({name for path in changed for name in _harnesses(path, roots)} if changed else everyone, tell)
                 if _watched()[1] != watched:
@@ -58,27 +59,22 @@ def _watched() -> tuple[list[Root], Watched]:
     with open_kept_machine() as machine:
         silent = {name for name in HARNESSES if not tells_of_turns(machine, name)}
         roots = [root for root in capture_folders(machine).roots if root.harness in silent]
-    watched: Watched = {}
-    for path in {path for root in roots for path in _paths_of(root)}:
-        try:
+    return roots, present({path for root in roots for path in _paths_of(root)})
+
+
+def present(paths: Iterable[Path]) -> Watched:
+    """Return those of some paths that are there: one that was made anew is another one."""
+    found: Watched = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
             status = path.stat()
-        except OSError:
-            continue
-        watched[str(path)] = (status.st_dev, status.st_ino)
-    return roots, watched
+            found[str(path)] = (status.st_dev, status.st_ino)
+    return found
 
 
 def _paths_of(root: Root) -> list[Path]:
     """Return what to watch of a place: its folder, but in a project only the files, which may not be there."""
     return [root.folder / name for name in root.place.files] if root.place.in_projects else [root.folder]
-
-
-def _changes(watched: Watched, stop: Event) -> Iterator[set[str]]:
-    """Yield the paths that changed, none of them from time to time."""
-    if watched:
-        yield from changed_paths(map(Path, watched), stop)
-    elif not stop.wait(LOOK_MS / 1000):
-        yield set()
 
 
 def _harnesses(path: str, roots: Iterable[Root]) -> Iterator[str]:

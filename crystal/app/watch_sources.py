@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from stat import S_ISDIR
 from threading import Event
 
 from crystal.app.background import enrich
 from crystal.app.context import Machine, default_paths, open_kept_machine
 from crystal.app.sources import list_sources, sync_sources
+from crystal.app.watch import Watched, present
 from crystal.capture.lock import try_lock
 from crystal.errors import CrystalError, NotFoundError, UnavailableError
 from crystal.sources.sync import SyncReport
-from crystal.sources.watch import LOOK_MS, changed_roots, load_watchfiles
+from crystal.sources.watch import changed_roots, load_watchfiles
 
 WATCH_LOCK = "sources-watch.lock"
 ENRICH_SECONDS = 60.0
 
-Watched = set[tuple[Path, str, int, int]]
-"""Folders that are watched, each with its source, device and inode."""
 Tell = Callable[[list[SyncReport], list[str]], None]
 """Called with what a sync did, and what went wrong."""
 
@@ -38,48 +35,34 @@ def watch_sources(tell: Tell, stop: Event | None = None, begin: Callable[[], obj
     with try_lock(default_paths().data_dir / WATCH_LOCK) as held:
         if held is None:
             raise UnavailableError("crystal sources watch runs already", hint="end that one first")
-        watched = _watched()
-        if not watched:
+        roots, watched = _watched()
+        if not roots:
             raise NotFoundError("there is no folder to watch", hint="crystal sources add PATH")
         load_watchfiles()
         begin()
         while stop is None or not stop.is_set():
-            _watch_these(watched, tell, stop)
-            watched = _watched()
+            _watch_these(roots, watched, tell, stop)
+            roots, watched = _watched()
 
 
-def _watch_these(watched: Watched, tell: Tell, stop: Event | None) -> None:
-    """Watch the folders that are there now, until there are others; one that was made anew is another one."""
-    roots = {root: name for root, name, *_ in watched}
+def _watch_these(roots: dict[Path, str], watched: Watched, tell: Tell, stop: Event | None) -> None:
+    """Watch the folders that are there now, until there are others."""
     for name in roots.values():
         _sync(name, tell)
     unseen = set(roots)  # a change before watching began is not reported: look again when it is quiet
-    for changed in _changes(list(roots), stop):
+    for changed in changed_roots(list(roots), stop):
         for root in changed or unseen:
             _sync(roots[root], tell)
         unseen = unseen if changed else set()
-        if _watched() != watched:
+        if _watched() != (roots, watched):
             return
 
 
-def _changes(roots: list[Path], stop: Event | None) -> Iterator[set[Path]]:
-    """Yield the folders that changed, none of them from time to time."""
-    if roots:
-        yield from changed_roots(roots, stop)
-    elif not (stop or Event()).wait(LOOK_MS / 1000):
-        yield set()
-
-
-def _watched() -> Watched:
-    """Return the folders that are there."""
+def _watched() -> tuple[dict[Path, str], Watched]:
+    """Return the folders that are there, each with its source, and which folders they are."""
     with open_kept_machine() as machine:
-        listed = [(Path(one.folder), one.name) for one in list_sources(machine)]
-    found = set()
-    for root, name in listed:
-        with contextlib.suppress(OSError):
-            status = root.stat()
-            found |= {(root, name, status.st_dev, status.st_ino)} if S_ISDIR(status.st_mode) else set()
-    return found
+        roots = {Path(one.folder): one.name for one in list_sources(machine) if one.is_here}
+    return roots, present(roots)
 
 
 def _sync(name: str, tell: Tell) -> None:

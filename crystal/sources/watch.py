@@ -38,16 +38,20 @@ def changed_roots(roots: Sequence[Path], stop: Event | None = None) -> Iterator[
 
 
 def changed_paths(roots: Iterable[Path], stop: Event | None = None) -> Iterator[set[str]]:
-    """Yield the files that have changed in some folders; none if nothing has for a while.
+    """Yield the files that have changed in some folders; none if nothing has for a while, and if there is no folder.
 
     Raises:
         NotConfiguredError: The package watchfiles is not installed.
         UnavailableError: The system cannot watch so many folders.
     """
-    watchfiles = load_watchfiles()
+    watchfiles, folders = load_watchfiles(), list(roots)
+    if not folders:
+        if not (stop or Event()).wait(LOOK_MS / 1000):
+            yield set()
+        return
     try:
         for changes in watchfiles.watch(
-            *roots, watch_filter=None, debounce=DEBOUNCE_MS, step=DEBOUNCE_MS, rust_timeout=LOOK_MS,
+            *folders, watch_filter=None, debounce=DEBOUNCE_MS, step=DEBOUNCE_MS, rust_timeout=LOOK_MS,
             yield_on_timeout=True, stop_event=stop, raise_interrupt=True,
         ):  # fmt: skip
             yield {path for _, path in changes}

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from crystal import Crystal
-from crystal.app import watch_sources as watch_sources_module
 from crystal.app.context import default_paths, open_machine
 from crystal.app.sources import list_sources
 from crystal.app.watch_sources import watch_sources
@@ -281,8 +280,7 @@ def test_watch_follows_atomic_renames_and_deletions(added: Path) -> None:
 def test_watch_goes_on_while_its_only_folder_is_away_and_made_anew(
     added: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (watch, watch_sources_module):
-        monkeypatch.setattr(module, "LOOK_MS", 200)
+    monkeypatch.setattr(watch, "LOOK_MS", 200)
     with watching() as told:
         away = added.rename(added.with_name("away"))
         wait_until(lambda: any("is not there" in one for _, problems in told for one in problems), lambda: str(told))
