@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePath
@@ -19,11 +18,9 @@ from crystal.capture.files import LOG_SUFFIX
 from crystal.capture.lock import try_lock
 from crystal.config.harnesses import HARNESSES, Root
 from crystal.errors import CrystalError, UnavailableError
-from crystal.sources.watch import changed_paths, load_watchfiles
+from crystal.sources.watch import Watched, changed_paths, load_watchfiles, present
 
 WATCH_LOCK = "watch.lock"
-Watched = dict[str, tuple[int, int]]
-"""What is watched: paths, each with its device and inode."""
 Tell = Callable[[Tally], object]
 """Told of what was captured."""
 
@@ -60,16 +57,6 @@ def _watched() -> tuple[list[Root], Watched]:
         silent = {name for name in HARNESSES if not tells_of_turns(machine, name)}
         roots = [root for root in capture_folders(machine).roots if root.harness in silent]
     return roots, present({path for root in roots for path in _paths_of(root)})
-
-
-def present(paths: Iterable[Path]) -> Watched:
-    """Return those of some paths that are there: one that was made anew is another one."""
-    found: Watched = {}
-    for path in paths:
-        with contextlib.suppress(OSError):
-            status = path.stat()
-            found[str(path)] = (status.st_dev, status.st_ino)
-    return found
 
 
 def _paths_of(root: Root) -> list[Path]:

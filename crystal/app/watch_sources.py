@@ -9,11 +9,10 @@ from threading import Event
 from crystal.app.background import enrich
 from crystal.app.context import Machine, default_paths, open_kept_machine
 from crystal.app.sources import list_sources, sync_sources
-from crystal.app.watch import Watched, present
 from crystal.capture.lock import try_lock
 from crystal.errors import CrystalError, NotFoundError, UnavailableError
 from crystal.sources.sync import SyncReport
-from crystal.sources.watch import changed_roots, load_watchfiles
+from crystal.sources.watch import Watched, changed_roots, load_watchfiles, present
 
 WATCH_LOCK = "sources-watch.lock"
 ENRICH_SECONDS = 60.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ DEBOUNCE_MS = 1_500
 """Changes within this time are one change: an editor writes a file beside the old one and renames it."""
 LOOK_MS = 60_000
 """Without a change, an empty one is reported after this time, so that the caller can look for new folders."""
+Watched = dict[str, tuple[int, int]]
+"""What is watched: paths, each with its device and inode."""
 
 
 def load_watchfiles() -> Any:
@@ -29,6 +32,16 @@ def load_watchfiles() -> Any:
     except ImportError as error:
         hint = install_command("watchfiles")
         raise NotConfiguredError("the package watchfiles is not installed", hint=hint) from error
+
+
+def present(paths: Iterable[Path]) -> Watched:
+    """Return those of some paths that are there: one that was made anew is another one."""
+    found: Watched = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            found[str(path)] = (status.st_dev, status.st_ino)
+    return found
 
 
 def changed_roots(roots: Sequence[Path], stop: Event | None = None) -> Iterator[set[Path]]:
