@@ -211,6 +211,7 @@ class VaultSync:
                 former version of the memory.
         """
         report, changes = self.report, self.changes
+        self._versions = {one.id: one.updated_at for one in list_memories(self._machine, status=None, limit=EVERY)}
         report.left += changes.left
         for one in changes.new:
             self._try(one, self._remember)
@@ -237,6 +238,8 @@ class VaultSync:
 
     def _edit(self, one: FoundNote) -> None:
         assert one.memory is not None
+        if self._is_changed(one.memory):
+            raise UsageError("its memory was changed meanwhile", hint="run it again: crystal vault sync")
         new = edit(self._machine, one.memory.id, **self._differences(one))
         self.vault.agree(one.path, one.data, new.id, new.updated_at)
         self._note_left_out(one)
@@ -293,11 +296,20 @@ class VaultSync:
                 return find_by_key(self._machine.store, mirror, key)
             return find_by_words(self._machine.store, mirror, text, place)
 
+    def _is_changed(self, one: Remembered) -> bool:
+        """Return True if a memory was changed or forgotten since the files were looked at, while a person was asked."""
+        return self._versions.get(one.id) != one.updated_at
+
     def _forget(self) -> None:
-        """Forget the memories whose files were deleted."""
-        ids = tuple(one.id for one in self.changes.deleted.values())
+        """Forget the memories whose files were deleted, unless the file came back or the memory changed meanwhile."""
+        ids = []
+        for path, one in self.changes.deleted.items():
+            if self._is_changed(one):
+                del self.vault.kept[path]  # it is written again
+            elif not self.vault.is_there(path):
+                ids.append(one.id)
         if ids:
-            done = forget_planned(self._machine, plan_forget(self._machine, ForgetRequest(ids)))
+            done = forget_planned(self._machine, plan_forget(self._machine, ForgetRequest(tuple(ids))))
             self.report.forgotten = len(ids)
             self.report.failed += [SkippedFile(self.report.folder, why) for why in done.pending]
 

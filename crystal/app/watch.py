@@ -18,11 +18,9 @@ from crystal.capture.files import LOG_SUFFIX
 from crystal.capture.lock import try_lock
 from crystal.config.harnesses import HARNESSES, Root
 from crystal.errors import CrystalError, UnavailableError
-from crystal.sources.watch import LOOK_MS, changed_paths, load_watchfiles
+from crystal.sources.watch import Watched, changed_paths, load_watchfiles, present
 
 WATCH_LOCK = "watch.lock"
-Watched = dict[str, tuple[int, int]]
-"""What is watched: paths, each with its device and inode."""
 Tell = Callable[[Tally], object]
 """Told of what was captured."""
 
@@ -45,7 +43,7 @@ def watch_agents(tell: Tell, stop: Event, begin: Callable[[], object] = lambda: 
         while not stop.is_set():
             everyone = {root.harness for root in roots}
             _capture(everyone, tell)
-            for changed in _changes(watched, stop):
+            for changed in changed_paths(map(Path, watched), stop):
                 # From time to time all: what was written just before watching began was not told.
                 _capture({name for path in changed for name in _harnesses(path, roots)} if changed else everyone, tell)
                 if _watched()[1] != watched:
@@ -58,27 +56,12 @@ def _watched() -> tuple[list[Root], Watched]:
     with open_kept_machine() as machine:
         silent = {name for name in HARNESSES if not tells_of_turns(machine, name)}
         roots = [root for root in capture_folders(machine).roots if root.harness in silent]
-    watched: Watched = {}
-    for path in {path for root in roots for path in _paths_of(root)}:
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        watched[str(path)] = (status.st_dev, status.st_ino)
-    return roots, watched
+    return roots, present({path for root in roots for path in _paths_of(root)})
 
 
 def _paths_of(root: Root) -> list[Path]:
     """Return what to watch of a place: its folder, but in a project only the files, which may not be there."""
     return [root.folder / name for name in root.place.files] if root.place.in_projects else [root.folder]
-
-
-def _changes(watched: Watched, stop: Event) -> Iterator[set[str]]:
-    """Yield the paths that changed, none of them from time to time."""
-    if watched:
-        yield from changed_paths(map(Path, watched), stop)
-    elif not stop.wait(LOOK_MS / 1000):
-        yield set()
 
 
 def _harnesses(path: str, roots: Iterable[Root]) -> Iterator[str]:

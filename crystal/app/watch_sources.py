@@ -12,7 +12,7 @@ from crystal.app.sources import list_sources, sync_sources
 from crystal.capture.lock import try_lock
 from crystal.errors import CrystalError, NotFoundError, UnavailableError
 from crystal.sources.sync import SyncReport
-from crystal.sources.watch import changed_roots, load_watchfiles
+from crystal.sources.watch import Watched, changed_roots, load_watchfiles, present
 
 WATCH_LOCK = "sources-watch.lock"
 ENRICH_SECONDS = 60.0
@@ -28,22 +28,24 @@ def watch_sources(tell: Tell, stop: Event | None = None, begin: Callable[[], obj
 
     Raises:
         UnavailableError: Another process watches already.
-        NotFoundError: There is no source.
+        NotFoundError: No folder of a source is there.
         NotConfiguredError: The package watchfiles is not installed.
     """
     with try_lock(default_paths().data_dir / WATCH_LOCK) as held:
         if held is None:
             raise UnavailableError("crystal sources watch runs already", hint="end that one first")
-        _roots()
+        roots, watched = _watched()
+        if not roots:
+            raise NotFoundError("there is no folder to watch", hint="crystal sources add PATH")
         load_watchfiles()
         begin()
         while stop is None or not stop.is_set():
-            _watch_these(tell, stop)
+            _watch_these(roots, watched, tell, stop)
+            roots, watched = _watched()
 
 
-def _watch_these(tell: Tell, stop: Event | None) -> None:
+def _watch_these(roots: dict[Path, str], watched: Watched, tell: Tell, stop: Event | None) -> None:
     """Watch the folders that are there now, until there are others."""
-    roots = _roots()
     for name in roots.values():
         _sync(name, tell)
     unseen = set(roots)  # a change before watching began is not reported: look again when it is quiet
@@ -51,16 +53,15 @@ def _watch_these(tell: Tell, stop: Event | None) -> None:
         for root in changed or unseen:
             _sync(roots[root], tell)
         unseen = unseen if changed else set()
-        if _roots() != roots:
+        if _watched() != (roots, watched):
             return
 
 
-def _roots() -> dict[Path, str]:
+def _watched() -> tuple[dict[Path, str], Watched]:
+    """Return the folders that are there, each with its source, and which folders they are."""
     with open_kept_machine() as machine:
         roots = {Path(one.folder): one.name for one in list_sources(machine) if one.is_here}
-    if not roots:
-        raise NotFoundError("there is no folder to watch", hint="crystal sources add PATH")
-    return roots
+    return roots, present(roots)
 
 
 def _sync(name: str, tell: Tell) -> None:

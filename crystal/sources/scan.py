@@ -226,6 +226,6 @@ def _lines_of(file: Path) -> list[str]:
         if file.is_symlink() or not file.is_file():
             return []
         with file.open("rb") as opened:
-            return opened.read(MAX_IGNORE_BYTES).decode("utf-8", "replace").splitlines()
+            return opened.read(MAX_IGNORE_BYTES).decode("utf-8-sig", "replace").splitlines()
     except OSError:
         return []

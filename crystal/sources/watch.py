@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ DEBOUNCE_MS = 1_500
 """Changes within this time are one change: an editor writes a file beside the old one and renames it."""
 LOOK_MS = 60_000
 """Without a change, an empty one is reported after this time, so that the caller can look for new folders."""
+Watched = dict[str, tuple[int, int]]
+"""What is watched: paths, each with its device and inode."""
 
 
 def load_watchfiles() -> Any:
@@ -31,6 +34,16 @@ def load_watchfiles() -> Any:
         raise NotConfiguredError("the package watchfiles is not installed", hint=hint) from error
 
 
+def present(paths: Iterable[Path]) -> Watched:
+    """Return those of some paths that are there: one that was made anew is another one."""
+    found: Watched = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            found[str(path)] = (status.st_dev, status.st_ino)
+    return found
+
+
 def changed_roots(roots: Sequence[Path], stop: Event | None = None) -> Iterator[set[Path]]:
     """Yield the folders in which something has changed; see ``changed_paths``."""
     for paths in changed_paths(roots, stop):
@@ -38,16 +51,20 @@ def changed_roots(roots: Sequence[Path], stop: Event | None = None) -> Iterator[
 
 
 def changed_paths(roots: Iterable[Path], stop: Event | None = None) -> Iterator[set[str]]:
-    """Yield the files that have changed in some folders; none if nothing has for a while.
+    """Yield the files that have changed in some folders; none if nothing has for a while, and if there is no folder.
 
     Raises:
         NotConfiguredError: The package watchfiles is not installed.
         UnavailableError: The system cannot watch so many folders.
     """
-    watchfiles = load_watchfiles()
+    watchfiles, folders = load_watchfiles(), list(roots)
+    if not folders:
+        if not (stop or Event()).wait(LOOK_MS / 1000):
+            yield set()
+        return
     try:
         for changes in watchfiles.watch(
-            *roots, watch_filter=None, debounce=DEBOUNCE_MS, step=DEBOUNCE_MS, rust_timeout=LOOK_MS,
+            *folders, watch_filter=None, debounce=DEBOUNCE_MS, step=DEBOUNCE_MS, rust_timeout=LOOK_MS,
             yield_on_timeout=True, stop_event=stop, raise_interrupt=True,
         ):  # fmt: skip
             yield {path for _, path in changes}

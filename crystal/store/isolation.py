@@ -6,6 +6,7 @@ is written tomorrow: see docs/adr/0040-isolation-by-agent.md. A store for which 
 
 from collections.abc import Sequence
 
+from crystal.config.harnesses import CLAUDE_CODE
 from crystal.store.connection import Store, translated
 
 MAX_SOURCE = 50
@@ -44,7 +45,9 @@ def hide(store: Store, harnesses: Sequence[str]) -> None:
     if not harnesses:
         return
     names = ", ".join(f"'{name}'" for name in harnesses)  # of the table in crystal/config/harnesses.py
-    not_theirs = " AND ".join(f"x.source NOT LIKE '% {name}'" for name in harnesses)
+    # Only Claude Code's prompts ask to remember; the session of such a memory may not be stored yet, or no longer.
+    sources = [*harnesses, *(["prompt"] if CLAUDE_CODE in harnesses else [])]
+    not_theirs = " AND ".join(f"' ' || x.source NOT LIKE '% {name}'" for name in sources)
     with translated(store.path):
         store.db.execute("PRAGMA query_only = 0")
         for table, condition in SHADOWS.items():

@@ -21,7 +21,7 @@ from crystal.transcript.reader import Conversation, Record, Source, SourceError
 
 _STORE, _META = "store.db", "meta.json"
 _FOLDER_FILES = (".workspace-trusted", "repo.json")
-_ID_BYTES, _BYTES = 32, 2
+_ID_BYTES, _BYTES, _NUMBER_BITS = 32, 2, 70
 _TRANSCRIPTS, _SUBAGENTS = "agent-transcripts", "subagents"
 _TYPED = re.compile(r"<user_query>\n?(.*?)\n?</user_query>", re.DOTALL)
 _TOLD = re.compile(
@@ -222,7 +222,7 @@ def _fields_of_record(record: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _number(record: bytes, at: int) -> tuple[int, int]:
     number = shift = 0
-    while at < len(record):
+    while at < len(record) and shift < _NUMBER_BITS:
         number |= (record[at] & 0x7F) << shift
         shift += 7
         at += 1

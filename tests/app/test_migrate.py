@@ -365,6 +365,16 @@ def test_memory_crystals_database_makes_way_for_crystals_own(home: Path) -> None
     assert numbers(took("memory-crystal")) == (6, 0, 5, 1)
 
 
+def test_a_database_that_made_way_before_is_not_replaced(home: Path) -> None:
+    path = home / ".ldm" / "memory" / "crystal.db"
+    stores.memory_crystal(path, TEXTS, memories=MEMORIES)
+    before, older = path.read_bytes(), path.with_name("memory-crystal.db")
+    older.write_bytes(b"older")
+    done = crystal("migrate", "memory-crystal", "--yes")
+    assert (done.code, "exists already" in done.err) == (2, True)
+    assert (older.read_bytes(), path.read_bytes()) == (b"older", before)
+
+
 def test_legacy_is_taken_over_and_leaves_a_link(home: Path) -> None:
     path = make_memory_crystal(home)
     before = path.read_bytes()

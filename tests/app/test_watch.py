@@ -25,8 +25,8 @@ pytest.importorskip("watchfiles")
 @pytest.fixture
 def watching(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """A watcher that looks for new folders often; the bytes that it captured."""
-    for module, name, value in ((watch, "LOOK_MS", 200), (changes, "LOOK_MS", 200), (changes, "DEBOUNCE_MS", 50)):
-        monkeypatch.setattr(module, name, value)
+    for name, value in (("LOOK_MS", 200), ("DEBOUNCE_MS", 50)):
+        monkeypatch.setattr(changes, name, value)
     monkeypatch.setattr(watch, "start_worker", lambda _: None)
     assert crystal("init", "--yes", "--no-import").code == 0
     captured: list[int] = []

@@ -15,6 +15,7 @@ import pytest
 from crystal import Crystal
 from crystal.app.background import embed_soon
 from crystal.app.context import open_machine
+from crystal.app.memories import remember
 from crystal.app.session_context_content import make_ready, preview
 from crystal.config.edit import set_value, unset_value
 from crystal.config.load import load_config
@@ -238,6 +239,25 @@ def test_answers_are_those_of_a_memory_without_it(store: Store, settings: Path, 
     say(SECRET, "codex", 17)
     assert _answers(tools, random.Random(seed + 100), words) == before
     assert _answers(Tools(ClientContext(agent="codex")), random.Random(seed + 100), words) != before
+
+
+def test_what_a_prompt_asked_to_remember_is_hidden_before_its_session_is_stored(store: Store, settings: Path) -> None:
+    """Only Claude Code's hook takes such prompts; a session that was forgotten or is private has no row either."""
+    set_value(settings, "agents.claude-code.isolated", "true")
+    add_turn(store, "a zebra", session=SECRET, harness="codex", ts=NOW - HOUR)
+    with open_machine() as machine:
+        kept = remember(machine, "the potoroo sleeps", key="nest", source="prompt", session=MINE)
+    other, own = Tools(ClientContext(agent="codex")), Tools(ClientContext(agent="claude-code"))
+    assert not [told for told in (other.text("crystal_search", query="potoroo"), other.text("crystal_get", key="nest"))
+                if "sleeps" in told]  # fmt: skip
+    assert "sleeps" in own.text("crystal_get", id=kept.id)
+
+
+def test_the_memories_that_came_from_an_isolated_program_are_hidden(store: Store, settings: Path) -> None:
+    set_value(settings, "agents.claude-mem.isolated", "true")
+    with open_machine() as machine:
+        remember(machine, "the potoroo sleeps", key="nest", source="claude-mem")  # as crystal migrate names it
+    assert "sleeps" not in Tools(ClientContext(agent="codex")).text("crystal_get", key="nest")
 
 
 # --------------------------------------------------------------------------------------------- that nobody forgets it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -17,6 +18,7 @@ from crystal.app.watch_sources import watch_sources
 from crystal.capture.lock import try_lock
 from crystal.config.paths import SOURCES_FILE
 from crystal.mcp.offer import ClientContext
+from crystal.sources import watch
 from crystal.store.sync import mirror, mirror_export
 from tests.support.command import crystal
 from tests.support.mcp_client import Tools
@@ -273,6 +275,23 @@ def test_watch_follows_atomic_renames_and_deletions(added: Path) -> None:
         temporary.replace(added / "a.md")
         (added / "sub" / "b.py").unlink()
         wait_until(lambda: _texts() == ["New\n# New\n\nthe numbat note"], lambda: str(_texts()))
+
+
+def test_watch_goes_on_while_its_only_folder_is_away_and_made_anew(
+    added: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "LOOK_MS", 200)
+    with watching() as told:
+        away = added.rename(added.with_name("away"))
+        wait_until(lambda: any("is not there" in one for _, problems in told for one in problems), lambda: str(told))
+        added.mkdir()
+        (added / "a.md").write_text("a numbat")
+        wait_until(lambda: _texts() == ["a numbat"], lambda: str(_texts()))
+        shutil.rmtree(added)
+        away.rename(added)
+        wait_until(lambda: len(_texts()) == 3, lambda: str(_texts()))
+        (added / "a.md").write_text("a quoll")
+        wait_until(lambda: "a quoll" in _texts(), lambda: str(_texts()))
 
 
 def _texts() -> list[str]:

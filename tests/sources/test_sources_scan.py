@@ -56,6 +56,12 @@ def test_ignore_files_mean_what_they_mean_to_git(top, nested, root) -> None:
             assert known == wanted
 
 
+def test_the_mark_that_editors_put_before_a_text_is_no_part_of_the_first_pattern(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("secret.txt\n", encoding="utf-8-sig")
+    (tmp_path / "secret.txt").touch()
+    assert found(tmp_path) == {".gitignore"}
+
+
 def test_links_are_not_followed_and_special_files_are_named(tmp_path: Path) -> None:
     root, outside = tmp_path / "notes", tmp_path / "outside"
     for folder in (root, outside):

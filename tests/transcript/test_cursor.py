@@ -165,6 +165,12 @@ def test_blobs_of_any_form_are_read_as_far_as_they_are_understood(root: bytes, o
     assert [json.loads(one.line)["role"] for one in READER.records(source, conversation)] == ["user"]
 
 
+def test_a_long_blob_that_is_no_record_takes_no_time() -> None:
+    begun = time.process_time()
+    test_blobs_of_any_form_are_read_as_far_as_they_are_understood.hypothesis.inner_test(b"\xff" * 600_000, b"")
+    assert time.process_time() - begun < 4, "8 s if each of its bytes makes one number longer"
+
+
 def test_lines_of_another_program_are_refused() -> None:
     for line in (b"", b"{}\n", b'{"type":"user","message":{"role":"user","content":"x"}}\n'):
         with pytest.raises(SourceError):

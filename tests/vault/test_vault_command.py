@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from crystal.app.context import open_machine
+from crystal.app.vault import vault_sync
 from tests.support.command import Done, crystal
 
 
@@ -131,6 +133,32 @@ def test_a_deleted_file_forgets_after_asking(vault: Path, home: Path) -> None:
     assert b"okapis" not in b"".join(tree(vault).values())
     for one in (home / ".ldm").rglob("*"):
         assert not one.is_file() or b"okapis" not in one.read_bytes()
+
+
+def test_what_changes_while_a_person_is_asked_is_not_lost(vault: Path) -> None:
+    drink, deploy, new = note(vault, "drink"), note(vault, "we-deploy"), vault / "memories" / "new.md"
+    new.write_text("quaggas")
+    sync()
+    before = drink.read_bytes()
+    new.write_text(new.read_text().replace("quaggas", "zebras"))
+    drink.unlink()
+    deploy.unlink()
+    with open_machine() as machine, vault_sync(machine, vault) as asked:
+        assert len(asked.changes.deleted) == 2
+        drink.write_bytes(before)
+        crystal("memories", "edit", ident_of("we deploy"), "we deploy on Mondays")
+        crystal("memories", "edit", ident_of("quaggas"), "numbats")
+        report = asked.run()
+    assert (report.forgotten, report.edited, drink.read_bytes()) == (0, 0, before)
+    assert texts() == ["numbats", "okapis drink tea", "we deploy on Mondays"]
+    assert note(vault, "we-deploy").read_text().endswith("we deploy on Mondays\n")
+    assert new.read_text().endswith("zebras"), "a conflict, which the next sync shows"
+    assert "conflict: memories/new.md" in sync().err
+
+
+def ident_of(beginning: str) -> str:
+    every = json.loads(crystal("memories", "--json").out)["memories"]
+    return str(next(one["id"] for one in every if one["text"].startswith(beginning)))
 
 
 def test_a_vault_that_is_gone_deletes_nothing(vault: Path) -> None:

@@ -118,14 +118,21 @@ def is_own(path: Path) -> bool:
 
 
 def make_way(config: Config, store: FoundStore) -> FoundStore:
-    """Move memory-crystal's database away from the place of crystal's own. Its files stay as they are."""
+    """Move memory-crystal's database away from the place of crystal's own. Its files stay as they are.
+
+    Raises:
+        UsageError: Another one was moved there before.
+    """
     if store.name != MEMORY_CRYSTAL or store.path != config.places.db:
         return store
+    new = store.path.with_name(MOVED)
+    if new.exists():  # the database itself is moved last
+        raise UsageError(f"{new} exists already", hint="move it elsewhere, then try again")
     for side in SIDES:
         old = store.path.with_name(store.path.name + side)
         if old.exists():
             old.rename(old.with_name(MOVED + side))
-    return FoundStore(store.name, store.path.with_name(MOVED), store.number)
+    return FoundStore(store.name, new, store.number)
 
 
 @contextlib.contextmanager
