@@ -17,7 +17,8 @@ from crystal.app.context import Machine, open_machine, open_reader
 from crystal.app.mirror import Mirrored, open_mirror
 
 if TYPE_CHECKING:
-    from crystal.app.sources import RemovedSource, SourceState
+    from crystal.app.source_list import SourceState
+    from crystal.app.sources import RemovedSource
     from crystal.capture.engine import Tally
     from crystal.forgetting import ForgetPlan, Forgotten
     from crystal.forgetting.prove.prove import ForgetProof
@@ -362,7 +363,7 @@ class Crystal:
 
     def sources_status(self) -> Sequence[SourceState]:
         """Return the sources, by name."""
-        from crystal.app.sources import list_sources
+        from crystal.app.source_list import list_sources
 
         return list_sources(self._machine)
 

@@ -14,6 +14,7 @@ from crystal.app.background import enrich
 from crystal.app.context import Machine
 from crystal.app.forget import forget_context
 from crystal.app.projects import project_finder
+from crystal.app.source_list import VAULT_MARK, list_sources, listed_row
 from crystal.capture.lock import wait_lock
 from crystal.errors import CrystalError, NotFoundError, UsageError
 from crystal.forgetting.execute.execute import empty_log, rewrite
@@ -31,7 +32,6 @@ from crystal.store.health.checks import chunks_with_wrong_hash
 from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.search.scope import SOURCES, is_within
 from crystal.store.search.space import delete_chunks
-from crystal.store.search.vectors import serving_generation
 from crystal.store.sources import files, state
 from crystal.store.sources.files import Maker, Source
 from crystal.vault.folder import read_kept
@@ -41,24 +41,8 @@ LOCK_SECONDS = 600.0
 EMBED_SECONDS = 600.0
 MAX_NAME = 60
 _NAME = re.compile(r"\w[\w .+-]*")
-_VAULT = " vault"
 _PURGE = "sources_removed"
 """Key in ``meta``: rows of a source were deleted, and files of the memory may still hold their words."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceState:
-    """A source, and what is stored of it; ``is_here`` is False if its folder is away. Times are ms since the epoch."""
-
-    name: str
-    folder: str
-    added_at: int
-    synced_at: int | None
-    is_here: bool
-    files: int
-    skipped: int
-    chunks: int
-    waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +128,7 @@ def _settle(machine: Machine) -> list[ListedSource]:
     rows = files.all_sources(store)
     listed = read_list(home)
     if listed is None:
-        listed = [_from_row(one) for one in rows]
+        listed = [listed_row(one) for one in rows]
         if listed:
             write_list(home, listed)
     wanted = {(one.name, one.path) for one in listed}
@@ -158,10 +142,6 @@ def _settle(machine: Machine) -> list[ListedSource]:
             if (one.name, one.path) not in known:
                 files.put_source(store, one.name, one.path, one.added_at)
     return listed
-
-
-def _from_row(row: Source) -> ListedSource:
-    return ListedSource(row.name, row.path, row.added_at, row.read_as.endswith(_VAULT))
 
 
 def _named(machine: Machine, name: str) -> ListedSource:
@@ -236,7 +216,7 @@ def _reader(machine: Machine, *, is_vault: bool) -> SourceReader:
         key=hash_key(store_key(machine.store)),
         maker=Maker(config.agent_id, config.device),
         barred=[*_barred(machine), *_kept_in_vault(machine)],
-        read_as=f"{read_as()} {'redacted' if config.redact_enabled else 'whole'}{_VAULT * is_vault}",
+        read_as=f"{read_as()} {'redacted' if config.redact_enabled else 'whole'}{VAULT_MARK * is_vault}",
         now_ns=time.time_ns,
         is_vault=is_vault,
     )
@@ -298,29 +278,6 @@ def _purge(machine: Machine) -> list[str]:
         return [f"{error.message}; to finish the removal: crystal sources sync"]
     drop_note(store, _PURGE)
     return []
-
-
-# ------------------------------------------------------------------------------------------------------------ status
-
-
-def list_sources(machine: Machine) -> list[SourceState]:
-    """Return every source, by name, with what is stored of it. Only reads."""
-    store = machine.store
-    serving = serving_generation(store)
-    rows = {(one.name, one.path): one for one in files.all_sources(store)}
-    listed = read_list(machine.places.ldm_home)
-    if listed is None:
-        listed = [_from_row(one) for one in rows.values()]
-    found = []
-    for name, path, added_at, _ in listed:
-        row = rows.get((name, path))
-        counts = state.counts_of(store, 0 if row is None else row.id, 0 if serving is None else serving.id)
-        synced_at = None if row is None else row.synced_at
-        found.append(SourceState(name, path, added_at, synced_at, Path(path).is_dir(), *counts))
-    return found
-
-
-# ------------------------------------------------------------------------------------------------------------ verify
 
 
 def source_faults(machine: Machine) -> Iterator[Fault]:

@@ -12,7 +12,7 @@ from crystal.app.background import count_waiting
 from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine
 from crystal.app.progress import read_progress
-from crystal.app.sources import list_sources
+from crystal.app.source_list import list_sources
 from crystal.capture import files, spool
 from crystal.capture.state import CaptureState
 from crystal.config.paths import Places

@@ -8,7 +8,8 @@ from threading import Event
 
 from crystal.app.background import enrich
 from crystal.app.context import Machine, default_paths, open_kept_machine
-from crystal.app.sources import list_sources, sync_sources
+from crystal.app.source_list import list_sources
+from crystal.app.sources import sync_sources
 from crystal.capture.lock import try_lock
 from crystal.errors import CrystalError, NotFoundError, UnavailableError
 from crystal.sources.sync import SyncReport

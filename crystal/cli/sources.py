@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from crystal.app.context import Machine, open_kept_machine, open_machine, open_reader
-from crystal.app.sources import RemovedSource, SourceState, add_source, list_sources, remove_source, sync_sources
+from crystal.app.source_list import SourceState, list_sources
+from crystal.app.sources import RemovedSource, add_source, remove_source, sync_sources
 from crystal.cli.capture import SYNC_SECONDS, enrich_here
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import iso_times, print_json

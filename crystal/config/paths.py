@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crystal.config.access import way_in
 from crystal.config.harness import Place
 from crystal.config.harnesses import Root, distinct_roots, searched_places
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
@@ -267,6 +266,8 @@ def refused(error: OSError, path: Path) -> CrystalError:
         return UsageError(message, hint="something else stands at that path; move it, or choose another place")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return UnavailableError(message, hint="free some disk space, then run the command again")
+    from crystal.config.access import way_in  # noqa: PLC0415 - only when something is refused
+
     return UnavailableError(message, hint=way_in(path) or "check that its disk is present and can be written")
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from crystal.app.background import SOON, embed_soon
 from crystal.app.context import Machine, open_kept_machine
-from crystal.app.sources import SourceState, add_source, list_sources, sync_sources
+from crystal.app.source_list import SourceState, list_sources
+from crystal.app.sources import add_source, sync_sources
 from crystal.app.start_worker import start_worker
 from crystal.errors import UsageError
 from crystal.mcp.items import label

@@ -7,6 +7,7 @@ user can act on leaves this package untranslated. This module does not know what
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import time
@@ -17,7 +18,6 @@ from typing import Any, TypeVar
 
 import apsw
 
-from crystal.config.access import way_in
 from crystal.config.paths import refused
 from crystal.errors import (
     CrystalError,
@@ -85,16 +85,15 @@ def _translated(path: Path) -> Iterator[None]:
             ours = StoreFullError  # the file that WAL readers share cannot grow: an input/output error to SQLite
         hint = HINTS[ours]
         if ours is UnavailableError:
-            hint = way_in(path) or hint
+            hint = _config("access").way_in(path) or hint
         if ours is NotConfiguredError:
-            hint = f"{hint}: {_packages().reinstall_command('sqlite-vec')}"
+            hint = f"{hint}: {_config('packages').reinstall_command('sqlite-vec')}"
         raise ours(f"{path}: {error}", hint=hint) from error
 
 
-def _packages() -> ModuleType:
-    from crystal.config import packages  # noqa: PLC0415 - every hook's worker opens the store, and nearly none asks this
-
-    return packages
+def _config(name: str) -> ModuleType:
+    """Return a module of ``crystal.config``: every hook's worker opens the store, and nearly none asks for one."""
+    return importlib.import_module(f"crystal.config.{name}")
 
 
 def _is_full(folder: Path) -> bool:
@@ -309,7 +308,7 @@ def sqlite_vec_library() -> str:
     spec = importlib.util.find_spec("sqlite_vec")
     if spec is None or spec.origin is None:
         raise NotConfiguredError(
-            "the package sqlite-vec is not installed", hint=_packages().install_command("sqlite-vec")
+            "the package sqlite-vec is not installed", hint=_config("packages").install_command("sqlite-vec")
         )
     return str(Path(spec.origin).with_name("vec0"))
 

@@ -232,7 +232,8 @@ def test_the_python_page_has_every_method_with_its_signature() -> None:
 
 
 def test_the_python_page_has_every_field_of_what_is_returned() -> None:
-    from crystal.app.sources import RemovedSource, SourceState
+    from crystal.app.source_list import SourceState
+    from crystal.app.sources import RemovedSource
     from crystal.capture.engine import Tally
     from crystal.integrity.restore import Restored
     from crystal.integrity.verify import Fault, Proof

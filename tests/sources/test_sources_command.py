@@ -13,7 +13,7 @@ import pytest
 
 from crystal import Crystal
 from crystal.app.context import default_paths, open_machine
-from crystal.app.sources import list_sources
+from crystal.app.source_list import list_sources
 from crystal.app.watch_sources import watch_sources
 from crystal.capture.lock import try_lock
 from crystal.config.paths import SOURCES_FILE
