@@ -57,7 +57,7 @@ class FoundNote:
 
 @dataclass(slots=True)
 class VaultChanges:
-    """What the files say that crystal does not know yet.
+    """Changes in the files that are not in the memory yet.
 
     Attributes:
         new: Files without a memory.
@@ -93,7 +93,7 @@ def choose_folder(machine: Machine, to: str | None, home: Path) -> Path:
     """Return the vault's folder: the given one, which is remembered, or the one of the setting.
 
     Raises:
-        UsageError: There is none, or it is in crystal's own folders or around them.
+        UsageError: No folder is set, or it is in crystal's own folders or around them.
     """
     said = to or machine.config.vault_folder
     if not said:
@@ -174,7 +174,7 @@ class VaultSync:
         memory, kept = one.memory, self.vault.kept.get(one.path)
         if one.ident is not None and (one.ident in self._gone or not MEMORY_ID.fullmatch(one.ident)):
             if kept is None:
-                what = "its memory was forgotten" if one.ident in self._gone else "its id is none of a memory"
+                what = "its memory was forgotten" if one.ident in self._gone else "no memory has its id"
                 why = f"{what}: delete the file; to remember it again, delete its line id:"
                 self.changes.left.append(SkippedFile(one.path, why))
         elif memory is None:

@@ -27,7 +27,7 @@ _MIN_BYTES = 6
 _LEAF = 15_000
 """Work for one string that may hold something, whatever it holds."""
 
-_MAX_REMEMBERED_BYTES = 256
+_MAX_REMEMBERED_BYTES = 512
 _MAX_REMEMBERED = 4096
 """Short texts whose findings are remembered: what is repeated thousands of times is examined once."""
 

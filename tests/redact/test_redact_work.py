@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crystal.redact import Redactor
@@ -99,11 +99,12 @@ def short_rows(prefix: str) -> list[str]:
 
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
+@example('"api_key": "', False)  # JSON writes two bytes for some of its letters
 @given(st.sampled_from(PREFIXES), st.booleans())
 def test_short_lines_that_repeat_are_examined_once(prefix: str, plain: bool) -> None:
     rows = short_rows(prefix)
     lines = [row.encode() if plain else json.dumps({"a": row}).encode() for row in rows]
-    assert calls_of(*lines * 200) <= calls_of(*lines) + 20 * len(lines) * 200
+    assert calls_of(*lines * 200) <= calls_of(*lines) + 15 * len(lines) * 200
 
 
 @pytest.mark.slow

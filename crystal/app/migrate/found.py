@@ -55,7 +55,7 @@ class FoundStore:
         """Yield the file to read: of LanceDB tables a copy in one database, until the end of the block.
 
         Raises:
-            UsageError: There is none.
+            UsageError: The store does not exist.
         """
         with contextlib.ExitStack() as stack:
             path = stack.enter_context(copied_tables(machine, self.path)) if self.name == LANCEDB else self.path
@@ -66,7 +66,7 @@ class FoundStore:
 
 
 def find_stores() -> list[FoundStore]:
-    """Return the stores on this machine. A database of crystal's own is none."""
+    """Return the stores on this machine. A database of crystal's own does not count."""
     found: dict[Path, FoundStore] = {}
     for name, harness in MEMORY_STORES.items():
         for number, place in enumerate(harness.places):
