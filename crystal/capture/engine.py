@@ -333,9 +333,7 @@ class Capture:
         tally = Tally()
         known = ledger.read_to(self.store, self.device)
         roots = [root for root in here.roots if harness in (None, root.harness)]
-        for found in files.all_transcripts(roots, tally.fail, here.folders):
-            if known.get(found.name) == (found.size, found.dev, found.inode):
-                continue
+        for found in files.all_transcripts(roots, tally.fail, here.folders, known):
             tally.files += 1
             here.attempt(found.path, tally, here.capture_tail)
         if here.whole_files is not None:

@@ -6,9 +6,10 @@ import fnmatch
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cache, partial
+from operator import methodcaller
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
@@ -113,9 +114,17 @@ def _pass_over(_path: Path, _error: Exception) -> None:
 Refusal = Callable[[Path, Exception], None]
 """Told of a file or folder that is left out, and why."""
 
+Seen = tuple[int, int, int]
+"""Size, device and inode of a file."""
+
+NOTHING_KNOWN: Mapping[str, Seen] = {}
+
 
 def all_transcripts(
-    roots: Sequence[Root], refusal: Refusal = _pass_over, folders: Folders | None = None
+    roots: Sequence[Root],
+    refusal: Refusal = _pass_over,
+    folders: Folders | None = None,
+    known: Mapping[str, Seen] = NOTHING_KNOWN,
 ) -> Iterator[TranscriptFile]:
     """Yield every transcript in the roots that is written line by line, subagents' included.
 
@@ -126,11 +135,12 @@ def all_transcripts(
         roots: The agents' folders of transcripts.
         refusal: Told of what is left out: the system refuses to list it, it leads elsewhere, it does not answer.
         folders: Where links may lead; the roots alone by default.
+        known: Files by their paths that are left out while they are as they were seen.
     """
-    folders = folders or Folders(tuple(roots))
+    search = _Search(folders or Folders(tuple(roots)), refusal, known=known)
     for root in roots:
         if root.place.form == "lines":
-            yield from in_root(root, folders, refusal)
+            yield from _in_root(root, root.place.files, search)
 
 
 def in_root(root: Root, folders: Folders, refusal: Refusal = _pass_over) -> Iterator[TranscriptFile]:
@@ -182,16 +192,22 @@ def under(path: Path) -> Iterator[TranscriptFile]:
 
 
 class _Search(NamedTuple):
-    """How to list: where links may lead, who is told of what is left out, whether the files are databases."""
+    """How to list: where links may lead, who is told of what is left out, whether the files are databases.
+
+    ``known`` files are left out while they are as they were seen: most of a sweep's time goes to these.
+    """
 
     folders: Folders
     refusal: Refusal = _pass_over
     are_databases: bool = False
+    known: Mapping[str, Seen] = NOTHING_KNOWN
 
     def regular(self, name: str) -> TranscriptFile | None:
         """Return a regular file in a folder that was checked; a link only if its target is allowed."""
         try:
             status = os.lstat(name)
+            if self.known.get(name) == (status.st_size, status.st_dev, status.st_ino):
+                return None
             if stat.S_ISLNK(status.st_mode):
                 status = safe_open.check_status(Path(name), self.folders)
             if stat.S_ISREG(status.st_mode):
@@ -259,9 +275,9 @@ def _fitting(folder: str, parts: Sequence[str], search: _Search) -> Iterator[Tra
         return
     names = _names(folder, part, of_folders=bool(rest))
     if not rest:
-        yield from filter(None, map(search.regular, names))
+        yield from sorted(filter(None, map(search.regular, names)))
         return
-    for name in names:
+    for name in sorted(names):
         try:
             if os.path.islink(name):
                 safe_open.check_link(Path(name), search.folders)
@@ -279,16 +295,15 @@ def _names(folder: str, part: str, *, of_folders: bool) -> list[str]:
         return [name] if not of_folders or os.path.isdir(name) else []
     fits = _pattern(part)
     with os.scandir(folder) as entries:
-        return sorted(
-            entry.path
-            for entry in entries
-            if fits(entry.name) and (not of_folders or entry.is_dir(follow_symlinks=False))
-        )
+        fitting = [entry for entry in entries if fits(entry.name)]
+    return [entry.path for entry in fitting if not of_folders or entry.is_dir(follow_symlinks=False)]
 
 
 @cache
 def _pattern(pattern: str) -> Callable[[str], object]:
     """Return what tells whether a name fits a pattern."""
+    if pattern.startswith("*") and not set(pattern[1:]) & set("*?["):
+        return methodcaller("endswith", pattern[1:])
     return re.compile(fnmatch.translate(pattern)).match
 
 

@@ -128,3 +128,38 @@ def test_what_is_no_database_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"no database" * 100)
     with opened_database(path, ANYWHERE) as rows, pytest.raises(SourceError, match=r"a\.db"):
         rows("SELECT 1 FROM t")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_owner_that_locks_everyone_out_is_read_all_the_same(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "a.db"
+    connection = apsw.Connection(str(path))
+    # In this mode a log has no shared memory beside it.
+    connection.execute(f"PRAGMA locking_mode = exclusive; PRAGMA journal_mode = {mode}").fetchall()
+    connection.execute("CREATE TABLE t (n); INSERT INTO t VALUES (1); BEGIN EXCLUSIVE").fetchall()
+    assert not path.with_name("a.db-shm").exists()
+    other = apsw.Connection(str(path))
+    with pytest.raises(apsw.BusyError):
+        other.execute("SELECT n FROM t").fetchall()
+    with opened_database(path, ANYWHERE) as rows:
+        assert list(rows("SELECT n FROM t")) == [(1,)]
+    connection.execute("INSERT INTO t VALUES (2); COMMIT").fetchall()
+    with opened_database(path, ANYWHERE) as rows:
+        assert list(rows("SELECT n FROM t")) == [(1,), (2,)]
+    connection.close()
+
+
+def test_a_log_of_another_database_is_named_and_harms_nothing(tmp_path: Path) -> None:
+    path, stranger = tmp_path / "a.db", tmp_path / "b.db"
+    with owner(path, "wal") as connection:
+        connection.execute("CREATE TABLE t (n); INSERT INTO t VALUES (1)").fetchall()
+    with owner(stranger, "wal") as connection:
+        connection.execute("CREATE TABLE u (n); INSERT INTO u VALUES (9)").fetchall()
+        path.with_name("a.db-wal").write_bytes(stranger.with_name("b.db-wal").read_bytes())
+    before = path.read_bytes()
+    with opened_database(path, ANYWHERE) as rows, pytest.raises(SourceError, match=r"a\.db"):
+        rows("SELECT n FROM t")
+    assert path.read_bytes() == before
+    path.with_name("a.db-wal").unlink()
+    with opened_database(path, ANYWHERE) as rows:
+        assert list(rows("SELECT n FROM t")) == [(1,)]

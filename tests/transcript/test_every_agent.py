@@ -287,3 +287,24 @@ def changed(line: bytes, data: st.DataObject) -> bytes:
             break
         inner = inner[name]
     return json.dumps(fields).encode("utf-8", "surrogatepass")
+
+
+@pytest.mark.slow
+@every_agent
+def test_columns_and_tables_of_a_newer_version_change_nothing(harness: str, home: Path) -> None:
+    databases = [(path, name) for path, name in samples.sample_files(harness) if path.suffix == samples.DATABASE_SUFFIX]
+    if not databases:
+        return
+    samples.lay_out(harness, home)
+    for _, name in databases:
+        database = apsw.Connection(str(home / name))
+        tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND name NOT LIKE 'sqlite%'"
+        for (table,) in database.execute(tables).fetchall():
+            with contextlib.suppress(apsw.SQLError):  # a table that belongs to an index of words
+                database.execute(f"ALTER TABLE \"{table}\" ADD COLUMN newer TEXT DEFAULT 'quartz'")
+        database.execute("CREATE TABLE newer (id TEXT); INSERT INTO newer VALUES ('quartz')").fetchall()
+        database.close()
+    start()
+    assert crystal("backfill").code == 0
+    assert samples.captured()[1] == samples.expected(harness)[1]
+    assert proof()["percent"] == 100.0
