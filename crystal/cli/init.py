@@ -35,6 +35,7 @@ from crystal.install.setup_plan import (
     SetupPlan,
     apply_setup,
     found_agents,
+    left_out_agents,
     plan_setup,
     proposed_agent,
     server_entry,
@@ -181,6 +182,10 @@ def init(
     refuse_lost(plan.places)
     apply_setup(plan, os.environ)
     _say_done(plan)
+    for name in left_out_agents(config.places, os.environ, this_home()) if every else ():
+        typer.echo(
+            f"left out: {_title(name)} waits for npm with any plugin; if you want it: crystal init --agent {name}"
+        )
     sharing.apply(config, asks=sys.stdin.isatty() and not yes)
     with open_machine({"agent_id": agent, "data_dir": str(plan.places.data_dir)}) as machine:
         make_capture(machine).meet()

@@ -203,15 +203,22 @@ def plan_setup(
 
 
 def found_agents(places: Places, env: Mapping[str, str], home: Path) -> list[str]:
-    """Return the agents that seem to be on this machine: a folder of theirs exists.
+    """Return the agents that seem to be on this machine, without those that are set up only by name."""
+    return [name for name in _agents_here(places, env, home) if name not in ONLY_BY_NAME]
 
-    Those are left out whose mechanism costs something that a person should know of before.
-    """
+
+def left_out_agents(places: Places, env: Mapping[str, str], home: Path) -> list[str]:
+    """Return the agents here whose mechanism costs something that a person should know of before."""
+    return [name for name in _agents_here(places, env, home) if name in ONLY_BY_NAME]
+
+
+def _agents_here(places: Places, env: Mapping[str, str], home: Path) -> list[str]:
+    """Return the agents of which a folder exists."""
     theirs = {root.harness for root in places.transcript_roots if root.folder.is_dir() and not root.place.in_projects}
     theirs |= {name for name in MECHANISMS if live.folder_of(name, env, home).is_dir()}
     if any(folder.is_dir() for folder in places.claude_dirs):
         theirs.add(CLAUDE_CODE)
-    return [name for name in AGENT_NAMES if name in theirs and name not in ONLY_BY_NAME]
+    return [name for name in AGENT_NAMES if name in theirs]
 
 
 def _program(name: str, env: Mapping[str, str]) -> str | None:

@@ -280,3 +280,10 @@ def test_our_files_are_those_of_the_package(home: Path) -> None:
         for part in mechanism.parts(HOOK, Path("/f")):
             if isinstance(part, OwnFile):
                 assert "COMMAND = []" not in part.text, f"{name}: the command is not in {part.name}"
+
+
+def test_init_all_says_which_agent_it_leaves_out_and_how_to_get_it(home: Path) -> None:
+    (home / ".config" / "opencode").mkdir(parents=True)
+    done = crystal("init", "--yes", "--no-import", "--all")
+    assert (done.code, "if you want it: crystal init --agent opencode" in done.out) == (0, True), done.out + done.err
+    assert not (home / ".config" / "opencode" / "plugin").exists()
