@@ -23,9 +23,7 @@ WORDS: Mapping[str, Callable[..., Any]] = {
 
 
 def web(
-    port: Annotated[
-        str | None, typer.Option(help="A port of this machine; 0 for any free one.", metavar="PORT")
-    ] = None,
+    port: Annotated[str | None, typer.Option(help="Its port; 0 for any free one.", metavar="PORT")] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the link, and open no browser.")] = False,
 ) -> None:
     """Show the memory as a page in the browser, on this machine alone. Runs until Ctrl-C.

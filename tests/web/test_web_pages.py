@@ -66,13 +66,17 @@ def test_the_hits_are_those_of_the_command_line(home):
     remember_samples(home)
     crystal("remember", "the parser reads lines")
     client = Client()
-    for query, words in (("parser", ()), ("what failed", ("--role", "user")), ("test", ("--since", "2026-01-01"))):
+    for query, words in (
+        ("parser", ()),
+        ("agent", ("--role", "assistant")),
+        ("what failed", ("--since", "2020-01-01")),
+    ):
         told = json.loads(crystal("search", query, "-n", "30", "--json", "--all", *words).out)["hits"]
         values = dict(zip([word.removeprefix("--") for word in words[::2]], words[1::2], strict=True))
         page = client.get("/search", params={"q": query, **values}).text
         expected = [f"/memory/{hit['uuid']}" if hit["category"] else f"/turn/{hit['id']}" for hit in told]
         assert hits_of(page) == expected
-        assert told
+        assert told, query
         assert page.count("found by") == len(told)
         part = client.get("/search", params={"q": query, "part": "1", **values}).text
         assert hits_of(part) == expected
