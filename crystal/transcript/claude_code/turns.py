@@ -109,8 +109,7 @@ def _queued_message(attachment: object) -> Fields | None:
 
 def _sent_as(fields: Fields) -> str | None:
     """Return the uuid under which a queued message was sent: a second record of the message has the same."""
-    attachment = fields.get("attachment")
-    return identifier(attachment.get("source_uuid")) if isinstance(attachment, dict) else None
+    return identifier(fields_of(fields.get("attachment")).get("source_uuid"))
 
 
 def _derived_uuid(transcript: str, offset: int, line: bytes) -> str:
@@ -155,8 +154,7 @@ def _typed(block: Fields) -> str:
 
 def _from_a_person(fields: Fields) -> bool:
     """Return True if a person, and not the client, wrote the line."""
-    origin = fields.get("origin")
-    kind = origin.get("kind") if isinstance(origin, dict) else None
+    kind = fields_of(fields.get("origin")).get("kind")
     return kind in (None, "human") and fields.get("promptSource") != "system"
 
 
