@@ -69,9 +69,7 @@ def sync(
 def _ask(changes: VaultChanges, *, yes: bool) -> None:
     if not changes.deleted:
         return
-    names = first_of(
-        [f"{one_line(path)}: {one_line(one.text)[:QUOTED]}" for path, one in changes.deleted.items()], SHOWN
-    )
+    listed = [f"{one_line(path)}: {one_line(one.text)[:QUOTED]}" for path, one in changes.deleted.items()]
     what = count_words(len(changes.deleted), "deleted file")
     words = "\n".join([
         f"{what}: the memory will be forgotten for good, here and on all machines", *first_of(listed, SHOWN),
