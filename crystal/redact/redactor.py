@@ -141,7 +141,7 @@ class Redactor:
                 cuts += self._piece_cuts(line, piece, piece.name, work)
             elif piece.end - piece.start >= _MIN_BYTES:
                 plain.append(piece)
-        for piece in self._holding(masked(line), plain):
+        for piece in self._holding(line, plain):
             cuts += self._piece_cuts(line, piece, b"", work)
         return cuts
 
@@ -156,7 +156,7 @@ class Redactor:
         return [*first, *self._holding(line, pieces[half:])]
 
     def _may_hold_in(self, line: bytes, pieces: list[JsonString]) -> bool:
-        return self._may_hold(line[pieces[0].start : pieces[-1].end])
+        return self._may_hold(masked(line[pieces[0].start : pieces[-1].end]))
 
     def _piece_cuts(self, line: bytes, piece: JsonString, name: bytes, work: RedactionWork) -> list[Cut]:
         """Clean one string of a JSON line: ``line[piece.start:piece.end]`` is what stands between its quotes."""

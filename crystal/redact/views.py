@@ -25,8 +25,10 @@ _ESCAPE = Lazy(
     rb"""\\(?:["\\/'`bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4})"""
     rb"""|\x1b\[[0-9;?]*[A-Za-z]"""
 )
+COLOUR = Lazy(rb"\x1b\[[0-9;?]*[A-Za-z]")
 _ONE = {b"\\" + bytes([c]): bytes([c]) for c in b"\"/'`\\"}
 _ONE |= {b"\\b": b"\b", b"\\f": b"\f", b"\\n": b"\n", b"\\r": b"\r", b"\\t": b"\t"}
+_AFTER_BACKSLASH = {escape[1:]: plain for escape, plain in _ONE.items() if escape != b"\\\\"}
 _BLOCK = 4096
 _MANY_EDITS = 60
 """To go through so many edits takes as long as to read a block."""
@@ -126,7 +128,7 @@ def _view(source: bytes, encoding: Encoding) -> View | None:
 
 def unescaped_json(inner: bytes) -> View | None:
     """Do the same as ``unescaped`` for what stands between the quotes of a JSON string, sooner."""
-    if b"\\" not in inner or b"\x1b" in inner or b"\\u001" in inner:
+    if b"\\" not in inner or b"\x1b" in inner:
         return unescaped(inner)
     try:
         return View(inner, orjson.loads(b'"' + inner + b'"').encode(), ESCAPED)
@@ -135,22 +137,40 @@ def unescaped_json(inner: bytes) -> View | None:
 
 
 def _without_escapes(source: bytes) -> bytes:
+    if b"\\" not in source:
+        return COLOUR.sub(b"", source)
     if b"\x1b" in source or _HELD in source or _SURROGATE.search(source):
         return _ESCAPE.sub(_decoded, source)
     text = source.replace(b"\\\\", _HELD)
-    for escape, plain in _ONE.items():
-        if escape != b"\\\\":
-            text = text.replace(escape, plain)
-    if b"\\u" in text:
+    if text.count(b"\\") * _SPARSE_BYTES < len(text):
+        text = _read_each_escape(text)
+    else:
+        for escape, plain in _AFTER_BACKSLASH.items():
+            text = text.replace(b"\\" + escape, plain)
         first, *parts = text.split(b"\\u")
         text = first + b"".join(_CHARACTERS[part[:4]] + part[4:] for part in parts)
     return text.replace(_HELD, b"\\")
 
 
+_SPARSE_BYTES = 20
+"""Bytes for each escape from which on it is quicker to go through the escapes than to replace each kind of them."""
+
+
+def _read_each_escape(text: bytes) -> bytes:
+    first, *parts = text.split(b"\\")
+    for number, part in enumerate(parts):
+        plain = _AFTER_BACKSLASH.get(part[:1])
+        if plain is not None:
+            parts[number] = plain + part[1:]
+        elif part[:1] == b"u":
+            parts[number] = _CHARACTERS[part[1:5]] + part[5:]
+        else:
+            parts[number] = b"\\" + part
+    return first + b"".join(parts)
+
+
 def _decoded(escape: re.Match[bytes]) -> bytes:
-    found = escape.group()
-    plain = _ONE.get(found)
-    return _decode(found) if plain is None else plain
+    return _ONE.get(escape.group()) or _decode(escape.group())
 
 
 @lru_cache(maxsize=4096)
@@ -180,9 +200,7 @@ _CHARACTERS = _Characters()
 
 
 _PERCENT = Lazy(rb"%(?:[2-7][0-9A-Fa-f]|0[9AaDd])")
-
-
-_PERCENT_CHARACTERS = {b"%%%02X" % code: bytes([code]) for code in (9, 10, 13, *range(0x20, 0x80))}
+_BY_DIGITS = {form % code: bytes([code]) for code in (9, 10, 13, *range(0x20, 0x80)) for form in (b"%02X", b"%02x")}
 
 
 def _percent_decode(source: bytes) -> bytes:
@@ -194,13 +212,7 @@ def _percent_decode(source: bytes) -> bytes:
     return b"".join(parts)
 
 
-_BY_DIGITS = {
-    digits: plain
-    for code, plain in _PERCENT_CHARACTERS.items()
-    for digits in (code[1:], code[1:].lower(), code[1:2] + code[2:].lower())
-}
-
-WIDTHS = (40, 60, 64, 72, 76, 80, 100, 120)
+WIDTHS = frozenset((40, 60, 64, 72, 76, 80, 100, 120))
 """Bytes of a line after which programs cut long tokens."""
 
 
@@ -235,12 +247,12 @@ def _line_joints(source: bytes) -> list[tuple[int, int]]:
     lengths = list(map(len, source.split(b"\n")))
     if _WIDTHS.isdisjoint(lengths):
         return []
-    joints, at = [], 0
+    joints, at, following = [], 0, source + b"\n"
     for length in lengths[:-1]:
         end = at + length
-        if length in _WIDTHS:
+        if length in _WIDTHS and following[end + 1] in _TOKEN_BYTES:
             stop = end - (source[end - 1] == _RETURN)
-            if stop - at in WIDTHS and source[stop - 1] in _TOKEN_BYTES and source[end + 1 : end + 2] in _TOKEN_STARTS:
+            if stop - at in WIDTHS and source[stop - 1] in _TOKEN_BYTES:
                 joints.append((stop, end + 1))
         at = end + 1
     return joints
@@ -250,7 +262,6 @@ _WIDTHS = frozenset((*WIDTHS, *(width + 1 for width in WIDTHS)))
 """The same with a carriage return."""
 _RETURN = 0x0D
 _TOKEN_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+=~-")
-_TOKEN_STARTS = frozenset(bytes([code]) for code in _TOKEN_BYTES)
 
 
 _NEAR = 1024
