@@ -16,16 +16,16 @@ from collections.abc import Iterable, Iterator
 from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
-from crystal.transcript.messages import MessageReader
+from crystal.transcript.messages import MessageReader, title_record
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Conversation, Record, Source, SourceError
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import first_ancestor, moment_of, rows_of, unpacked
 
 _SUMMARY = "crystalSummary"
 
 
-class ZedReader(MessageReader):
-    """See ``MessageReader``."""
+class ZedReader(MessageReader, SnapshotReader):
+    """See ``MessageReader`` and ``SnapshotReader``."""
 
     silent_kinds = ("user", "assistant", "Resume")
 
@@ -53,17 +53,12 @@ class ZedReader(MessageReader):
         if summary:
             yield Record(f"{ident}-summary", format_line({_SUMMARY: summary}), context)
         title = word(row.get("summary")) or word(thread.get("title")) or word(thread.get("summary"))
-        if title and conversation.subagent is None:
-            yield Record(f"{ident}-title", format_line({"title": title}), context.with_texts(title=title))
+        if conversation.subagent is None:
+            yield from title_record(ident, context.with_texts(title=title))
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""
         return _parts(fields)
-
-    def time_of(self, fields: Fields, context: Context) -> int | None:
-        """Return when a record was written."""
-        del fields
-        return context.at
 
 
 READER = ZedReader()
