@@ -77,6 +77,7 @@ document.addEventListener("keydown", (event) => {
   if (Object.hasOwn(actions, event.key)) { event.preventDefault(); actions[event.key](); }
 });
 
+$("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 $("#keys-button").hidden = false;
 $("#keys-button").addEventListener("click", showKeys);
 
