@@ -106,7 +106,7 @@ def test_nothing_moves_while_a_page_loads(year, inside):
         for width, height in SIZES.items():
             page.set_viewport_size({"width": width, "height": height})
             page.goto(inside.base + path)
-            page.wait_for_timeout(150)
+            page.wait_for_timeout(100)
             assert page.evaluate("window.shifted ?? 0") < 0.01, (path, width)
 
 

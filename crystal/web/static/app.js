@@ -78,14 +78,9 @@ document.addEventListener("keydown", (event) => {
 });
 
 $("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
-$("#keys-button").hidden = false;
 $("#keys-button").addEventListener("click", showKeys);
 
-const fold = $("[data-fold]");
-if (fold) {
-  fold.hidden = false;
-  fold.addEventListener("click", foldAll);
-}
+$("[data-fold]")?.addEventListener("click", foldAll);
 
 for (const one of document.querySelectorAll("[data-copy]")) {
   one.addEventListener("click", async (event) => {
