@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import astuple
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,8 @@ from crystal.cli.progress import steps_shown
 from crystal.cli.render import clipped, count_words, look_of, one_line, say, speaker
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from crystal.app.context import Machine
     from crystal.forgetting import ForgetItem, ForgetPlan, Forgotten
     from crystal.forgetting.prove.prove import ForgetProof
@@ -148,7 +150,8 @@ def _show(
 
 def _say_nothing_found(plan: ForgetPlan) -> None:
     say("crystal: nothing was found, nothing was forgotten", stream=sys.stderr)
-    if plan.suggestions:
+    say(*_source_lines(plan))
+    if plan.suggestions and not plan.source_files:
         from crystal.model.capture import hit_name
 
         look = look_of(sys.stdout)
@@ -183,11 +186,25 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
         yield "looked for when it is forgotten, and goes too: what repeats it elsewhere in this large memory"
     if len(plan.devices) > 1 or plan.items:
         yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'an unknown machine'}"
-    if plan.still_held:
-        yield "not deleted: the agents' own files still have it; delete them yourself if you want:"
-        yield from (f"  {one_line(str(path))}" for path in plan.still_held[:SHOWN])
-        if len(plan.still_held) > SHOWN:
-            yield f"  and {len(plan.still_held) - SHOWN} more"
+    held = "the agents' own files still have it; delete them yourself if you want:"
+    yield from _paths(f"not deleted: {held}", plan.still_held)
+    yield from _source_lines(plan)
+
+
+def _source_lines(plan: ForgetPlan) -> Iterator[str]:
+    """Name the files of sources with the words; search goes on finding them."""
+    count = count_words(len(plan.source_files), "file")
+    yield from _paths(f"not deleted, and still found: {count} of your sources with these words:", plan.source_files)
+    if plan.source_files:
+        yield "  take the words out, or list the files in .crystalignore, then run: crystal sources sync"
+
+
+def _paths(title: str, paths: Sequence[Path]) -> Iterator[str]:
+    if paths:
+        yield title
+        yield from (f"  {one_line(str(path))}" for path in paths[:SHOWN])
+    if len(paths) > SHOWN:
+        yield f"  and {len(paths) - SHOWN} more"
 
 
 def _when(plan: ForgetPlan, now: int) -> str:
@@ -264,6 +281,7 @@ def _as_json(plan: ForgetPlan, done: Forgotten | None, proof: ForgetProof | None
         "devices": list(plan.devices),
         "unread": plan.unread,
         "still_held": [str(path) for path in plan.still_held],
+        "source_files": [str(path) for path in plan.source_files],
         "suggestions": [{"hit": hit.id, "role": hit.role, "text": hit.text} for hit in plan.suggestions],
         "forgotten": None if done is None else dict(zip(DONE_KEYS, astuple(done), strict=True)),
         "proof": None if proof is None else proof.as_dict(),

@@ -199,6 +199,25 @@ def test_a_hit_in_a_file_is_not_forgotten_but_explained(added: Path) -> None:
     assert f"this is in your file {added}/a.md" in done.err
 
 
+@pytest.mark.parametrize("is_said", [True, False])
+def test_forgetting_words_names_the_files_that_have_them(added: Path, *, is_said: bool) -> None:
+    (added / "long.md").write_text("# Zebracorn\n\n" + "filler words " * 2_000 + "\n\n# Script\n")
+    crystal("sources", "sync")
+    if is_said:
+        crystal("remember", "the zebracorn script is slow")
+    done = crystal("forget", "--query", "script zebracorn", "--dry-run")
+    assert done.code == (not is_said)
+    assert "and still found: 2 files of your sources with these words:" in done.out
+    assert f"  {added}/a.md\n" in done.out
+    assert f"  {added}/long.md\n" in done.out, "words in two chunks of a file"
+    assert "run: crystal sources sync" in done.out
+    shown = json.loads(crystal("forget", "--query", "quagga", "--dry-run", "--json").out)
+    assert shown["source_files"] == [str(added / "sub" / "b.py")]
+    (added / ".crystalignore").write_text("*.md\n")
+    crystal("sources", "sync")
+    assert "your sources" not in crystal("forget", "--query", "script zebracorn", "--dry-run").out
+
+
 def test_forgetting_is_proved_although_a_file_says_the_same(added: Path) -> None:
     ident = crystal("remember", "Run the zebracorn script.").out.split()[-1].rstrip(".")
     memory = json.loads(crystal("memories", "--json").out)["memories"][0]["id"]
