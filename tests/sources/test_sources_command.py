@@ -193,6 +193,17 @@ def test_files_are_never_told_unasked_and_stay_on_this_machine(added: Path) -> N
         assert not mirror_export.decide(machine.store, lambda size: b"s" * size, 2)
 
 
+def test_plain_sync_reads_the_sources_too(added: Path) -> None:
+    (added / "new.md").write_text("the numbat sings")
+    assert crystal("sync").out == "notes: 1 added\n"
+    assert hit("numbat")["file"]["path"] == "new.md"
+    assert crystal("sync").out == "nothing new\n"
+    (added / "new.md").unlink()
+    assert json.loads(crystal("sync", "--json").out)["sources"][0]["removed"] == 1
+    shutil.move(added, added.with_name("away"))
+    assert "source notes: the folder" in crystal("sync").err
+
+
 def test_a_hit_in_a_file_is_not_forgotten_but_explained(added: Path) -> None:
     done = crystal("forget", f"h{hit('zebracorn')['id']}", "--yes")
     assert done.code == 2
