@@ -61,7 +61,7 @@ def sync(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Capture what the hooks missed, read your sources, make vectors and summaries. Ctrl-C is safe: the rest follows."""
+    """Capture what the hooks missed, read your sources, then make vectors and summaries. Ctrl-C is safe."""
     from crystal.cli.sources import asdict_of, changed_lines
 
     if install_timer or remove_timer:

@@ -24,6 +24,7 @@ from tests.support.command import crystal
 from tests.support.mcp_client import Tools
 from tests.support.whole_memory import wait_until
 
+TOKEN = "ghp_" + "kJ8sLm2Qw9ZxCv4BnT6yUiOpAsDfGh1JqRtE"
 NOTE = "# Deploy\n\nWe use blue green.\n\n## Rollback\n\nRun the zebracorn script."
 
 
@@ -191,6 +192,24 @@ def test_files_are_never_told_unasked_and_stay_on_this_machine(added: Path) -> N
         (added / "a.md").unlink()
         crystal("sources", "sync")
         assert not mirror_export.decide(machine.store, lambda size: b"s" * size, 2)
+
+
+@pytest.mark.parametrize(("folder", "options"), [(f"backup-{TOKEN}", ()), ("plain", ("--name", TOKEN))])
+def test_a_secret_in_the_name_or_the_path_of_a_source_is_refused(home: Path, folder: str, options: tuple) -> None:
+    (home / folder).mkdir()
+    done = crystal("sources", "add", str(home / folder), *options)
+    assert done.code == 2
+    assert "has a secret" in done.err
+    assert TOKEN not in done.err
+    assert not any(TOKEN.encode() in path.read_bytes() for path in (home / ".ldm").rglob("*") if path.is_file())
+
+
+def test_a_file_that_icloud_takes_off_the_disk_is_still_found(added: Path) -> None:
+    (added / "a.md").rename(added / ".a.md.icloud")
+    (added / ".a.md.icloud").write_bytes(b"bplist00")
+    done = crystal("sources", "sync")
+    assert "a.md: in iCloud, not downloaded" in done.out
+    assert hit("zebracorn")["file"]["path"] == "a.md"
 
 
 def test_plain_sync_reads_the_sources_too(added: Path) -> None:
