@@ -73,8 +73,12 @@ class Vault:
     def __init__(self, root: Path, ldm_home: Path, key: bytes) -> None:
         self.root = Path(os.path.realpath(root))
         self._ldm_home, self._key = ldm_home, key
-        self.former, kept = read_kept(ldm_home)
-        self.kept = kept if self.former == str(self.root) else {}
+        former, kept = read_kept(ldm_home)
+        is_same = former == str(self.root)
+        self.kept = kept if is_same else {}
+        self.left_behind = (
+            [] if is_same else [str(Path(former or "", one)) for one in kept if Path(former or "", one).exists()]
+        )
 
     def check(self) -> None:
         """Refuse a folder that is away, or whose files would be written elsewhere.
