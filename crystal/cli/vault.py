@@ -104,8 +104,9 @@ def _say(report: VaultReport) -> None:
     warnings = [*_lines("not remembered", [(one.path, one.why) for one in report.failed]), *_conflicts(report)]
     say(*warnings, stream=sys.stderr)
     if report.left_behind:
-        say(f"in the former folder {count_words(len(report.left_behind), 'file')} stay; delete them: nothing cleans them",
-            *(f"  {one_line(path)}" for path in report.left_behind), stream=sys.stderr)
+        count = count_words(len(report.left_behind), "file")
+        say(f"in the former folder {count} stay; delete them, because nothing cleans them any more:", stream=sys.stderr)
+        say(*(f"  {one_line(path)}" for path in report.left_behind), stream=sys.stderr)
 
 
 def _conflicts(report: VaultReport) -> Iterator[str]:
