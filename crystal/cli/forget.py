@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import astuple
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,11 +14,9 @@ import typer
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
 from crystal.cli.progress import steps_shown
-from crystal.cli.render import clipped, count_words, look_of, one_line, say, speaker
+from crystal.cli.render import clipped, count_words, first_of, hint, look_of, one_line, say, speaker
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from crystal.app.context import Machine
     from crystal.forgetting import ForgetItem, ForgetPlan, Forgotten
     from crystal.forgetting.prove.prove import ForgetProof
@@ -143,7 +141,7 @@ def _show(
     if done is None:
         say("nothing was forgotten: this is a preview")
         return
-    say(*_outcome(done))
+    say(*outcome(done))
     if proof is not None:
         say(*proof_words(proof, {str(path) for path in plan.still_held[:SHOWN]}))
 
@@ -163,7 +161,7 @@ def _say_nothing_found(plan: ForgetPlan) -> None:
                     look.width,
                 )
             )
-        say("crystal: hint: to forget one of them: crystal forget NUMBER", stream=sys.stderr)
+        hint("to forget one of them: crystal forget NUMBER")
 
 
 # ---------------------------------------------------------------------------------------------------------- preview
@@ -186,25 +184,19 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
         yield "looked for when it is forgotten, and goes too: what repeats it elsewhere in this large memory"
     if len(plan.devices) > 1 or plan.items:
         yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'an unknown machine'}"
-    held = "the agents' own files still have it; delete them yourself if you want:"
-    yield from _paths(f"not deleted: {held}", plan.still_held)
+    if plan.still_held:
+        yield "not deleted: the agents' own files still have it; delete them yourself if you want:"
+        yield from first_of([one_line(str(path)) for path in plan.still_held], SHOWN)
     yield from _source_lines(plan)
 
 
 def _source_lines(plan: ForgetPlan) -> Iterator[str]:
     """Name the files of sources with the words; search goes on finding them."""
-    count = count_words(len(plan.source_files), "file")
-    yield from _paths(f"not deleted, and still found: {count} of your sources with these words:", plan.source_files)
     if plan.source_files:
+        count = count_words(len(plan.source_files), "file")
+        yield f"not deleted, and still found: {count} of your sources with these words:"
+        yield from first_of([one_line(str(path)) for path in plan.source_files], SHOWN)
         yield "  take the words out, or list the files in .crystalignore, then run: crystal sources sync"
-
-
-def _paths(title: str, paths: Sequence[Path]) -> Iterator[str]:
-    if paths:
-        yield title
-        yield from (f"  {one_line(str(path))}" for path in paths[:SHOWN])
-    if len(paths) > SHOWN:
-        yield f"  and {len(paths) - SHOWN} more"
 
 
 def _when(plan: ForgetPlan, now: int) -> str:
@@ -235,7 +227,8 @@ def _listed(items: list[ForgetItem], now: int, width: int) -> Iterator[str]:
 # ---------------------------------------------------------------------------------------------------------- outcome
 
 
-def _outcome(done: Forgotten) -> Iterator[str]:
+def outcome(done: Forgotten) -> Iterator[str]:
+    """Describe what was forgotten, in lines."""
     if done.is_done:
         yield "forgotten: nothing of it is left on this machine"
     else:

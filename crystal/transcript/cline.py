@@ -12,7 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
 from crystal.transcript.context import Context
-from crystal.transcript.line import Fields, format_line, identifier, milliseconds, parse_line, parse_time, word
+from crystal.transcript.line import (
+    Fields,
+    fields_of,
+    format_line,
+    identifier,
+    milliseconds,
+    parse_line,
+    parse_time,
+    word,
+)
 from crystal.transcript.messages import MessageReader, title_record
 from crystal.transcript.parts import Part, parts_of_blocks
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
@@ -48,8 +57,7 @@ class ClineReader(MessageReader, SnapshotReader):
         used = Counter[str]()
         for number, message in enumerate(messages):
             if isinstance(message, dict):
-                own = message.get("modelInfo")
-                model = own.get("id") if isinstance(own, dict) else None
+                model = fields_of(message.get("modelInfo")).get("id")
                 place = message.get("ts") or number
                 ident = identifier(message.get("id")) or f"{place}-{message.get('role')}"
                 used[ident] += 1
@@ -62,8 +70,7 @@ class ClineReader(MessageReader, SnapshotReader):
         role = fields.get("role")
         if role not in ("user", "assistant"):
             return
-        metadata = fields.get("metadata")
-        if isinstance(metadata, dict) and metadata.get("displayOnly") is True:
+        if fields_of(fields.get("metadata")).get("displayOnly") is True:
             return  # an error of the program
         for part in parts_of_blocks(fields.get("content"), "user" if role == "user" else "assistant"):
             yield part._replace(text=_typed(part.text)) if part.role == "user" else part

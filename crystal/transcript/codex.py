@@ -18,7 +18,7 @@ from typing import Any
 from crystal.model.capture import Turn
 from crystal.transcript.codex_items import ITEM, SUMMARY, parts_of_record, record_of, texts_of
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import Fields, identifier, parse_line, parse_time
+from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
 from crystal.transcript.reader import Conversation, Identity, Record, SnapshotReader, Source, SourceError, advanced
@@ -100,8 +100,7 @@ class CodexReader(MessageReader, SnapshotReader):
             found = _FOLDER.search("\n".join(texts_of(told.get("content")))) if context.cwd is None else None
             return _next_in_turn(context.with_texts(cwd=(found[1] or found[2]).strip() if found else None))
         if kind == "session_meta":
-            git = told.get("git")
-            branch = git.get("branch") if isinstance(git, dict) else None
+            branch = fields_of(told.get("git")).get("branch")
             begun = None if "payload" in fields else parse_time(told.get("timestamp"))
             context = context.with_texts(cwd=told.get("cwd"), branch=branch)._replace(at=begun)
             # Before 0.100 turns had no ids. A copy begins with the lines of all that it was copied from, oldest last.
@@ -171,12 +170,10 @@ READER = CodexReader()
 
 def _owner(meta: Fields) -> tuple[str | None, str | None]:
     """Return the session and the subagent of a rollout: a subagent's is its parent's, to the top where it says so."""
-    own, source = identifier(meta.get("id")), meta.get("source")
-    made_by = source.get("subagent") if isinstance(source, dict) else None
+    own, made_by = identifier(meta.get("id")), fields_of(meta.get("source")).get("subagent")
     if made_by is None:
         return own or identifier(meta.get("session_id")), None
-    spawned = made_by.get("thread_spawn") if isinstance(made_by, dict) else None
-    above = spawned.get("parent_thread_id") if isinstance(spawned, dict) else None
+    above = fields_of(fields_of(made_by).get("thread_spawn")).get("parent_thread_id")
     parents = (meta.get("session_id"), meta.get("parent_thread_id"), above)
     named = [ident for parent in parents if (ident := identifier(parent)) not in (None, own)]
     return next(iter(named), own), own

@@ -42,9 +42,9 @@ def turns_of_parts(parts: Iterable[Part], turn: Turn, record: Fields, *, subagen
         yield from copies
         return
     for number, part in enumerate(parts):
-        text = clean_text(part.text)
-        if not text.strip():
+        if not part.text.replace("\0", " ").strip():
             continue
+        text = clean_text(part.text)
         shown = head_and_tail(text) if part.role == "tool_result" else text
         role = "subagent" if subagent and part.role in ("user", "assistant") else part.role
         yield turn._replace(part=number, role=role, text=shown, tool=part.tool, full_length=len(text))

@@ -81,17 +81,15 @@ def _thread(row: Fields) -> Fields:
 
 def _with_place(context: Context, row: Fields, thread: Fields) -> Context:
     """Return the context with the thread's folder, branch and model."""
-    snapshot = thread.get("initial_project_snapshot")
-    trees = snapshot.get("worktree_snapshots") if isinstance(snapshot, dict) else None
-    tree = next((tree for tree in trees if isinstance(tree, dict)), {}) if isinstance(trees, list) else {}
+    trees = list_of(_inner(thread, "initial_project_snapshot").get("worktree_snapshots"))
+    tree = next((tree for tree in trees if isinstance(tree, dict)), {})
     folders = str(row.get("folder_paths") or "").split("\n")
     order = str(row.get("folder_paths_order") or "").split(",")
     first = order.index("0") if "0" in order and len(order) == len(folders) else 0
-    git, model = tree.get("git_state"), thread.get("model")
     return context.with_texts(
         cwd=folders[first] or tree.get("worktree_path"),
-        branch=git.get("current_branch") if isinstance(git, dict) else None,
-        model=model.get("model") if isinstance(model, dict) else None,
+        branch=_inner(tree, "git_state").get("current_branch"),
+        model=_inner(thread, "model").get("model"),
     )
 
 
@@ -148,8 +146,8 @@ def _typed(content: object) -> str:
     """Return a text, or what a person named with an @."""
     if not isinstance(content, dict):
         return ""
-    uri = _inner(content, "Mention").get("uri")
-    named = next((one for one in uri.values() if isinstance(one, dict)), {}) if isinstance(uri, dict) else {}
+    uri = fields_of(_inner(content, "Mention").get("uri"))
+    named = next((one for one in uri.values() if isinstance(one, dict)), {})
     names = (word(named.get(name)) for name in ("abs_path", "path", "url", "name", "file_path", "skill_file_path"))
     mention = next((name for name in names if name), None)
     text = content.get("Text")
