@@ -62,7 +62,7 @@ def sync(
     as_json: AsJson = False,
 ) -> None:
     """Capture what the hooks missed, read your sources, then make vectors and summaries. Ctrl-C is safe."""
-    from crystal.cli.sources import asdict_of, changed_lines
+    from crystal.cli.sources import changed_lines, counts_of
 
     if install_timer or remove_timer:
         from crystal.cli.timer import change_timer
@@ -83,7 +83,7 @@ def sync(
         if summaries:
             problems += write_summaries_again(machine)
     if as_json:
-        print_json({**_tally(tally), "sources": [asdict_of(one) for one in reports], "warnings": problems})
+        print_json({**_tally(tally), "sources": [counts_of(one) for one in reports], "warnings": problems})
     elif not quiet:
         changed = changed_lines(reports)
         if tally.bytes_captured or tally.bytes_private or not changed:

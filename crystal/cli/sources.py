@@ -24,6 +24,8 @@ from crystal.sources.sync import SyncReport
 from crystal.timewords.parse import ago
 
 SHOWN = 10
+CHANGES = ("added", "changed", "renamed", "removed")
+"""Numbers of files in a report."""
 TIMES = frozenset(("added_at", "synced_at"))
 Name = Annotated[str, typer.Argument(help="The name of a source.", metavar="NAME", show_default=False)]
 
@@ -101,7 +103,7 @@ def _tell(reports: Sequence[SyncReport], problems: Sequence[str]) -> None:
 
 def changed_lines(reports: Sequence[SyncReport]) -> list[str]:
     """Describe the sources in which something has changed."""
-    return [f"{one.name}: {_changes(one)}" for one in reports if one.added or one.changed or one.renamed or one.removed]
+    return [f"{one.name}: {_changes(one)}" for one in reports if any(getattr(one, what) for what in CHANGES)]
 
 
 # ----------------------------------------------------------------------------------------------------------- syncing
@@ -131,9 +133,13 @@ def asdict_of(one: SyncReport) -> dict[str, Any]:
     return {**asdict(one), "skipped": [skipped._asdict() for skipped in one.skipped]}
 
 
+def counts_of(one: SyncReport) -> dict[str, Any]:
+    """Return the name of a source and how many of its files have changed, for JSON."""
+    return {name: getattr(one, name) for name in ("name", *CHANGES)}
+
+
 def _changes(one: SyncReport) -> str:
-    numbers = {"added": one.added, "changed": one.changed, "renamed": one.renamed, "removed": one.removed}
-    done = [f"{number:,} {what}" for what, number in numbers.items() if number]
+    done = [f"{getattr(one, what):,} {what}" for what in CHANGES if getattr(one, what)]
     return ", ".join(done) or "nothing new"
 
 
