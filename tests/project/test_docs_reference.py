@@ -139,6 +139,7 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(  
     note("crystal sources", "sources", "add", str(notes), "--json")
     note("crystal sources", "sources", "--json")
     note("crystal status", "status", "--json")
+    note("crystal sync, crystal backfill and crystal import", "sync", "--json")
     notes.rename(memory / "away")
     note("crystal sources", "sources", "sync", "--json")
     note("crystal search", "search", "okapi", "--json")
