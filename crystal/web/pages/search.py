@@ -19,7 +19,7 @@ from crystal.timewords.parse import parse_when
 from crystal.web.answers import Asked, Page
 from crystal.web.markup import marked
 
-LIMIT = 30
+LIMIT = 20
 MAX_LIMIT = 300
 EXCERPT = 420
 NARROWING = ("project", "role", "agent", "device", "source", "since", "before", "session")
