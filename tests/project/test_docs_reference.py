@@ -165,6 +165,7 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(  
     name.write_text(f"{name.read_text()} Carol")
     run("remember", "--key", "user_name", "Dan")
     note("crystal vault", "vault", "sync", "--json")
+    note("crystal vault", "vault", "sync", "--to", str(memory / "other vault"), "--json")
     note("crystal memories", "memories", "--project", "nowhere", "--json")
     memory_id = str(json.loads(run("get", "--key", "user_name", "--json").out)["memory"]["id"])
     note("crystal memories history", "memories", "history", memory_id, "--json")

@@ -255,3 +255,12 @@ def test_an_unknown_page_and_a_bug_are_told_apart(home, monkeypatch):
     monkeypatch.setattr("crystal.app.timeline.timeline", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         client.get("/")
+
+
+def test_no_character_turns_the_reading_direction_or_moves_a_cursor(home):
+    remember(home, ["user \u202eevil\u202c \x1b[31mred \u200b", "answer \u2066x\u2069", "```\n\u202ecode\n```"])
+    client = Client()
+    for path in (f"/session/{SESSION}", "/search?q=evil+red", "/"):
+        page = client.get(path).text
+        assert not re.search("[\u202a-\u202e\u2066-\u2069\x1b\u200b]", page), path
+        assert "evil" in page
