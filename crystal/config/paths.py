@@ -12,6 +12,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,11 +102,27 @@ def resolve_places(env: Mapping[str, str], home: Path, *, data_dir: Path | None 
     """
     ldm_home = _place(env, "LDM_HOME", home) or absolute(home / ".ldm", home)
     found, source = _data_dir(env, home, ldm_home, data_dir)
-    roots = distinct_roots(
+    config_file = _place(env, "CRYSTAL_CONFIG", home) or user_config_dir(env, home) / "config.toml"
+    roots = _roots(env, home)
+    return Places(ldm_home, found, config_file, (roots[0].folder.parent,), roots, source)
+
+
+_VARIABLES = sorted({place.variable for *_, place in searched_places() if place.variable} | {"XDG_DATA_HOME"})
+
+
+def _roots(env: Mapping[str, str], home: Path) -> tuple[Root, ...]:
+    """Return the folders of conversations; those of one home are remembered, since each answer needs them."""
+    moved = tuple((name, env[name]) for name in _VARIABLES if env.get(name))
+    is_fixed = home.is_absolute() and all(os.path.isabs(folder) for _, folder in moved)  # noqa: PTH117 - any text
+    return (_fixed_roots if is_fixed else _fixed_roots.__wrapped__)(home, moved)
+
+
+@lru_cache(maxsize=8)
+def _fixed_roots(home: Path, moved: tuple[tuple[str, str], ...]) -> tuple[Root, ...]:
+    env = dict(moved)
+    return distinct_roots(
         Root(home_of(place, env, home) / place.folder, name, number) for name, number, place in searched_places()
     )
-    config_file = _place(env, "CRYSTAL_CONFIG", home) or user_config_dir(env, home) / "config.toml"
-    return Places(ldm_home, found, config_file, (roots[0].folder.parent,), roots, source)
 
 
 def home_of(place: Place, env: Mapping[str, str], home: Path) -> Path:
