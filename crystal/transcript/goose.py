@@ -13,11 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Role
-from crystal.transcript.claude_code.content import block_text, call_text
 from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
 from crystal.transcript.messages import MessageReader, title_record
-from crystal.transcript.parts import Part
+from crystal.transcript.parts import Part, block_text, call_text
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import columns_of, moment_of, object_of, rows_of
 
