@@ -8,7 +8,6 @@ Source: files of form 2.1.0, and the public documentation of older ones; tests/d
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, format_line, parse_time, word
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Conversation, Record, Source, SourceError
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 
 _SESSION = re.compile(r"^<!-- .*?\bSession ([\w-]{1,128}) \(([^)\n]*)\) -->$", re.MULTILINE | re.IGNORECASE)
 _HEAD = re.compile(r"^_\*\*(User|Agent|Assistant)(?: - (sidechain|subagent))?(?: \(([^)\n]*)\))?\*\*_$", re.MULTILINE)
@@ -37,8 +36,8 @@ class _Message(NamedTuple):
     fields: Fields
 
 
-class SpecStoryReader(MessageReader):
-    """See ``MessageReader``."""
+class SpecStoryReader(MessageReader, SnapshotReader):
+    """See ``MessageReader`` and ``SnapshotReader``."""
 
     silent_kinds = ("*",)
 
@@ -46,9 +45,8 @@ class SpecStoryReader(MessageReader):
 
     def conversations(self, source: Source) -> Iterator[Conversation]:
         """Yield the sessions of a file: one for each comment that names one."""
-        stamp = hashlib.sha256(source.data).hexdigest()
         for session in dict.fromkeys(message.session for message in _messages(source)):
-            yield Conversation(session, stamp)
+            yield Conversation(session, source.stamp)
 
     def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
         """Yield the messages of a session."""
