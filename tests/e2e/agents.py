@@ -65,7 +65,7 @@ def _user_hook(event: str, timeout: int) -> dict[str, Any]:
 def _codex_toml(url: str) -> str:
     return (
         'model = "mock-model"\nmodel_provider = "mock"\ncheck_for_update_on_startup = false\n'
-        f'[analytics]\nenabled = false\n[model_providers.mock]\nname = "mock"\nbase_url = "{url}/v1"\n'
+        f'model_auto_compact_token_limit = 50000\n[analytics]\nenabled = false\n[model_providers.mock]\nname = "mock"\nbase_url = "{url}/v1"\n'
         'env_key = "MOCK_KEY"\nwire_api = "responses"\nrequest_max_retries = 0\nstream_max_retries = 0\n'
     )
 
@@ -136,6 +136,7 @@ AGENTS = (
                     }
                 }
             ),
+            ".pi/agent/settings.json": _json({"compaction": {"keepRecentTokens": 100}}),
             ".pi/agent/extensions/mine.ts": 'import { writeFileSync } from "node:fs";\n'
             "export default (pi: any) => pi.on('agent_end', async () => "
             'writeFileSync(process.env.HOME + "/the-users-hook", ""));\n',
@@ -258,6 +259,7 @@ AGENTS = (
             "GOOSE_MODEL": "mock-model",
             "GOOSE_MODE": "auto",
             "GOOSE_DISABLE_KEYRING": "1",
+            "GOOSE_AUTO_COMPACT_THRESHOLD": "0.5",
             "OPENAI_API_KEY": "not-a-key",
             "OPENAI_HOST": url,
         },

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,8 +24,10 @@ class Answer:
 
     Attributes:
         text: The text.
-        tool: The tool that it calls first.
+        tool: The tool that it calls first, after its namespace and a colon if it has one.
         arguments: The tool's arguments.
+        tokens: How many tokens the first answer says that the conversation has.
+        waits_for: A prompt that must have been answered before this is.
         never_ends: Whether nothing comes after the text, not even its end.
     """
 
@@ -31,11 +35,14 @@ class Answer:
     tool: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     never_ends: bool = False
+    tokens: int = 20
+    waits_for: str | None = None
 
 
 NOTHING_TO_SAY = Answer("Nothing to say.")
 RESULT_MARKS = ('"role": "tool"', '"function_call_output"', '"functionResponse"')
-USAGE = {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}
+CHAT_USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
+WAIT_SECONDS = 30
 
 
 class FakeModels:
@@ -43,6 +50,8 @@ class FakeModels:
 
     def __init__(self) -> None:
         self._answers: dict[str, Answer] = {}
+        self._has_answered: dict[str, threading.Event] = {}
+        self.told: Counter[str] = Counter()
         self.is_pausing = threading.Event()
         self.is_closed = threading.Event()
         self.requests: list[dict[str, Any]] = []
@@ -66,6 +75,13 @@ class FakeModels:
     def when(self, prompt: str, answer: str | Answer) -> None:
         """Register what is answered to a text of the user's that holds ``prompt``."""
         self._answers[prompt] = Answer(answer) if isinstance(answer, str) else answer
+        self._has_answered[prompt] = threading.Event()
+
+    def begin_again(self) -> None:
+        """Answer as if nothing had been asked yet."""
+        self.told.clear()
+        for event in self._has_answered.values():
+            event.clear()
 
     def answer_to(self, body: dict[str, Any]) -> Answer:
         """Return the answer to a request of any protocol."""
@@ -73,12 +89,24 @@ class FakeModels:
         turns = body.get("messages") or body.get("input") or body.get("contents") or []
         turns = turns if isinstance(turns, list) else []
         for at, turn in reversed(list(enumerate(turns))):
-            told = json.dumps(turn, ensure_ascii=False) if turn.get("role", "user") == "user" else ""
+            told = json.dumps(turn, ensure_ascii=False) if turn.get("role") == "user" else ""
             for prompt, answer in self._answers.items():
                 if prompt in told and (body.get("tools") or not (answer.tool or answer.never_ends)):
                     has_called = any(mark in json.dumps(turns[at:]) for mark in RESULT_MARKS)
-                    return replace(answer, tool=None) if has_called else answer
+                    return self._told(prompt, replace(answer, tool=None) if has_called else answer)
         return NOTHING_TO_SAY
+
+    def _told(self, prompt: str, answer: Answer) -> Answer:
+        if answer.waits_for and not answer.tool and self._has_answered[answer.waits_for].wait(WAIT_SECONDS):
+            time.sleep(1)  # the one who asked it has to write it down
+        is_first = not self._has_answered[prompt].is_set()
+        self._has_answered[prompt].set()
+        self.told[answer.text] += answer.tool is None
+        return answer if is_first else replace(answer, tokens=Answer.tokens)
+
+
+def _usage(answer: Answer, read: str, written: str, total: str) -> dict[str, int]:
+    return {read: answer.tokens, written: 5, total: answer.tokens + 5}
 
 
 def _chat(answer: Answer) -> Iterator[str]:
@@ -90,19 +118,21 @@ def _chat(answer: Answer) -> Iterator[str]:
     yield json.dumps({**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
     if not answer.never_ends:
         end = {"index": 0, "delta": {}, "finish_reason": "tool_calls" if answer.tool else "stop"}
-        yield json.dumps({**base, "choices": [end], "usage": USAGE})
+        yield json.dumps({**base, "choices": [end], "usage": _usage(answer, *CHAT_USAGE)})
         yield "[DONE]"
 
 
 def _responses(answer: Answer) -> Iterator[str]:
-    usage = {"input_tokens": 20, "output_tokens": 5, "total_tokens": 25}
+    usage = _usage(answer, "input_tokens", "output_tokens", "total_tokens")
     ident = f"item_{uuid.uuid4().hex}"
     part = {"type": "output_text", "text": answer.text, "annotations": []}
     item: dict[str, Any] = {"type": "message", "role": "assistant", "content": [part]}
     told = {"type": "response.output_text.delta", "content_index": 0, "delta": answer.text}
     if answer.tool:
         arguments = json.dumps(answer.arguments)
-        item = {"type": "function_call", "call_id": _call(), "name": answer.tool, "arguments": arguments}
+        space, _, name = answer.tool.rpartition(":")
+        item = {"type": "function_call", "call_id": _call(), "name": name, "arguments": arguments}
+        item |= {"namespace": space} if space else {}
         told = {"type": "response.function_call_arguments.delta", "delta": arguments}
     item |= {"id": ident, "status": "completed"}
     begun = {**item, "content": []} if "content" in item else {**item, "arguments": ""}
@@ -127,7 +157,7 @@ def _gemini(answer: Answer) -> dict[str, Any]:
         "responseId": "r1",
         "modelVersion": "mock-model",
         "candidates": [candidate if answer.never_ends else {**candidate, "finishReason": "STOP"}],
-        "usageMetadata": {"promptTokenCount": 20, "candidatesTokenCount": 5, "totalTokenCount": 25},
+        "usageMetadata": _usage(answer, "promptTokenCount", "candidatesTokenCount", "totalTokenCount"),
     }
 
 
@@ -172,7 +202,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             message = {"index": 0, "message": {"role": "assistant", "content": answer.text}, "finish_reason": "stop"}
             whole = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "mock-model"}
-            self._send("application/json", json.dumps({**whole, "choices": [message], "usage": USAGE}))
+            self._send(
+                "application/json", json.dumps({**whole, "choices": [message], "usage": _usage(answer, *CHAT_USAGE)})
+            )
 
     def _events(self, events: Iterable[str], answer: Answer) -> None:
         lines = [(f"event: {json.loads(one)['type']}\n" if '"type": "response' in one else "", one) for one in events]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from tests.e2e.conftest import ENVIRON, cache_folder
 from tests.e2e.fake_models import Answer, FakeModels
 from tests.support.whole_memory import Memory, wait_until
 
-AGENTS_BY_NAME = {agent.name: agent for agent in AGENTS}
 TURN = [("user", "what is quartz"), ("assistant", "A mineral of silicon and oxygen.")]
 
 
@@ -71,25 +69,6 @@ def test_an_agent_works_when_crystal_is_gone(running: Running, models: FakeModel
 
     assert "A mineral of silicon and oxygen." in running.ask("what is quartz")
     assert not [body for body in models.requests if "crystal/gone" in str(body)], "the hook's failure became a prompt"
-
-
-@pytest.mark.parametrize("running", [agent for agent in AGENTS if agent.name == "goose"], indirect=True)
-def test_a_compaction_loses_and_doubles_nothing(running: Running, models: FakeModels) -> None:
-    for prompt in ("what is quartz", "what is basalt", "what is marble"):
-        models.when(prompt, f"You asked {prompt}.")
-    running.agent = replace(
-        running.agent, env=lambda url: {**AGENTS_BY_NAME["goose"].env(url), "GOOSE_AUTO_COMPACT_THRESHOLD": "0.0001"}
-    )
-    memory = Memory(running.home, running.env())
-    memory.crystal("init", "--yes", "--agent", "goose")
-    for prompt, more in (("what is quartz", ()), ("what is basalt", ("--resume",)), ("what is marble", ("--resume",))):
-        assert running.go(prompt, more).code == 0
-        memory.settle()
-    said = list(memory.said().elements())
-    assert [role for role, _ in said].count("summary"), "it did not compact"
-    for prompt in ("what is quartz", "what is basalt", "what is marble"):
-        assert [said.count(turn) for turn in (("user", prompt), ("assistant", f"You asked {prompt}."))] == [1, 1], said
-    memory.verify()
 
 
 @pytest.mark.parametrize("running", [agent for agent in AGENTS if agent.name == "openclaw"], indirect=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,8 @@ class Life:
         resume: The arguments that go on with the newest session, given its file; None if it cannot.
         fork: The arguments that begin a new one with what was said in it.
         ends: The signals that end it in the middle of an answer.
+        helper: Its tool that starts a subagent, and what it takes; None if it has none here.
+        compacted: What stands in its files once it has compacted a conversation; None if that is not tried here.
     """
 
     name: str
@@ -50,28 +53,46 @@ class Life:
     resume: Callable[[Path], tuple[str, ...]] | None
     fork: Callable[[Path], tuple[str, ...]] | None = None
     ends: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGKILL)
+    helper: tuple[str, dict[str, object]] | None = None
+    compacted: bytes | None = None
 
 
-DESCRIBED = {"command": COMMAND, "description": "print"}
+HELP = "helper task: count the minerals"
+STORY = "".join(f"Chapter {number}: mineral {number * 37} met crystal {number * 91}. " for number in range(700)).strip()
+COUNTED: dict[str, object] = {"description": "count", "prompt": HELP, "subagent_type": "general"}
+DESCRIBED: dict[str, object] = {"command": COMMAND, "description": "print"}
 LIVES = (
     Life(
         "codex", ".codex/sessions/**/*.jsonl", "exec_command", {"cmd": COMMAND},
         lambda file: ("resume", file.stem[-36:]), lambda file: ("fork", file.stem[-36:]),
+        helper=("multi_agent_v1:spawn_agent", {"message": HELP}), compacted=b'"type":"compacted"',
     ),
-    Life("gemini-cli", ".gemini/tmp/*/chats/**/*.json*", "run_shell_command", DESCRIBED, lambda _: ("-r", "latest")),
+    Life(
+        "gemini-cli", ".gemini/tmp/*/chats/**/*.json*", "run_shell_command", DESCRIBED, lambda _: ("-r", "latest"),
+        helper=("invoke_agent", {"agent_name": "generalist", "prompt": HELP}),
+    ),
     Life(
         "pi", ".pi/agent/sessions/*/*.jsonl", "bash", {"command": COMMAND},
         lambda _: ("-c",), lambda file: ("--fork", str(file)),
+        compacted=b'"type":"compaction"',  # it has no subagents
     ),
     Life(
         "opencode", ".local/share/opencode/opencode.db*", "bash", DESCRIBED,
         lambda _: ("-c",), lambda _: ("-c", "--fork"),
+        helper=("task", COUNTED), compacted=b'"mode":"compaction"',
     ),
     Life(
         "qwen-code", ".qwen/projects/*/chats/*.jsonl", "run_shell_command", {**DESCRIBED, "is_background": False},
         lambda _: ("-c",), lambda _: ("-c", "--fork-session"),
+        helper=("agent", {**COUNTED, "subagent_type": "general-purpose"}),
     ),
-    Life("copilot-cli", ".copilot/session-state/*/events.jsonl", "bash", DESCRIBED, lambda _: ("--continue",)),
+    Life(
+        "copilot-cli", ".copilot/session-state/*/events.jsonl", "bash", DESCRIBED, lambda _: ("--continue",),
+        helper=(
+            "task",
+            {"agent_type": "general-purpose", "name": "counter", "description": "count", "prompt": HELP, "mode": "sync"},
+        ),
+    ),
     Life(
         "droid", ".factory/sessions/*/*.jsonl", "Execute",
         {"command": COMMAND, "summary": "print", "timeout": 10, "riskLevel": "low", "riskLevelReason": "prints"},
@@ -80,6 +101,7 @@ LIVES = (
     Life(
         "goose", ".local/share/goose/sessions/sessions.db*", "shell", {"command": COMMAND},
         lambda _: ("--resume",),  # it forks in its terminal alone
+        compacted=b"",  # no word of its own; the summary is told by its role
     ),
     Life(
         "openclaw", ".openclaw/agents/*/agent/openclaw-agent.sqlite*", "exec", {"command": COMMAND},
@@ -165,3 +187,63 @@ def test_what_a_program_wrote_is_kept_once_and_it_works_as_without(life: Life, h
     # What a program that is ended still prints differs from run to run, and so does Cline's stream of events.
     if life.name != "cline":
         assert bare[: len(FINISHED)] == ends[: len(FINISHED)]
+
+
+def said_after(
+    life: Life, home: Path, models: FakeModels, steps: Sequence[tuple[str, bool]]
+) -> tuple[list[tuple[str, str]], Counter[str]]:
+    """Return what crystal has of some prompts, and how often the model said what. True: in the newest conversation.
+
+    The program prints the same without crystal, and uninstalling gives it its configuration back.
+    """
+    if life.name != "goose" and ENVIRON.get("CRYSTAL_E2E") == "1":
+        pytest.skip("takes minutes; set CRYSTAL_E2E=all to run it, too")
+    with_crystal, bare = (running(life, place, models) for place in (home, home.with_name("bare")))
+    memory, before = Memory(home, with_crystal.env()), with_crystal.configuration()
+    memory.crystal("init", "--yes", "--agent", life.name)
+    ends, told = [], Counter[str]()
+    for one, after in ((with_crystal, memory.settle), (bare, lambda: None)):
+        for prompt, is_resumed in steps:
+            more = life.resume(newest_file(life, one.home)) if is_resumed and life.resume else ()
+            ends.append(one.go(prompt, more))
+            after()
+        told = told or models.told.copy()
+        models.begin_again()
+        one.close()
+    assert ends[: len(steps)] == ends[len(steps) :]
+    assert {end.code for end in ends} == {0}, ends
+    memory.verify()
+    said = list(memory.said().elements())
+    memory.crystal("uninstall")
+    assert {path: with_crystal.configuration().get(path) for path in before} == before
+    return said, told
+
+
+def count(said: list[tuple[str, str]], role: str, text: str) -> int:
+    return sum(text in one for who, one in said if who == role)
+
+
+@pytest.mark.parametrize("life", [life for life in LIVES if life.compacted is not None], ids=lambda life: life.name)
+def test_a_compaction_loses_and_doubles_nothing(life: Life, home: Path, models: FakeModels) -> None:
+    answers = {**FINISHED, "tell a long story": Answer(STORY, tokens=97_000)}
+    for prompt, answer in answers.items():
+        models.when(prompt, answer)
+    asked = ["what is quartz", "tell a long story", "what is basalt", "what is marble"]
+    said, _ = said_after(life, home, models, [(prompt, number > 0) for number, prompt in enumerate(asked)])
+    written = b"".join(path.read_bytes() for path in home.glob(life.files) if path.is_file())
+    assert life.compacted in written if life.compacted else count(said, "summary", ""), "it did not compact"
+    for prompt in asked:
+        counts = count(said, "user", prompt), count(said, "assistant", answers[prompt].text)
+        assert counts == (1, 1), (prompt, [(who, one[:80]) for who, one in said])
+
+
+@pytest.mark.parametrize("life", [life for life in LIVES if life.helper is not None], ids=lambda life: life.name)
+def test_what_a_subagent_says_is_kept_once(life: Life, home: Path, models: FakeModels) -> None:
+    assert life.helper
+    models.when(HELP, "There are two minerals.")
+    models.when("start somebody", Answer("I have asked around.", *life.helper, waits_for=HELP))
+    said, told = said_after(life, home, models, [("start somebody", False)])
+    assert (count(said, "user", "start somebody"), count(said, "tool_call", HELP)) == (1, 1), said
+    # Gemini's subagent is asked again until it calls a tool; Qwen goes on when its subagent has ended.
+    for role, text in (("assistant", "I have asked around."), ("subagent", "There are two minerals.")):
+        assert count(said, role, text) == told[text] >= 1, (told, said)
