@@ -15,8 +15,7 @@ from crystal.store import Store
 from crystal.store.sync import relay_peers
 from crystal.sync.answers import StreamInfo
 from crystal.sync.client import RelayClient
-from crystal.sync.envelope.blob import Opened
-from crystal.sync.envelope.header import Channel, read_header
+from crystal.sync.envelope.blob import Channel, Opened, read_header
 from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.errors import NotAtRelayError, RelayUnavailableError, StreamConflictError
 from crystal.sync.opening import is_about_one_blob

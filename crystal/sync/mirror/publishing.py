@@ -20,9 +20,8 @@ from crystal.store.problems import find_problem
 from crystal.store.sync import mirror
 from crystal.store.sync.mirror_export import decide, export
 from crystal.sync.client import RelayClient
-from crystal.sync.envelope.blob import seal
+from crystal.sync.envelope.blob import ZERO_TAG, Channel, seal
 from crystal.sync.envelope.content import PayloadKind
-from crystal.sync.envelope.header import ZERO_TAG, Channel
 from crystal.sync.envelope.link import keys_of_link
 from crystal.sync.losses import LOST_MIRROR, note_losses
 from crystal.sync.mirror.content import pack
