@@ -22,20 +22,33 @@ AgentNames: TypeAlias = tuple[Literal["agent", "harness"], tuple[str, ...]]
 """A column of ``sessions``, and the values that it may have."""
 
 
-class SessionRow(NamedTuple):
-    """A session for display in a list. ``title`` is None if nobody gave one and no summary was made."""
+class Session(NamedTuple):
+    """A session's row, with its project. ``project`` is the name, ``cwd`` the folder of its first turn."""
 
-    row: int
-    id: str
-    title: str | None
+    id: int
+    session_id: str
     agent: str
-    harness: str
     device: str
     project: str | None
     cwd: str | None
+    git_root: str | None
     branch: str | None
+    title: str | None
     started_at: int | None
     last_at: int | None
+    ended_at: int | None
+    last_turn: int
+    summarized_turn: int
+    summary_path: str | None
+    summary_mode: str | None
+    summary_title: str | None
+    logged_turn: int
+    harness: str
+
+    @property
+    def given_title(self) -> str | None:
+        """Return the title that the user or the client gave; None if the summary made it."""
+        return self.title if self.title and self.title != self.summary_title else None
 
 
 class TurnRow(NamedTuple):
@@ -64,8 +77,10 @@ class ChunkPlace(NamedTuple):
     session: int | None
 
 
-_SESSION = (
-    "SELECT s.id, s.session_id, s.title, s.agent, s.harness, s.device, p.name, p.cwd, s.branch, s.started_at, s.last_at"
+SESSION = (
+    "SELECT s.id, s.session_id, s.agent, s.device, p.name, p.cwd, p.git_root, s.branch, s.title, s.started_at,"
+    " s.last_at, s.ended_at, s.last_turn, s.summarized_turn, s.summary_path, s.summary_mode, s.summary_title,"
+    " s.logged_turn, s.harness"
     " FROM sessions s LEFT JOIN projects p ON p.id = s.project"
 )
 _HAS_TURNS = (
@@ -82,7 +97,7 @@ def list_sessions(
     since: int | None,
     before: int | None,
     limit: int,
-) -> list[SessionRow]:
+) -> list[Session]:
     """Return sessions with at least one message, latest first.
 
     Args:
@@ -106,15 +121,15 @@ def list_sessions(
         conditions.append("coalesce(s.started_at, s.last_at) < ?")
         values.append(before)
     rows = store.rows(
-        f"{_SESSION} WHERE {' AND '.join(conditions)} ORDER BY s.last_at IS NULL, s.last_at DESC, s.id DESC LIMIT ?",
+        f"{SESSION} WHERE {' AND '.join(conditions)} ORDER BY s.last_at IS NULL, s.last_at DESC, s.id DESC LIMIT ?",
         (*values, limit),
     )
-    return [SessionRow(*row) for row in rows]
+    return [Session(*row) for row in rows]
 
 
-def session_row(store: Store, row: int) -> SessionRow | None:
+def session_row(store: Store, row: int) -> Session | None:
     """Return one session."""
-    return store.find(SessionRow, f"{_SESSION} WHERE s.id = ?", (row,))
+    return store.find(Session, f"{SESSION} WHERE s.id = ?", (row,))
 
 
 def find_session_row(store: Store, session_id: str) -> int | None:
