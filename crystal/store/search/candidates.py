@@ -113,25 +113,15 @@ def _by_text(store: Store) -> str:
     return "chunks" if store.hidden else "chunks INDEXED BY chunks_sha"
 
 
-def chunk_of_turn(store: Store, uuid: str, part: int, text_sha256: bytes, scope: SearchScope) -> int | None:
-    """Return the chunk of a turn within a filter that has exactly this text."""
-    return _own_chunk(store, "turns t ON t.id = c.turn", "t.uuid = ? AND t.part = ?", (uuid, part), text_sha256, scope)
-
-
-def chunk_of_memory(store: Store, uid: str, text_sha256: bytes, scope: SearchScope) -> int | None:
-    """Return the chunk of a memory within a filter that has exactly this text."""
-    return _own_chunk(store, "memories m ON m.id = c.memory", "m.uid = ?", (uid,), text_sha256, scope)
-
-
-def _own_chunk(
-    store: Store, joined: str, which: str, values: tuple[object, ...], text_sha256: bytes, scope: SearchScope
-) -> int | None:
-    where = f" AND c.id IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
-    return store.find(
-        int,
-        f"SELECT c.id FROM chunks c JOIN {joined} WHERE {which} AND c.text_sha256 = ?{where} LIMIT 1",
-        (*values, text_sha256, *scope.values),
+def own_chunk(store: Store, found: Candidate, scope: SearchScope) -> int | None:
+    """Return the chunk within a filter that has the text of a chunk of another store, of the same turn or memory."""
+    where = f" AND id IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
+    sql = (
+        f"SELECT c.id FROM (SELECT id, turn, memory FROM {_by_text(store)} WHERE text_sha256 = ?{where}) c"
+        " LEFT JOIN turns t ON t.id = c.turn LEFT JOIN memories m ON m.id = c.memory"
+        " WHERE m.uid = ? OR (t.uuid = ? AND t.part = ?) LIMIT 1"
     )
+    return store.find(int, sql, (found.text_sha256, *scope.values, found.memory, found.uuid, found.part))
 
 
 _DETAILS = f"""
