@@ -22,7 +22,7 @@ from crystal.capture.lock import try_lock
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson, Transcripts, existing
 from crystal.cli.progress import bar_shown, progress_bar
-from crystal.cli.render import count_words, size_words
+from crystal.cli.render import count_words, size_words, warn
 from crystal.errors import CrystalError
 from crystal.store.capture.ledger_rebuild import let_in
 from crystal.store.problems import clear_problem
@@ -79,7 +79,7 @@ def sync(
         print_json({**_tally(tally), "warnings": problems})
     elif not quiet:
         typer.echo(tally_words(tally))
-    warn(tally, problems)
+    warn_of(tally, problems)
 
 
 def backfill(
@@ -135,7 +135,7 @@ def finish_import(
         problems += enrich_here(machine, show=show) if wait else follow_up(machine, say=show)
     if as_json:
         print_json({**_tally(tally), "warnings": problems})
-    warn(tally, problems)
+    warn_of(tally, problems)
 
 
 def send_with_progress(machine: Machine) -> list[str]:
@@ -190,12 +190,9 @@ def imported_words(tally: Tally) -> str:
     return tally_words(tally) + ("; search works now" if tally.turns else "")
 
 
-def warn(tally: Tally, problems: Sequence[str] = ()) -> None:
+def warn_of(tally: Tally, problems: Sequence[str] = ()) -> None:
     """Print what could not be read, and other problems, as warnings."""
-    for path, message in sorted((tally.problems or {}).items()):
-        typer.echo(f"crystal: warning: {path}: {message}", err=True)
-    for problem in problems:
-        typer.echo(f"crystal: warning: {problem}", err=True)
+    warn(*(f"{path}: {message}" for path, message in sorted((tally.problems or {}).items())), *problems)
 
 
 def import_with_bar(machine: Machine, past: Sequence[Past], again: str = "crystal backfill") -> Tally:

@@ -14,7 +14,7 @@ import typer
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
 from crystal.cli.progress import steps_shown
-from crystal.cli.render import clipped, count_words, look_of, one_line, say, speaker
+from crystal.cli.render import clipped, count_words, first_of, hint, look_of, one_line, say, speaker
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
@@ -160,7 +160,7 @@ def _say_nothing_found(plan: ForgetPlan) -> None:
                     look.width,
                 )
             )
-        say("crystal: hint: to forget one of them: crystal forget NUMBER", stream=sys.stderr)
+        hint("to forget one of them: crystal forget NUMBER")
 
 
 # ---------------------------------------------------------------------------------------------------------- preview
@@ -185,9 +185,7 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
         yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'an unknown machine'}"
     if plan.still_held:
         yield "not deleted: the agents' own files still have it; delete them yourself if you want:"
-        yield from (f"  {one_line(str(path))}" for path in plan.still_held[:SHOWN])
-        if len(plan.still_held) > SHOWN:
-            yield f"  and {len(plan.still_held) - SHOWN} more"
+        yield from first_of([one_line(str(path)) for path in plan.still_held], SHOWN)
 
 
 def _when(plan: ForgetPlan, now: int) -> str:

@@ -14,7 +14,7 @@ from crystal.app.memory_queries import history as history_of
 from crystal.app.mirror import mirror_notes
 from crystal.cli.json_output import print_json, record
 from crystal.cli.options import AsJson, Limit, whole_number
-from crystal.cli.render import Look, clipped, harmless, look_of, note, one_line, say, snippet
+from crystal.cli.render import Look, clipped, harmless, look_of, note, one_line, say, say_nothing, snippet
 from crystal.errors import NotFoundError, UsageError
 from crystal.model.recall import Filters, FormerMemory, Remembered
 from crystal.store.search.scope import project_ids, scope_of
@@ -72,8 +72,7 @@ def memories(
         say(*_lines(one, now, look), "")
     if not found:
         narrowed = category or project or key or state != "active"
-        hint = "widen the filters" if narrowed else 'crystal remember "we deploy on Fridays"'
-        say("crystal: no memories", f"crystal: hint: {hint}", stream=sys.stderr)
+        say_nothing("no memories", "widen the filters" if narrowed else 'crystal remember "we deploy on Fridays"')
 
 
 @commands.command()

@@ -120,9 +120,31 @@ def say_item(label: str, text: str, look: Look, *, style: Callable[[str], str] =
     say(style(label) + first, *(indent + line for line in others))
 
 
-def note(*lines: str) -> None:
-    """Print remarks where they do not mix with results."""
-    say(*(f"crystal: note: {harmless(line)}" for line in lines), stream=sys.stderr)
+def note(*lines: str, kind: str = "note") -> None:
+    """Print remarks where they do not mix with results, each in one line."""
+    say(*(f"crystal: {kind}: {harmless(line)}".replace("\n", " ") for line in lines), stream=sys.stderr)
+
+
+def warn(*lines: str) -> None:
+    """Print warnings there."""
+    note(*lines, kind="warning")
+
+
+def hint(line: str) -> None:
+    """Print there what to do next."""
+    note(line, kind="hint")
+
+
+def say_nothing(what: str, next_step: str) -> None:
+    """Say there that there is nothing to print, and what to do about it."""
+    say(f"crystal: {what}", stream=sys.stderr)
+    hint(next_step)
+
+
+def first_of(lines: Sequence[str], most: int, indent: str = "  ", rest: str = "") -> list[str]:
+    """Return the first lines, and how many more there are; ``rest`` says where to see them."""
+    more = [f"{indent}and {len(lines) - most:,} more{rest}"] if len(lines) > most else []
+    return [*(indent + line for line in lines[:most]), *more]
 
 
 # ------------------------------------------------------------------------------------------------------------ text

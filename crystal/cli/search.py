@@ -253,7 +253,7 @@ def _is_empty(machine: Machine) -> bool:
 def _say_empty(store: Store) -> None:
     say("Nothing is remembered yet. Use a coding agent for one turn, then search again.", stream=sys.stderr)
     if bytes_by_state(store).get("before-crystal"):
-        say("crystal: hint: past sessions are here; import them with: crystal backfill", stream=sys.stderr)
+        render.hint("past sessions are here; import them with: crystal backfill")
 
 
 def _say_nothing_found(result: SearchResult, filters: Filters, as_of: str | None) -> None:
@@ -262,7 +262,6 @@ def _say_nothing_found(result: SearchResult, filters: Filters, as_of: str | None
     used = [f"--{name}" for name in narrowed if name != "general"]
     used += [] if as_of is None else ["--as-of"]
     where = f" (narrowed by {', '.join(used)})" if used else ""
-    say(f"crystal: nothing found for {clipped(one_line(result.query), 60)!r}{where}", stream=sys.stderr)
     fresh_start = "use fewer or other words; crystal backfill imports past sessions"
-    hint = f"leave out {' or '.join(used)}" if used else fresh_start
-    say(f"crystal: hint: {hint}", stream=sys.stderr)
+    next_step = f"leave out {' or '.join(used)}" if used else fresh_start
+    render.say_nothing(f"nothing found for {clipped(one_line(result.query), 60)!r}{where}", next_step)

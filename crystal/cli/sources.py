@@ -19,7 +19,7 @@ from crystal.cli.confirm import confirm
 from crystal.cli.json_output import iso_times, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.progress import bar_shown
-from crystal.cli.render import cells, count_words, look_of, one_line, padded, say, say_item
+from crystal.cli.render import cells, count_words, first_of, look_of, one_line, padded, say, say_item, say_nothing, warn
 from crystal.sources.sync import SyncReport
 from crystal.timewords.parse import ago
 
@@ -98,7 +98,7 @@ def _tell(reports: Sequence[SyncReport], problems: Sequence[str]) -> None:
     for one in reports:
         if one.added or one.changed or one.renamed or one.removed:
             say(f"{one.name}: {_changes(one)}")
-    _warn(problems)
+    warn(*problems)
 
 
 # ----------------------------------------------------------------------------------------------------------- syncing
@@ -114,18 +114,13 @@ def _sync_and_say(machine: Machine, name: str | None, *, as_json: bool) -> None:
     for one in reports:
         say(*_report_lines(one))
     if not reports and not problems:
-        say("crystal: no sources yet", "crystal: hint: crystal sources add PATH", stream=sys.stderr)
-    _warn(problems)
+        say_nothing("no sources yet", "crystal sources add PATH")
+    warn(*problems)
 
 
 def asdict_of(one: SyncReport) -> dict[str, Any]:
     """Return a report for JSON."""
     return {**asdict(one), "skipped": [skipped._asdict() for skipped in one.skipped]}
-
-
-def _warn(problems: Sequence[str]) -> None:
-    for problem in problems:
-        say(f"crystal: warning: {one_line(problem)}", stream=sys.stderr)
 
 
 def _changes(one: SyncReport) -> str:
@@ -147,9 +142,8 @@ def _report_lines(one: SyncReport) -> Iterator[str]:
         yield f"  removed before storing: {kinds}"
     if one.skipped:
         yield f"  not indexed: {count_words(len(one.skipped), 'file')}"
-        yield from (f"    {one_line(path)}: {why}" for path, why in one.skipped[:SHOWN])
-        if len(one.skipped) > SHOWN:
-            yield f"    and {len(one.skipped) - SHOWN:,} more; all of them: crystal sources sync {one.name} --json"
+        rest = f"; all of them: crystal sources sync {one.name} --json"
+        yield from first_of([f"{one_line(path)}: {why}" for path, why in one.skipped], SHOWN, "    ", rest)
     if not one.is_whole:
         yield f"  stopped; to continue: crystal sources sync {one.name}"
 
@@ -167,7 +161,7 @@ def _print_status(*, as_json: bool) -> None:
     for one in found:
         say_item(f"{look.name(padded(one.name, width))}  ", ", ".join(_state_words(one, now)), look)
     if not found:
-        say("crystal: no sources yet", "crystal: hint: crystal sources add PATH", stream=sys.stderr)
+        say_nothing("no sources yet", "crystal sources add PATH")
 
 
 def _state_words(one: SourceState, now: int) -> Iterator[str]:
@@ -193,6 +187,6 @@ def _say_removed(done: RemovedSource, *, as_json: bool) -> None:
         return
     say(f"removed: {done.name}, {count_words(done.chunks, 'chunk')}; the files in {one_line(done.folder)} stay")
     if done.pending:
-        say(f"crystal: warning: {one_line(done.pending)}", stream=sys.stderr)
+        warn(done.pending)
     if done.proof is not None:
         say(*proof_words(done.proof, ()))

@@ -13,7 +13,7 @@ from crystal.app.vault import FoundNote, Side, VaultChanges, VaultReport, choose
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
-from crystal.cli.render import count_words, one_line, say
+from crystal.cli.render import count_words, first_of, one_line, say, warn
 from crystal.errors import UsageError
 from crystal.model.recall import Remembered
 
@@ -60,7 +60,7 @@ def sync(
         print_json(as_dict(report))
     else:
         if former not in (None, report.folder):
-            say(f"crystal: warning: the files in {one_line(str(former))} stay as they are", stream=sys.stderr)
+            warn(f"the files in {former} stay as they are")
         _say(report)
     if report.conflicts or report.failed:
         raise typer.Exit(EXIT_LEFT)
@@ -69,12 +69,10 @@ def sync(
 def _ask(changes: VaultChanges, *, yes: bool) -> None:
     if not changes.deleted:
         return
-    names = [f"  {one_line(path)}: {one_line(one.text)[:QUOTED]}" for path, one in [*changes.deleted.items()][:SHOWN]]
-    more = len(changes.deleted) - len(names)
-    names += [f"  and {more:,} more"] if more else []
+    listed = [f"{one_line(path)}: {one_line(one.text)[:QUOTED]}" for path, one in changes.deleted.items()]
     what = count_words(len(changes.deleted), "deleted file")
     words = "\n".join([
-        f"{what}: the memory will be forgotten for good, here and on all machines", *names,
+        f"{what}: the memory will be forgotten for good, here and on all machines", *first_of(listed, SHOWN),
         "to write the files again instead: crystal vault sync --restore",
     ])  # fmt: skip
     confirm("forget?", yes=yes, consequence=words)
@@ -120,6 +118,5 @@ def _conflicts(report: VaultReport) -> Iterator[str]:
 def _lines(what: str, rows: Sequence[tuple[str, str]]) -> Iterator[str]:
     if rows:
         yield f"{what}: {count_words(len(rows), 'file')}"
-        yield from (f"  {one_line(path)}: {one_line(why)}" for path, why in rows[:SHOWN])
-        if len(rows) > SHOWN:
-            yield f"  and {len(rows) - SHOWN:,} more; all of them: crystal vault sync --json"
+        listed = [f"{one_line(path)}: {one_line(why)}" for path, why in rows]
+        yield from first_of(listed, SHOWN, rest="; all of them: crystal vault sync --json")

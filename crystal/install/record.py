@@ -6,6 +6,7 @@ our entries and the folders existed before. Uninstall removes our entries withou
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -38,6 +39,10 @@ class Made:
     blank: str | None = None
     folders: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+
+    def content(self, mark: bytes) -> bytes | None:
+        """Return the content of a whole file before it, with the byte order mark; None if there was no file."""
+        return None if self.blank is None else mark + self.blank.encode()
 
 
 def read_record(ldm_home: Path, name: str = CLIENTS) -> dict[str, Made]:
@@ -79,6 +84,19 @@ def write_record(ldm_home: Path, record: Mapping[str, Made], name: str = CLIENTS
 def is_for_others(ldm_home: Path) -> bool:
     """Return whether init was run for clients or agents other than Claude Code, too."""
     return bool(read_record(ldm_home) or read_record(ldm_home, LIVE))
+
+
+def made_of_nothing(path: Path, target: Path, text: str | None) -> Made | None:
+    """Return the record of a file that was not there, or had nothing in it; None for any other."""
+    is_blank = text is None or not text.strip()
+    return Made(str(path), "file", text, missing_folders(target) if text is None else ()) if is_blank else None
+
+
+def remove_empty(folders: tuple[str, ...]) -> None:
+    """Remove folders that were made for a file, unless something else is in them."""
+    for folder in reversed(folders):
+        with contextlib.suppress(OSError):
+            Path(folder).rmdir()
 
 
 def missing_folders(target: Path) -> tuple[str, ...]:

@@ -43,31 +43,11 @@ AGENT_NAMES = tuple(dict.fromkeys([*(one.name for one in HARNESSES.values() if n
 """The values for ``--agent``."""
 AGENT_FOLDERS = ("transcripts", "sessions", "daily", "journals")
 OWN_DATA = (
-    "crystal.db",
-    "crystal.db-*",
-    "crystal.db.*",
-    "index/crystal",
-    "index/mirror",
-    "spool",
-    "context",
-    "context.lock",
-    "told",
-    "recovered",
-    "stalled",
-    "notice.json",
-    "silence",
-    "progress.json",
-    "last-search.json",
-    "unanswered.json",
-    ".crystal-*.tmp",
-    "capture.lock",
-    "backfill.lock",
-    "enrich.lock",
-    "relay.*",
-    "relay-ca.pem",
-    "publish.lock",
-    "mirror.*",
-)
+    "crystal.db crystal.db-* crystal.db.* index/crystal index/mirror spool context told recovered stalled"
+    " silence notice.json progress.json last-search.json unanswered.json .crystal-*.tmp relay.* relay-ca.pem mirror.*"
+    " backfill.lock capture.lock context.lock enrich.lock publish.lock sources.lock sources-watch.lock vault.lock"
+    " watch.lock"
+).split()
 """Files that crystal creates in the data folder, which may hold other things too."""
 
 
@@ -299,7 +279,14 @@ def purge(plan: RemovalPlan, places: Places) -> None:
             path.unlink(missing_ok=True)
     agents = places.ldm_home / "agents"
     emptied = [folder for path in plan.data for folder in path.parents if agents in folder.parents]
-    own = (places.data_dir / "index", places.data_dir, places.models, places.ldm_home, places.config_file.parent)
+    own = (
+        places.data_dir / "index",
+        places.data_dir / "imports",
+        places.data_dir,
+        places.models,
+        places.ldm_home,
+        places.config_file.parent,
+    )
     for folder in (*emptied, agents, *own):
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()

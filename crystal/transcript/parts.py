@@ -1,4 +1,4 @@
-"""Make turns of the parts of a record: what all readers but Claude Code's share."""
+"""Make turns of the parts of a record."""
 
 from __future__ import annotations
 
@@ -28,25 +28,23 @@ def unique_id(ident: str, session: str) -> str:
     return ident if len(ident) >= MIN_UNIQUE_ID else f"{session}-{ident}"
 
 
-def turns_of_parts(
-    parts: Iterable[Part], turn: Turn, *, subagent: bool, record: Fields | None = None
-) -> Iterator[Turn]:
+def turns_of_parts(parts: Iterable[Part], turn: Turn, record: Fields, *, subagent: bool) -> Iterator[Turn]:
     """Yield a turn for each part that has text.
 
     Args:
         parts: In their order. Their numbers are the parts of the turns, so a part without text keeps its number.
         turn: What all turns share: ``uuid``, ``offset``, times and places.
+        record: The record: crystal itself may have written it, see ``crystal.handoff``.
         subagent: Whether a subagent said it: words have the role ``subagent`` then.
-        record: The record, of a harness whose sessions crystal itself may have written, see ``crystal.handoff``.
     """
-    copies = copied_turns(record or {}, turn)
+    copies = copied_turns(record, turn)
     if copies is not None:
         yield from copies
         return
     for number, part in enumerate(parts):
-        text = clean_text(part.text)
-        if not text.strip():
+        if not part.text.replace("\0", " ").strip():
             continue
+        text = clean_text(part.text)
         shown = head_and_tail(text) if part.role == "tool_result" else text
         role = "subagent" if subagent and part.role in ("user", "assistant") else part.role
         yield turn._replace(part=number, role=role, text=shown, tool=part.tool, full_length=len(text))
