@@ -17,8 +17,7 @@ from crystal.model.recall import Filters
 from crystal.model.sources import FilePlace, shown_text
 from crystal.store import Store
 from crystal.store.memories.memories import first_chunk, memory_of_chunk
-from crystal.store.search.candidates import candidates
-from crystal.store.search.file_places import chunks_around
+from crystal.store.search.candidates import candidates, chunks_around
 from crystal.store.search.scope import agents_named, project_ids, scope_of, session_matches
 from crystal.store.sessions import conversations
 from crystal.store.sessions.sessions import session_named

@@ -1,4 +1,4 @@
-"""The chunks of an answer: their texts, their copies, and everything about their origin."""
+"""The chunks of an answer: their texts, their copies, and everything about their origin, in conversations and files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import apsw
 from crystal.model.capture import Category
 from crystal.model.sources import FilePlace
 from crystal.store.connection import Row, Store, translated
-from crystal.store.search.file_places import JOINED, PLACE, PLACE_COLUMNS
 from crystal.store.search.scope import SearchScope, where
 from crystal.store.search.tokenizer import TOKENIZER
 
@@ -124,6 +123,15 @@ def own_chunk(store: Store, found: Candidate, scope: SearchScope) -> int | None:
     return store.find(int, sql, (found.text_sha256, *scope.values, found.memory, found.uuid, found.part))
 
 
+PLACE = "y.name, y.path, f.path, x.title, x.first_line, x.last_line"
+"""The columns of a ``FilePlace``."""
+PLACE_COLUMNS = 6
+JOINED = (
+    "LEFT JOIN sources x ON x.chunk = c.id LEFT JOIN source_files f ON f.id = x.file"
+    " LEFT JOIN source_collections y ON y.id = f.collection"
+)
+"""How a chunk ``c`` finds them; all are NULL for a chunk of no file."""
+
 _DETAILS = f"""
 SELECT c.id, c.text, c.text_sha256, c.start, c.role, c.source, c.agent, c.device, c.branch, c.subagent, c.ts,
        c.turn, coalesce(t.uuid, m.uid), t.tool, c.session, s.session_id, p.name, p.cwd, t.part, m.uid, m.category,
@@ -196,3 +204,29 @@ def _said(store: Store, row: Row | None, direction: str) -> Said | None:
     turn, role, uuid, ts = row
     text = store.value(f"SELECT text FROM chunks WHERE turn = ? ORDER BY start {direction} LIMIT 1", (turn,))
     return None if text is None else (role, text, uuid, ts)
+
+
+def place_of_file_chunk(store: Store, chunk: int) -> FilePlace | None:
+    """Return where a chunk is in which file; None for a chunk of no file."""
+    return store.find(FilePlace, f"SELECT {PLACE} FROM chunks c {JOINED} WHERE c.id = ?", (chunk,))
+
+
+def chunks_around(store: Store, chunk: int, count: int) -> list[int]:
+    """Return a chunk of a file with ``count`` chunks of the file before and after it, in order; none of no file."""
+    sql = (
+        "SELECT chunk FROM sources WHERE file = (SELECT file FROM sources WHERE chunk = ?)"
+        " ORDER BY first_line, last_line, chunk"
+    )
+    ids = [int(ident) for (ident,) in store.rows(sql, (chunk,))]
+    at = ids.index(chunk) if ids else 0
+    return ids[max(0, at - count) : at + count + 1]
+
+
+def texts_of_files(store: Store) -> Iterator[str]:
+    """Yield the texts of all files, and the names and paths of sources: what forgetting leaves."""
+    with translated(store.path):
+        for (text,) in store.db.execute("SELECT text FROM chunks WHERE source = 'file'"):
+            yield text
+    for sql in ("SELECT name, path FROM source_collections", "SELECT path FROM source_files"):
+        for row in store.rows(sql):
+            yield "\n".join(row)
