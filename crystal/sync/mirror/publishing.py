@@ -85,10 +85,12 @@ class Publisher:
             salt=self.random(32),
             created_at=self.now,
         )
-        sealed = mirror.Sealed(number, hashlib.sha256(blob).digest(), len(blob), len(payload), key)
-        mirror.put_in_trash(self.store, sealed.sha256, self.now)  # if it never gets into the list, it is deleted later
-        self.client.put_object(sealed.sha256[:16], blob)
-        mirror.replace(self.store, run.objects, sealed, run.level, self.now)
+        sha256, marks = hashlib.sha256(blob).digest(), b"".join(one.marks for one in run.objects)
+        place = (run.objects[-1].last, run.objects[0].first, marks, number, sha256)
+        made = mirror.Listed(*place, len(blob), len(payload), run.level, key, self.now, stale=0)
+        mirror.put_in_trash(self.store, sha256, self.now)  # if it never gets into the list, it is deleted later
+        self.client.put_object(sha256[:16], blob)
+        mirror.replace(self.store, run.objects, made)
 
     def sweep(self) -> None:
         """Delete unlisted objects at the relay."""
