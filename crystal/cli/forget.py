@@ -141,7 +141,7 @@ def _show(
     if done is None:
         say("nothing was forgotten: this is a preview")
         return
-    say(*_outcome(done))
+    say(*outcome(done))
     if proof is not None:
         say(*proof_words(proof, {str(path) for path in plan.still_held[:SHOWN]}))
 
@@ -216,7 +216,8 @@ def _listed(items: list[ForgetItem], now: int, width: int) -> Iterator[str]:
 # ---------------------------------------------------------------------------------------------------------- outcome
 
 
-def _outcome(done: Forgotten) -> Iterator[str]:
+def outcome(done: Forgotten) -> Iterator[str]:
+    """Describe what was forgotten, in lines."""
     if done.is_done:
         yield "forgotten: nothing of it is left on this machine"
     else:

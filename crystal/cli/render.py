@@ -20,8 +20,8 @@ from typing import TextIO
 
 from crystal.config.harnesses import HARNESSES
 from crystal.model.sources import FilePlace
+from crystal.text.excerpt import Span, excerpt_span
 
-Span = tuple[int, int]
 Word = list[tuple[str, bool]]
 """Characters that stay on one line, each marked or not."""
 
@@ -249,7 +249,7 @@ def snippet(text: str, spans: Sequence[Span], look: Look, *, lines: int = 3, ind
         indent: What every line begins with.
     """
     width = max(8, look.width - cells(indent))
-    start, end = _window(text, spans, lines * width)
+    start, end = excerpt_span(text, spans, lines * width)
     safe, marked = harmless(text), {at for span in spans for at in range(*span)}
     found = re.compile(r"\S+").finditer(safe, start, end)
     words = [[(safe[at], at in marked) for at in range(*match.span())] for match in found]
@@ -268,30 +268,6 @@ def _styled(line: Word, look: Look) -> str:
     groups = itertools.groupby(line, key=lambda one: one[1])
     pieces = [("".join(character for character, _ in group), is_marked) for is_marked, group in groups]
     return "".join(look.mark(piece) if is_marked else piece for piece, is_marked in pieces)
-
-
-def _window(text: str, spans: Sequence[Span], budget: int) -> Span:
-    """Return the stretch of about ``budget`` characters with most different marked words, the first such."""
-    if len(text) <= budget or not spans:
-        return 0, _end_of_word(text, 0, budget + 1)
-    best, best_at = -1.0, 0
-    for first, (start, _) in enumerate(spans):
-        inside = [span for span in spans[first : first + 50] if span[1] <= start + budget * 3 // 4]
-        worth = len({text[a:b].lower() for a, b in inside}) + len(inside) / 100
-        if worth > best:
-            best, best_at = worth, start
-    start = max(0, best_at - budget // 5)
-    if start:
-        space = re.compile(r"\s").search(text, start, best_at)
-        start = space.end() if space else start
-    return start, _end_of_word(text, start, start + budget)
-
-
-def _end_of_word(text: str, start: int, end: int) -> int:
-    """Return the last place before ``end`` that splits no word, or ``end`` if none is near."""
-    if end >= len(text):
-        return len(text)
-    return next((at for at in range(end, max(start, end - 40), -1) if text[at].isspace()), end)
 
 
 def _wrap(words: Iterable[Word], width: int) -> list[Word]:

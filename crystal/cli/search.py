@@ -26,7 +26,7 @@ from crystal.errors import UsageError
 from crystal.model.capture import hit_name
 from crystal.model.recall import Filters, Hit, Neighbour
 from crystal.search import engine
-from crystal.search.highlight import match_spans
+from crystal.search.highlight import match_spans, why_found
 from crystal.search.request import MemorySource, SearchRequest, SearchResult
 from crystal.store import Store
 from crystal.store.health.stats import bytes_by_state, counts
@@ -185,7 +185,9 @@ def _print(machine: Machine, result: SearchResult, look: Look, now: int, *, expl
         render.say(*render.snippet(text, spans, look, indent=indent))
         _print_neighbour("after", hit.after, hit.harness, look, indent, seen)
         if explain:
-            render.say(*(indent + look.dim(line) for line in textwrap.wrap(_explained(hit), width)))
+            render.say(
+                *(indent + look.dim(line) for line in textwrap.wrap(f"score {hit.score:.4f}: {why_found(hit)}", width))
+            )
         render.say(indent + look.dim(f"crystal show {_name(hit)}"), "")
 
 
@@ -229,19 +231,6 @@ def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
         parts.append(f"from {hit.device}")
     rest = " · ".join(one_line(part) for part in parts if part)
     return look.name(who) + look.dim(clipped(" · " + rest, max(0, width - cells(who))))
-
-
-def _explained(hit: Hit) -> str:
-    names = {"keywords": "BM25", "context": "BM25 with its neighbours", "vectors": "cosine"}
-    engines = [
-        f"{engine} #{rank}" + (f" ({names[engine]} {hit.scores[engine]:.3g})" if engine in hit.scores else "")
-        for engine, rank in hit.ranks.items()
-        if engine != "exact"
-    ]
-    others = {"session": "session", "late": "words by meaning"}
-    engines += [f"{words} {hit.scores[name]:.3g}" for name, words in others.items() if name in hit.scores]
-    exact = ["word for word"] if "exact" in hit.ranks else []
-    return f"score {hit.score:.4f}: {', '.join((*exact, *engines)) or 'by time alone'}"
 
 
 def _is_empty(machine: Machine) -> bool:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from crystal.redact.formats import APART_RAW, FORMATS
+from crystal.redact.formats import FORMATS, apart_hint
 from crystal.redact.regex_engines import compiled, scanner
 from crystal.redact.spans import ENCODED, Span
 from crystal.redact.work import CALL, FINDING, RedactionWork
@@ -46,8 +46,8 @@ def encoded_hints() -> tuple[bytes, ...]:
     for_urls = {form.replace(b"+", b"-").replace(b"/", b"_") for form in standard}
     digits = {literal.hex().encode() for literal in literals}
     anywhere = map(re.escape, standard | for_urls | digits | {form.upper() for form in digits})
-    first = {APART_RAW + re.escape(base64_of(word, 0)) for word in literals if len(word) < MIN_ANYWHERE}
-    return tuple(sorted([*anywhere, *first]))
+    first = [base64_of(word, 0) for word in literals if len(word) < MIN_ANYWHERE]
+    return (*sorted(anywhere), apart_hint(map(re.escape, first)))
 
 
 def base64_of(literal: bytes, shift: int) -> bytes:
@@ -113,6 +113,5 @@ def _tokens(plain: bytes, work: RedactionWork) -> Iterator[tuple[str, int, int]]
         if literal in plain:
             pattern = compiled(row.pattern)
             for found in work.each(pattern.finditer(plain)):
-                start, end = found.span(1 if pattern.groups else 0)
-                if start >= 0:
-                    yield row.kind, start, end
+                if not found.lastgroup:
+                    yield row.kind, *found.span(found.lastindex or 0)

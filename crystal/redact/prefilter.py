@@ -32,7 +32,7 @@ from crystal.redact.named_hints import NAMED_HINTS
 from crystal.redact.private import PRIVATE_HINT
 from crystal.redact.recalled import FENCE_NAME
 from crystal.redact.spans import Span
-from crystal.redact.views import MAX_LEVELS, percent_decoded
+from crystal.redact.views import COLOUR, MAX_LEVELS, percent_decoded
 from crystal.redact.work import RedactionWork
 
 Prefilter = Callable[[bytes], bool]
@@ -61,7 +61,7 @@ def _matcher() -> Callable[[bytes], list[int] | None]:
 
 
 _WRITTEN_OUT = rb"\\u00[2-7]"
-_COLOUR = regex_engines.Lazy(rb"(?:\x1b|\\+u001[bB])\[[0-9;?]*[A-Za-z]")
+_ESCAPED_COLOUR = regex_engines.Lazy(rb"\\\\*u001[bB]\[[0-9;?]*[A-Za-z]")
 _PRIVATE_HINTS = (PRIVATE_HINT, FENCE_NAME, _WRITTEN_OUT)
 _CUT_HINT = (
     rb"(?:"
@@ -97,8 +97,10 @@ def _prefilter(groups: tuple[tuple[bytes, ...], ...], holds_more: Prefilter) -> 
     searches = [regex_engines.scanner(hints) for hints in groups]
 
     def seen(text: bytes) -> bool:
-        if b"\x1b[" in text or b"\\u001" in text:
-            text = _COLOUR.sub(b"", text)
+        if b"\x1b[" in text:
+            text = COLOUR.sub(b"", text)
+        if b"\\u001" in text:
+            text = _ESCAPED_COLOUR.sub(b"", text)
         return any(search(text) is not None for search in searches) or holds_more(text)
 
     return seen

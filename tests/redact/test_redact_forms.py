@@ -79,7 +79,7 @@ def test_a_known_token_goes_in_base64_and_hex_at_any_alignment(
     token = f"{before} {filled(positive)}\n".encode()
     secret = re.search(pattern, token)
     assert secret
-    begin = secret.start(1) if secret.groups() else secret.start()
+    begin = secret.start(secret.lastindex or 0)
     for encoded in (
         base64.b64encode(token),
         base64.urlsafe_b64encode(token),
