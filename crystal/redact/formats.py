@@ -37,6 +37,8 @@ def apart_hint(hints: Iterable[bytes]) -> bytes:
 _DIGITS = rb"(?:[MNO][DTjz][AEIMQUYcgk][w-z0-5])"
 """Three decimal digits in base64, as the user id with which a Discord token begins."""
 
+DIGITS_HINT = _DIGITS + rb"{4}"
+
 _NOT_BEFORE = {b"free": rb"[A-Za-z0-9]", b"apart": rb"[A-Za-z0-9+/]"}
 """What must not stand before ``<free>`` (a short prefix may end a word) and before ``<apart>`` (base64)."""
 
@@ -99,12 +101,21 @@ _OWN_HINTS = {
     b"T3BlbkFJ": rb"T3BlbkFJ",
     **dict.fromkeys((b"EAAA", b"EAA", b"cio"), apart_hint((rb"EAA[\w-]{61}", rb"cio[A-Za-z0-9]{32}"))),
     b"sl.": rb"sl\.(?:u\.)?[\w-]{60}",
-    b"": _DIGITS + rb"{4}",
+    b"": DIGITS_HINT,
     b"AAAAAAAAAAAAAAAAAAAA": rb"A{20}[A-Za-z0-9]+%",
 }
 """For patterns that begin with anything at all: RE2 would follow each of them through every word."""
 
-FORMAT_LITERALS = tuple(literal for row in FORMATS for literal in row.literals if len(literal) > 3)
+LONG_LITERALS = sorted({literal for row in FORMATS for literal in row.literals if len(literal) > 3})
+SHORT_LITERALS = sorted(
+    {
+        literal
+        for row in FORMATS
+        for literal in row.literals
+        if len(literal) == 3 and row.pattern.startswith(literal[:2])
+    }
+)
+"""Those of three letters that a token begins with."""
 
 
 @cache

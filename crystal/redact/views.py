@@ -317,8 +317,11 @@ def _without(source: bytes, gaps: list[tuple[int, int, bytes]]) -> View | None:
         parts += (source[at:begin], instead)
         at = end
     text = b"".join([*parts, source[at:]])
-    edits = [(start, stop, len(instead)) for start, stop, instead in gaps]
-    return View(source, text, Encoding(lambda _: text, lambda *_: iter(edits), b"\xff", in_blocks=False))
+
+    def edits(_: bytes, _begin: int, _end: int) -> Iterator[tuple[int, int, int]]:
+        return ((start, stop, len(instead)) for start, stop, instead in gaps)
+
+    return View(source, text, Encoding(lambda _: text, edits, b"\xff", in_blocks=False))
 
 
 ESCAPED = Encoding(_without_escapes, _escapes, b"\\")
