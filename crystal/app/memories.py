@@ -182,15 +182,20 @@ def remember(  # noqa: PLR0913 - each is a field of the memory
             return before
         known = _known(look, given, place)
         if known is None:
-            if name is not None and find_by_key(machine.store, mirror, name) is not None:
-                raise UsageError(f"the key {name!r} is taken", hint="use another key")
-            return Version(replace(placed(given, place), created_at=at or now, updated_at=at or now), place)
+            return _first(machine.store, mirror, placed(given, place), place, at or now)
         old = own_version(machine.store, mirror, known)
         if ident is not None:
             write_note(machine.store, f"{ALIAS}{ident}", old.memory.id)
         return _renewed(old, replace(given, category=kind or old.memory.category), place or old.project, now)
 
     return store_version(machine, next_version)
+
+
+def _first(store: Store, mirror: Store | None, given: Remembered, where: Project | None, at: int) -> Version:
+    """Return a memory's first version; what the agent does not see may have its key."""
+    if given.key is not None and find_by_key(store, mirror, given.key) is not None:
+        raise UsageError(f"the key {given.key!r} is taken", hint="use another key")
+    return Version(replace(given, created_at=at, updated_at=at), where)
 
 
 def _cut(text: str, most: int) -> str:

@@ -148,7 +148,8 @@ def _show(
 
 def _say_nothing_found(plan: ForgetPlan) -> None:
     say("crystal: nothing was found, nothing was forgotten", stream=sys.stderr)
-    if plan.suggestions:
+    say(*_source_lines(plan))
+    if plan.suggestions and not plan.source_files:
         from crystal.model.capture import hit_name
 
         look = look_of(sys.stdout)
@@ -186,6 +187,16 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
     if plan.still_held:
         yield "not deleted: the agents' own files still have it; delete them yourself if you want:"
         yield from first_of([one_line(str(path)) for path in plan.still_held], SHOWN)
+    yield from _source_lines(plan)
+
+
+def _source_lines(plan: ForgetPlan) -> Iterator[str]:
+    """Name the files of sources with the words; search goes on finding them."""
+    if plan.source_files:
+        count = count_words(len(plan.source_files), "file")
+        yield f"not deleted, and still found: {count} of your sources with these words:"
+        yield from first_of([one_line(str(path)) for path in plan.source_files], SHOWN)
+        yield "  take the words out, or list the files in .crystalignore, then run: crystal sources sync"
 
 
 def _when(plan: ForgetPlan, now: int) -> str:
@@ -263,6 +274,7 @@ def _as_json(plan: ForgetPlan, done: Forgotten | None, proof: ForgetProof | None
         "devices": list(plan.devices),
         "unread": plan.unread,
         "still_held": [str(path) for path in plan.still_held],
+        "source_files": [str(path) for path in plan.source_files],
         "suggestions": [{"hit": hit.id, "role": hit.role, "text": hit.text} for hit in plan.suggestions],
         "forgotten": None if done is None else dict(zip(DONE_KEYS, astuple(done), strict=True)),
         "proof": None if proof is None else proof.as_dict(),

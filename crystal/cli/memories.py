@@ -14,10 +14,11 @@ from crystal.app.memory_queries import history as history_of
 from crystal.app.mirror import mirror_notes
 from crystal.cli.json_output import print_json, record
 from crystal.cli.options import AsJson, Limit, whole_number
-from crystal.cli.render import Look, clipped, harmless, look_of, note, one_line, say, say_nothing, snippet
+from crystal.cli.render import Look, clipped, look_of, note, one_line, say, say_nothing, snippet
 from crystal.errors import NotFoundError, UsageError
 from crystal.model.recall import Filters, FormerMemory, Remembered
 from crystal.store.search.scope import project_ids, scope_of
+from crystal.text.harmless import harmless
 from crystal.timewords.parse import ago, clock
 
 Ident = Annotated[

@@ -21,19 +21,13 @@ from typing import TextIO
 from crystal.config.harnesses import HARNESSES
 from crystal.model.sources import FilePlace
 from crystal.text.excerpt import Span, excerpt_span
+from crystal.text.harmless import harmless
 
 Word = list[tuple[str, bool]]
 """Characters that stay on one line, each marked or not."""
 
 MAX_WIDTH = 110
 PIPE_WIDTH = 100
-
-# C0 (but tab and newline), DEL, C1; line and paragraph separators; what turns the reading direction; soft hyphen and
-# other invisible characters that hide or join text; lone surrogates.
-_HARMFUL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +142,6 @@ def first_of(lines: Sequence[str], most: int, indent: str = "  ", rest: str = ""
 
 
 # ------------------------------------------------------------------------------------------------------------ text
-
-
-def harmless(text: str) -> str:
-    """Make stored text safe to print, character for character: control characters become visible signs."""
-    return _HARMFUL.sub(_sign, text)
-
-
-def _sign(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
 
 
 def one_line(text: str) -> str:

@@ -22,7 +22,6 @@ from crystal.cli.render import (
     cells,
     clipped,
     file_words,
-    harmless,
     one_line,
     padded,
     say,
@@ -43,6 +42,7 @@ from crystal.sessions.reading import (
     target_memory,
 )
 from crystal.sessions.reading import sessions as list_sessions
+from crystal.text.harmless import harmless
 from crystal.timewords.parse import clock
 from crystal.transcript import find_facts
 

@@ -24,6 +24,8 @@ from crystal.sources.sync import SyncReport
 from crystal.timewords.parse import ago
 
 SHOWN = 10
+CHANGES = ("added", "changed", "renamed", "removed")
+"""Numbers of files in a report."""
 TIMES = frozenset(("added_at", "synced_at"))
 Name = Annotated[str, typer.Argument(help="The name of a source.", metavar="NAME", show_default=False)]
 
@@ -95,18 +97,26 @@ def watch() -> None:
 
 def _tell(reports: Sequence[SyncReport], problems: Sequence[str]) -> None:
     """Print what a sync did, if it did anything."""
-    for one in reports:
-        if one.added or one.changed or one.renamed or one.removed:
-            say(f"{one.name}: {_changes(one)}")
+    say(*changed_lines(reports))
     warn(*problems)
+
+
+def changed_lines(reports: Sequence[SyncReport]) -> list[str]:
+    """Describe the sources in which something has changed."""
+    return [f"{one.name}: {_changes(one)}" for one in reports if any(getattr(one, what) for what in CHANGES)]
 
 
 # ----------------------------------------------------------------------------------------------------------- syncing
 
 
+def read_sources(machine: Machine, name: str | None = None, *, show: bool) -> tuple[list[SyncReport], list[str]]:
+    """Read what has changed in the folders of sources, with a bar; return it, and what went wrong, in words."""
+    with bar_shown(enabled=show, remark="Ctrl-C is safe") as bar:
+        return sync_sources(machine, name, progress=lambda source: partial(bar, f"reading {source}"))
+
+
 def _sync_and_say(machine: Machine, name: str | None, *, as_json: bool) -> None:
-    with bar_shown(enabled=not as_json, remark="Ctrl-C is safe") as bar:
-        reports, problems = sync_sources(machine, name, progress=lambda source: partial(bar, f"reading {source}"))
+    reports, problems = read_sources(machine, name, show=not as_json)
     problems += enrich_here(machine, seconds=SYNC_SECONDS, show=not as_json)
     if as_json:
         print_json({"sources": [asdict_of(one) for one in reports], "warnings": problems})
@@ -123,9 +133,13 @@ def asdict_of(one: SyncReport) -> dict[str, Any]:
     return {**asdict(one), "skipped": [skipped._asdict() for skipped in one.skipped]}
 
 
+def counts_of(one: SyncReport) -> dict[str, Any]:
+    """Return the name of a source and how many of its files have changed, for JSON."""
+    return {name: getattr(one, name) for name in ("name", *CHANGES)}
+
+
 def _changes(one: SyncReport) -> str:
-    numbers = {"added": one.added, "changed": one.changed, "renamed": one.renamed, "removed": one.removed}
-    done = [f"{number:,} {what}" for what, number in numbers.items() if number]
+    done = [f"{getattr(one, what):,} {what}" for what in CHANGES if getattr(one, what)]
     return ", ".join(done) or "nothing new"
 
 

@@ -53,14 +53,11 @@ def sync(
         folder = choose_folder(machine, to, this_home())
         with vault_sync(machine, folder, restores=restore) as vault:
             _ask(vault.changes, yes=yes)
-            former = vault.vault.former
             report = vault.run(side)
         embed_soon(machine)
     if as_json:
         print_json(as_dict(report))
     else:
-        if former not in (None, report.folder):
-            warn(f"the files in {former} stay as they are")
         _say(report)
     if report.conflicts or report.failed:
         raise typer.Exit(EXIT_LEFT)
@@ -85,7 +82,7 @@ def as_dict(report: VaultReport) -> dict[str, Any]:
         **{name: getattr(report, name) for name in names},
         "conflicts": [{"path": one.path, "id": one.ident, "file": one.note.text, "crystal": _memory(one).text}
                       for one in report.conflicts],
-        "left": [one._asdict() for one in report.left],
+        "left": [one._asdict() for one in report.left], "left_behind": report.left_behind,
         "failed": [one._asdict() for one in report.failed],
     }  # fmt: skip
 
@@ -104,6 +101,10 @@ def _say(report: VaultReport) -> None:
     say(*_lines("left as they are", [(one.path, one.why) for one in report.left]))
     warnings = [*_lines("not remembered", [(one.path, one.why) for one in report.failed]), *_conflicts(report)]
     say(*warnings, stream=sys.stderr)
+    if report.left_behind:
+        count = count_words(len(report.left_behind), "file")
+        warn(f"in the former folder {count} stay; delete them, because nothing cleans them any more:")
+        say(*(f"  {one_line(path)}" for path in report.left_behind), stream=sys.stderr)
 
 
 def _conflicts(report: VaultReport) -> Iterator[str]:

@@ -12,10 +12,11 @@ import typer
 from crystal.cli import render
 from crystal.cli.forget import REASONS, outcome, proof_words
 from crystal.cli.options import whole_number
+from crystal.text.harmless import harmless
 
 WORDS: Mapping[str, Callable[..., Any]] = {
     "agent": render.agent_title, "branch": render.shown_branch, "count": render.count_words,
-    "file_words": render.file_words, "harmless": render.harmless, "outcome": outcome, "plain": render.one_line,
+    "file_words": render.file_words, "harmless": harmless, "outcome": outcome, "plain": render.one_line,
     "proof_words": proof_words, "reason": REASONS.get, "size": render.size_words,
     "speaker": render.speaker,
 }  # fmt: skip

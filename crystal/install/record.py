@@ -11,9 +11,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from crystal.config.paths import make_private_dir, refused, system_errors, write_private
+from crystal.config.json_file import read_json
+from crystal.config.paths import make_private_dir, system_errors, write_private
+from crystal.errors import DamagedError
 
 CLIENTS = "clients.json"
 """The record of the MCP clients, by name."""
@@ -52,17 +54,17 @@ def read_record(ldm_home: Path, name: str = CLIENTS) -> dict[str, Made]:
         UnavailableError: The system refuses to read it.
     """
     try:
-        known = json.loads((ldm_home / name).read_bytes())["clients"]
-        lists = ("folders", "kept")
-        return {
-            key: Made(**{**made, **{each: tuple(made.get(each, ())) for each in lists}}) for key, made in known.items()
-        }
-    except FileNotFoundError:
+        return read_json(ldm_home / name, _made, "") or {}
+    except DamagedError:
         return {}
-    except OSError as error:
-        raise refused(error, ldm_home / name) from error
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        return {}
+
+
+def _made(found: Any) -> dict[str, Made]:
+    lists = ("folders", "kept")
+    return {
+        key: Made(**{**made, **{each: tuple(made.get(each, ())) for each in lists}})
+        for key, made in found["clients"].items()
+    }
 
 
 def write_record(ldm_home: Path, record: Mapping[str, Made], name: str = CLIENTS) -> None:

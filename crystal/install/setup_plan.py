@@ -9,7 +9,7 @@ import importlib.metadata
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +21,8 @@ from crystal.config.paths import (
     Places,
     checked_agent_id,
     make_private_dir,
-    register_agent,
-    registered_agents,
-)  # fmt: skip
+)
+from crystal.config.register import register_agent, registered_agents  # fmt: skip
 from crystal.config.table import Config
 from crystal.errors import CrystalError
 from crystal.hook import main as hook
@@ -153,9 +152,7 @@ def plan_setup(
     agent_folder = places.agent_folder(agent)
     wanted = [places.ldm_home, places.data_dir, *(agent_folder / name for name in AGENT_FOLDERS)]
     in_file = config.origin("agent_id").startswith("file ") and config.agent_id == agent
-    known, record = known_clients(env, home, places), read_record(places.ldm_home)
     entry = server_entry(config, env, home)
-    live_record = read_record(places.ldm_home, LIVE)
     others = [name for name in dict.fromkeys(agents or ()) if name != CLAUDE_CODE]
     return SetupPlan(
         agent,
@@ -164,22 +161,27 @@ def plan_setup(
         config.device if config.origin("device") == "default" else None,
         tuple(folder for folder in wanted if not folder.is_dir()),
         tuple(settings.plan_install(folder / "settings.json", command) for folder in hooked),
-        tuple(
-            clients.plan_add(known[name], known[name].asking(entry), record, _program(name, env))
-            for name in dict.fromkeys(only or ())
-        ),
+        tuple(_plan_clients(only or (), entry, places, env, home)),
         tuple(
             live.plan_install(
                 name,
                 live.folder_of(name, env, home),
                 HookCommand((*words, "--harness", name), windows, entry.asked_by(name).as_document()),
-                live_record,
+                read_record(places.ldm_home, LIVE),
             )
             for name in others
             if name in MECHANISMS
         ),
         tuple(name for name in others if name not in MECHANISMS),
     )
+
+
+def _plan_clients(
+    names: Sequence[str], entry: ServerCommand, places: Places, env: Mapping[str, str], home: Path
+) -> Iterator[ClientPlan]:
+    known, record = known_clients(env, home, places), read_record(places.ldm_home)
+    for name in dict.fromkeys(names):
+        yield clients.plan_add(known[name], known[name].asking(entry), record, _program(name, env))
 
 
 def found_agents(places: Places, env: Mapping[str, str], home: Path) -> list[str]:

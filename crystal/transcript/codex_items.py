@@ -6,9 +6,8 @@ import json
 import re
 from collections.abc import Iterator
 
-from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.line import Fields, fields_of, format_line, parse_line, word
-from crystal.transcript.parts import Part
+from crystal.transcript.parts import Part, call_text
 
 ITEM = "response_item"
 SUMMARY = "compacted"

@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
 from crystal.model.capture import Turn
-from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, word
 from crystal.transcript.messages import MessageReader
-from crystal.transcript.parts import Part
+from crystal.transcript.parts import Part, call_text, result_text
 from crystal.transcript.reader import Identity
 
 _WORKSPACE = "workspace.yaml"

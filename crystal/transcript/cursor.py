@@ -16,13 +16,12 @@ from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript import cursor_store
-from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context
 from crystal.transcript.cursor_store import parse_value
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, path_of_uri
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
 from crystal.transcript.messages import MessageReader, title_record
-from crystal.transcript.parts import Part, unique_id
+from crystal.transcript.parts import Part, call_text, unique_id
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 
 _OLD_CHATS = "workbench.panel.aichat.view.aichat.chatdata"

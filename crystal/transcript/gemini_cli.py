@@ -14,11 +14,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
-from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
 from crystal.transcript.messages import MessageReader
-from crystal.transcript.parts import Part, unique_id, without_files
+from crystal.transcript.parts import Part, call_text, result_text, unique_id, without_files
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 
 _SESSION_CONTEXT = "<session_context>"

@@ -13,11 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Role
-from crystal.transcript.claude_code.content import block_text, call_text
 from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
 from crystal.transcript.messages import MessageReader, title_record
-from crystal.transcript.parts import Part
+from crystal.transcript.parts import Part, block_text, call_text
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import columns_of, moment_of, object_of, rows_of
 
@@ -40,7 +39,7 @@ class GooseReader(MessageReader, SnapshotReader):
             _, messages = _document(source)
             if not messages:
                 raise SourceError(f"{source.path} has no messages", hint="update crystal")
-            yield Conversation(source.path.stem, hashlib.sha256(source.data).hexdigest())
+            yield Conversation(source.path.stem, source.stamp)
             return
         if not columns_of(source, "messages"):
             raise SourceError(f"{source.path} has no messages", hint="update crystal")

@@ -15,7 +15,6 @@ from pathlib import PurePath
 from typing import Any
 
 from crystal.transcript import kiro_database
-from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context
 from crystal.transcript.editor import path_of_uri
 from crystal.transcript.kiro_database import NAMES, shown_text, typed_text
@@ -31,7 +30,7 @@ from crystal.transcript.line import (
     word,
 )
 from crystal.transcript.messages import MessageReader, title_record
-from crystal.transcript.parts import Part, unique_id
+from crystal.transcript.parts import Part, call_text, unique_id
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 
 _EVENTS, _SESSION = "messages.jsonl", "session.json"
@@ -119,10 +118,9 @@ def _session(source: Source) -> Conversation:
     ident = identifier(beside.get("session_id")) or identifier(beside.get("id")) or name
     parent = identifier(beside.get("parent_session_id")) or identifier(beside.get("parentSessionId"))
     reason = str(beside.get("session_created_reason") or beside.get("createdReason"))
-    stamp = hashlib.sha256(b"".join((source.data, *source.sides.values()))).hexdigest()
     if parent is not None and "sub" in reason.lower():
-        return Conversation(parent, stamp, ident)
-    return Conversation(ident, stamp)
+        return Conversation(parent, source.stamp, ident)
+    return Conversation(ident, source.stamp)
 
 
 def _context_of(beside: Fields) -> Context:

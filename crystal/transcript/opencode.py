@@ -13,11 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Turn
-from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, word
 from crystal.transcript.messages import MessageReader, title_record
-from crystal.transcript.parts import Part
+from crystal.transcript.parts import Part, call_text, result_text
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import columns_of, first_ancestor, moment_of, object_of, rows_of
 

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from crystal.model.capture import Turn
-from crystal.transcript.claude_code.content import block_text, call_text, result_text
 from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time, word
 from crystal.transcript.messages import MessageReader
-from crystal.transcript.parts import Part
+from crystal.transcript.parts import Part, block_text, call_text, result_text
 from crystal.transcript.reader import Identity
 
 SAID = ("user", "assistant", "toolResult", "bashExecution")

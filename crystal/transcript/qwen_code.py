@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from crystal.model.capture import Turn
-from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.claude_code.turns import strip_injected
 from crystal.transcript.context import Context
 from crystal.transcript.gemini_cli import GeminiReader
 from crystal.transcript.line import Fields, fields_of, identifier, list_of, parse_line, word
-from crystal.transcript.parts import Part, without_files
+from crystal.transcript.parts import Part, call_text, result_text, without_files
 from crystal.transcript.reader import Identity
 
 _SUBAGENTS = "subagents"

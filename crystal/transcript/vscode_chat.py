@@ -9,18 +9,16 @@ Source: chatSessionOperationLog.ts, objectMutationLog.ts (microsoft/vscode); tes
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import Any
 
-from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, name_of_uri, path_of_uri
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_line, word
 from crystal.transcript.messages import MessageReader, title_record
-from crystal.transcript.parts import Part, unique_id
+from crystal.transcript.parts import Part, call_text, unique_id
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 
 _ANSWER_FIELDS = ("response", "result")
@@ -40,7 +38,7 @@ class VSCodeChatReader(MessageReader, SnapshotReader):
     def conversations(self, source: Source) -> Iterable[Conversation]:
         """Return the chat of a file."""
         session, _ = _document(source)
-        return [Conversation(session, hashlib.sha256(b"".join((source.data, *source.sides.values()))).hexdigest())]
+        return [Conversation(session, source.stamp)]
 
     def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
         """Yield two records for each request, the prompt and the answer; then the title."""

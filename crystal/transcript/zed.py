@@ -13,11 +13,10 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
 from crystal.transcript.messages import MessageReader, title_record
-from crystal.transcript.parts import Part
+from crystal.transcript.parts import Part, call_text
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import first_ancestor, moment_of, rows_of, unpacked
 

@@ -16,6 +16,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from crystal.web.peer import is_other_user
+
 OPEN_PATH = "/open"
 MAX_FORM_BYTES = 1 << 20
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -72,6 +74,7 @@ class Refusal:
     message: str
 
 
+OTHER_USER = Refusal(403, "This page is another user's", "Run `crystal web` yourself to see your own memory.")
 NO_COOKIE = Refusal(403, "This page is locked", "Open it with the link that `crystal web` prints.")
 USED_LINK = Refusal(
     403,
@@ -125,6 +128,8 @@ class Guard:
         """Return the answer to a request that reaches no page, None for one that does."""
         if _name_of_host(headers.get("host", "")) not in LOCAL_NAMES:
             return self._refuse(WRONG_HOST)
+        if is_other_user(scope.get("client")):
+            return self._refuse(OTHER_USER)
         has_cookie = _is_same(_cookie(headers, self._access.cookie_name), self._access.cookie)
         if scope["path"] == OPEN_PATH and scope["method"] == "GET":
             return self._open(scope, has_cookie=has_cookie)

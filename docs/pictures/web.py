@@ -22,9 +22,10 @@ sys.path[:0] = [str(ROOT)]
 
 from crystal.app.context import open_machine  # noqa: E402
 from crystal.store.capture.hooks import add_hook_runs  # noqa: E402
+from tests.support.browser import chromium  # noqa: E402
 from tests.support.command import crystal  # noqa: E402
 from tests.support.web_memory import MEMORIES, write_year  # noqa: E402
-from tests.support.web_page import chromium, serving  # noqa: E402
+from tests.support.web_page import serving  # noqa: E402
 
 SIZES = {320: 640, 1280: 800, 2560: 1300}
 PICTURES = {"timeline": "light", "search": "dark", "session": "light", "memories": "dark", "health": "light"}

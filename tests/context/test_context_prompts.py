@@ -67,6 +67,16 @@ def test_two_hooks_and_a_second_time_make_one_memory(machine: Machine) -> None:
     assert machine.store.rows("SELECT key FROM meta WHERE value = ?", (one.id,)) == []
 
 
+@pytest.mark.parametrize(
+    "begin", ["From now on, remember: ", "pls remember this: ", "/remember ", "\u8bf7\u8bb0\u4f4f\uff1a"]
+)
+def test_forgetting_a_memory_takes_the_prompt_that_asked_for_it(machine: Machine, begin: str) -> None:
+    say(machine, "s1", line(f"{begin}tabs"), line("I remember that tabs are ugly"))
+    one = remember(machine, "tabs", source="prompt", session="s1")
+    plan = plan_forget(machine, ForgetRequest(targets=(one.id,)))
+    assert [item.text for item in plan.items if item.kind == "line"] == [f"{begin}tabs"]
+
+
 @pytest.mark.slow
 def test_the_id_that_the_user_was_told_is_the_memorys_also_when_the_note_is_read_twice(machine: Machine) -> None:
     ident = ask(machine, "remember this: tabs")

@@ -11,7 +11,6 @@ from crystal.store.capture.turns import add_turns
 from crystal.store.sessions.conversations import Session
 from crystal.store.sessions.sessions import session_named
 from crystal.text.chunking import split
-from tests.support.fresh_store import open_fresh
 
 START = 1_795_219_200_000  # 2026-11-21T00:00:00Z
 MINUTE = 60_000
@@ -23,7 +22,7 @@ Line = tuple[str, str] | tuple[str, str, str]
 
 
 def open_store(folder: Path) -> Store:
-    return open_fresh(folder / "crystal.db")
+    return Store.open(folder / "crystal.db")
 
 
 def say(

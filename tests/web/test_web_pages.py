@@ -13,6 +13,7 @@ from crystal.config.load import load_config
 from crystal.sessions.reading import find_target, read, read_page, sessions
 from crystal.web.app import VIEWS
 from crystal.web.pages.health import plot
+from crystal.web.pages.search import LIMIT
 from crystal.web.pages.session import PER_PAGE
 from crystal.web.pages.timeline import PER_PAGE as SESSIONS_PER_PAGE
 from tests.support.command import crystal
@@ -71,7 +72,7 @@ def test_the_hits_are_those_of_the_command_line(home):
         ("agent", ("--role", "assistant")),
         ("parser", ("--since", "2020-01-01")),
     ):
-        told = json.loads(crystal("search", query, "-n", "30", "--json", "--all", *words).out)["hits"]
+        told = json.loads(crystal("search", query, "-n", str(LIMIT), "--json", "--all", *words).out)["hits"]
         values = dict(zip([word.removeprefix("--") for word in words[::2]], words[1::2], strict=True))
         page = client.get("/search", params={"q": query, **values}).text
         expected = [f"/memory/{hit['uuid']}" if hit["category"] else f"/turn/{hit['id']}" for hit in told]
@@ -90,7 +91,7 @@ def test_a_facet_narrows_and_is_taken_back(home):
     assert facets
     for address in facets:
         page = client.get(address.replace("&amp;", "&")).text
-        assert 0 < len(hits_of(page)) <= 30
+        assert 0 < len(hits_of(page)) <= LIMIT
         assert 'aria-current="true"' in page
     assert client.get("/search?q=x&role=nobody").status_code == 400
     assert client.get("/search?q=x&since=nonsense").status_code == 400
@@ -254,3 +255,12 @@ def test_an_unknown_page_and_a_bug_are_told_apart(home, monkeypatch):
     monkeypatch.setattr("crystal.app.timeline.timeline", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         client.get("/")
+
+
+def test_no_character_turns_the_reading_direction_or_moves_a_cursor(home):
+    remember(home, ["user \u202eevil\u202c \x1b[31mred \u200b", "answer \u2066x\u2069", "```\n\u202ecode\n```"])
+    client = Client()
+    for path in (f"/session/{SESSION}", "/search?q=evil+red", "/"):
+        page = client.get(path).text
+        assert not re.search("[\u202a-\u202e\u2066-\u2069\x1b\u200b]", page), path
+        assert "evil" in page

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -11,12 +14,14 @@ from hypothesis import strategies as st
 
 from crystal.errors import UnavailableError, UsageError
 from crystal.web.app import ACTIONS, PAGES, STATIC, VIEWS
+from crystal.web.peer import is_other_user
 from crystal.web.security import HEADERS, LOCAL_NAMES, MAX_FORM_BYTES, Access, Guard
 from crystal.web.server import listen
 from tests.support.command import crystal
 from tests.support.exports import SESSION, remember
 from tests.support.table import each_row
 from tests.support.web_client import BASE, ORIGIN, Client
+from tests.support.web_page import serving
 
 READ = [view.path for view in VIEWS] + [f"/static/{name}" for name in STATIC] + ["/nothing", "/memory/mem-0", "/forget"]
 READ += [path.replace("{id}", SESSION) for path in PAGES if path.startswith("/session")] + ["/turn/1"]
@@ -172,6 +177,37 @@ def test_the_command_refuses_what_it_cannot_serve(home):
     remember(home, ["one"])
     assert crystal("web", "--port", "x").code == 2
     assert crystal("web", "--port", "70000").code == 2
+
+
+SOCKETS = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: {own}:A2C2 {own}:21C2 01 00000000:00000000 00:00000000 00000000  {user}        0 1 1 0 20 0 0 10 -1
+"""
+
+
+@each_row(("user", "port", "is_other"), [
+    (os.getuid() + 1, 0xA2C2, True), (os.getuid(), 0xA2C2, False), (0, 0xA2C2, False), (os.getuid() + 1, 1, False),
+])  # fmt: skip
+def test_another_user_of_the_machine_is_told_apart(tmp_path, user, port, is_other):
+    for own in ("0100007F", "0000000000000000FFFF00000100007F"):
+        table = tmp_path / "tcp"
+        table.write_text(SOCKETS.format(own=own, user=user))
+        assert is_other_user(("127.0.0.1", port), (tmp_path / "none", table)) is is_other
+    assert not is_other_user(("testclient", port), (table,))
+    assert not is_other_user(None)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.getuid() != 0, reason="starts a program as another user of Linux")
+def test_another_user_is_refused_although_he_has_the_link(home):
+    remember(home, ["one"])
+    ask = "import encodings.idna, os, sys, urllib.request as web; os.setuid(int(sys.argv[1])); web.urlopen(sys.argv[2])"
+    with serving() as link:
+        assert "HTTP Error 403" in _run(ask, 65_534, link)
+        assert _run(ask, 0, link) == ""
+
+
+def _run(code, *arguments):
+    words = [sys.executable, "-I", "-c", code, *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60).stderr
 
 
 def test_the_guard_stands_before_everything(client):

@@ -11,9 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Turn
-from crystal.transcript.claude_code.content import block_text, call_text, result_text
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time, word
-from crystal.transcript.parts import Part, turns_of_parts
+from crystal.transcript.parts import Part, block_text, call_text, result_text, turns_of_parts
 from crystal.transcript.reader import FORGOTTEN
 
 _SYNTHETIC = "<synthetic>"

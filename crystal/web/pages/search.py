@@ -15,11 +15,12 @@ from crystal.model.recall import Filters, Hit
 from crystal.search.engine import search
 from crystal.search.highlight import match_spans, why_found
 from crystal.text.excerpt import excerpt_span
+from crystal.text.harmless import harmless
 from crystal.timewords.parse import parse_when
 from crystal.web.answers import Asked, Page
 from crystal.web.markup import marked
 
-LIMIT = 30
+LIMIT = 20
 MAX_LIMIT = 300
 EXCERPT = 420
 NARROWING = ("project", "role", "agent", "device", "source", "since", "before", "session")
@@ -89,7 +90,7 @@ def _filters(machine: Machine, asked: Asked) -> Filters:
 
 def _found(machine: Machine, query: str, hit: Hit) -> Found:
     spans = match_spans(machine.store, query, hit.text)
-    text = marked(hit.text, spans, *excerpt_span(hit.text, spans, EXCERPT))
+    text = marked(harmless(hit.text), spans, *excerpt_span(hit.text, spans, EXCERPT))
     why = [REASONS[name] + ("" if name == "exact" else f" #{hit.ranks[name]}") for name in REASONS if name in hit.ranks]
     link = f"/memory/{hit.uuid}" if hit.category else f"/turn/{hit.id}"
     return Found(hit, text, link, " · ".join(why) or "its time", why_found(hit))

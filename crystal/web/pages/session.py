@@ -12,6 +12,7 @@ from crystal.errors import NotFoundError
 from crystal.export.markdown import session_lines
 from crystal.model.capture import hit_name
 from crystal.sessions.reading import ShownTurn, find_session, find_target, read, read_page, session_summary
+from crystal.text.harmless import harmless
 from crystal.web.answers import Answer, Asked, Moved, Page, Text, address
 from crystal.web.markup import DiffLine, changes_of, code_of_file, markdown
 
@@ -106,15 +107,16 @@ def threads(turns: Iterable[ShownTurn]) -> list[Thread]:
 
 
 def _block(turn: ShownTurn) -> Block:
+    text = harmless(turn.text)
     if turn.role not in FOLDED:
-        return Block(turn, body=markdown(turn.text) if turn.file is None else code_of_file(turn.text, turn.file.path))
-    head = turn.text.strip().partition("\n")[0]
+        return Block(turn, body=markdown(text) if turn.file is None else code_of_file(text, turn.file.path))
+    head = text.strip().partition("\n")[0]
     if turn.tool and head.startswith(f"{turn.tool}: "):
         head = head[len(turn.tool) + 2 :]
-    changed = changes_of(turn.text) if turn.role == "tool_call" else None
+    changed = changes_of(text) if turn.role == "tool_call" else None
     if changed is not None:
         return Block(turn, head[:HEAD], change=changed[1])
-    first, mark, content = turn.text.partition("\ncontent: ")
+    first, mark, content = text.partition("\ncontent: ")
     if turn.role == "tool_call" and mark and "\n" not in first:  # a file that is written
         return Block(turn, head[:HEAD], code_of_file(content, first))
-    return Block(turn, head[:HEAD], Markup("{}").format(turn.text))
+    return Block(turn, head[:HEAD], Markup("{}").format(text))

@@ -77,14 +77,10 @@ document.addEventListener("keydown", (event) => {
   if (Object.hasOwn(actions, event.key)) { event.preventDefault(); actions[event.key](); }
 });
 
-$("#keys-button").hidden = false;
+$("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 $("#keys-button").addEventListener("click", showKeys);
 
-const fold = $("[data-fold]");
-if (fold) {
-  fold.hidden = false;
-  fold.addEventListener("click", foldAll);
-}
+$("[data-fold]")?.addEventListener("click", foldAll);
 
 for (const one of document.querySelectorAll("[data-copy]")) {
   one.addEventListener("click", async (event) => {
