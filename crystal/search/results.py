@@ -64,7 +64,8 @@ class SearchedStore:
 class RankedAnswer:
     """One answer: the chunk that stands for it, its score, and each engine's view by name.
 
-    ``similar`` counts answers nearly like it that are not shown; ``row`` and ``tokens`` are for the ranking.
+    ``similar`` counts answers nearly like it that are not shown. ``row`` and ``tokens`` are for the ranking, as are
+    ``assisted`` (how certainly a person speaks with an assistant there, 0 to 1) and ``among_people``.
     """
 
     ref: Ref
@@ -75,6 +76,8 @@ class RankedAnswer:
     similar: int = 0
     row: int = -1
     tokens: frozenset[int] = frozenset()
+    assisted: float = 0.0
+    among_people: bool = False
 
     @property
     def unit(self) -> Unit:

@@ -45,6 +45,11 @@ class IndexPart:
         """Return for each document but the last whether the next one continues the same conversation."""
         return np.asarray(self.arrays["first"][1:] == 0)
 
+    @cached_property
+    def begins(self) -> npt.NDArray[np.int64]:
+        """Return where conversations begin."""
+        return np.flatnonzero(self.arrays["first"])
+
     def places(self, ids: Array) -> Array:
         """Return the ordinals of chunks, -1 for those that are not in this part."""
         if not self.size or not len(ids):

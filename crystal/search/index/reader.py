@@ -144,6 +144,15 @@ class Index:
         return found
 
     @_damage_told
+    def conversation(self, ordinal: int) -> tuple[int, int]:
+        """Return the first ordinal of a document's conversation, and the one after the last, in the same part."""
+        number = int(np.searchsorted(self._starts, ordinal, side="right")) - 1
+        part, start = self._parts[number], int(self._starts[number])
+        at = int(np.searchsorted(part.begins, ordinal - start, side="right"))
+        end = int(part.begins[at]) if at < len(part.begins) else part.size
+        return start + int(part.begins[at - 1]), start + end
+
+    @_damage_told
     def find(self, ids: Array | Sequence[int]) -> Ordinals:
         """Return the ordinals of chunks, -1 for those that are not in the index."""
         wanted = np.asarray(ids, np.int64)
