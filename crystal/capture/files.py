@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from functools import cache, partial
 from operator import methodcaller
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, NamedTuple, TypeVar
 
 from crystal.capture import safe_open
@@ -114,17 +115,12 @@ def _pass_over(_path: Path, _error: Exception) -> None:
 Refusal = Callable[[Path, Exception], None]
 """Told of a file or folder that is left out, and why."""
 
-Seen = tuple[int, int, int]
-"""Size, device and inode of a file."""
-
-NOTHING_KNOWN: Mapping[str, Seen] = {}
-
 
 def all_transcripts(
     roots: Sequence[Root],
     refusal: Refusal = _pass_over,
     folders: Folders | None = None,
-    known: Mapping[str, Seen] = NOTHING_KNOWN,
+    known: Mapping[str, tuple[int, int, int]] | None = None,
 ) -> Iterator[TranscriptFile]:
     """Yield every transcript in the roots that is written line by line, subagents' included.
 
@@ -135,9 +131,9 @@ def all_transcripts(
         roots: The agents' folders of transcripts.
         refusal: Told of what is left out: the system refuses to list it, it leads elsewhere, it does not answer.
         folders: Where links may lead; the roots alone by default.
-        known: Files by their paths that are left out while they are as they were seen.
+        known: Size, device and inode of files, by path, that are left out while they have these.
     """
-    search = _Search(folders or Folders(tuple(roots)), refusal, known=known)
+    search = _Search(folders or Folders(tuple(roots)), refusal, known=known or {})
     for root in roots:
         if root.place.form == "lines":
             yield from _in_root(root, root.place.files, search)
@@ -200,7 +196,7 @@ class _Search(NamedTuple):
     folders: Folders
     refusal: Refusal = _pass_over
     are_databases: bool = False
-    known: Mapping[str, Seen] = NOTHING_KNOWN
+    known: Mapping[str, tuple[int, int, int]] = MappingProxyType({})
 
     def regular(self, name: str) -> TranscriptFile | None:
         """Return a regular file in a folder that was checked; a link only if its target is allowed."""
@@ -295,8 +291,7 @@ def _names(folder: str, part: str, *, of_folders: bool) -> list[str]:
         return [name] if not of_folders or os.path.isdir(name) else []
     fits = _pattern(part)
     with os.scandir(folder) as entries:
-        fitting = [entry for entry in entries if fits(entry.name)]
-    return [entry.path for entry in fitting if not of_folders or entry.is_dir(follow_symlinks=False)]
+        return [e.path for e in entries if fits(e.name) and (not of_folders or e.is_dir(follow_symlinks=False))]
 
 
 @cache
