@@ -65,10 +65,7 @@ def read_to(store: Store, device: str) -> dict[str, tuple[int, int, int]]:
     """Return (offset, dev, inode) of every file that was read on one device, by path."""
     # In the table's own order: an index would cost a look at the table for each row, and sorting.
     sql = "SELECT path, offset, dev, inode FROM capture_state NOT INDEXED WHERE device = ? ORDER BY id"
-    return {
-        path if isinstance(path, str) else os.fsdecode(path): (offset, dev, inode)
-        for path, offset, dev, inode in store.rows(sql, (device,))
-    }
+    return {os.fsdecode(path): (offset, dev, inode) for path, offset, dev, inode in store.rows(sql, (device,))}
 
 
 def paths_of_session(store: Store, session_id: str) -> list[tuple[str, str]]:
