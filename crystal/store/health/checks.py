@@ -127,7 +127,10 @@ def _undecodable(store: Store, deadline: float) -> str | None:
 
 
 _LARGE = ("chunks", "turns")
-_JSON = (("tombstones", "value"), ("injections", "chosen"), ("relay_peers", "serials_in"), ("relay_peers", "stale"))
+_JSON = (
+    ("tombstones", "value"), ("injection_logs", "chosen"), ("injection_logs", "why"), ("relay_peers", "serials_in"),
+    ("relay_peers", "stale"),
+)  # fmt: skip
 
 
 def _implausible(store: Store) -> str | None:
