@@ -27,7 +27,7 @@ PROPOSED, LEARNED, REVIEWED, REFUSED = "proposed", "learned", "reviewed", "refus
 deprecated; kept by the user; never to be learned. So a review travels like every change of a memory.
 """
 
-AUTO_CONFIDENCE = 0.85
+AUTO_CONFIDENCE = 0.9
 """Confidence from which mode ``auto`` keeps a memory without a review; see benchmarks/reflect.py."""
 LOW_CONFIDENCE = 0.85
 STALE_MS = 90 * 86_400_000
