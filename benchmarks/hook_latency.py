@@ -50,7 +50,6 @@ def main(runs: int) -> int:
             "worker.py",
             "remember.py",
             "remember_line.py",
-            "remember_words.py",
         ):
             shutil.copy(Path(hook.__file__).with_name(name), package / "hook" / name)
         (root / "t.jsonl").write_bytes(b"{}\n")

@@ -107,7 +107,8 @@ def cold_rate(text: str) -> float:
 def measure_hostile(every: int) -> bool:
     """Print the speed for what each rule begins with; return whether all are fast.
 
-    Random letters are measured in each alphabet, in lines of a width that changes from one to the next.
+    Random letters are measured in each alphabet, in lines of a width that changes from one to the next: eight
+    widths and seven alphabets, so that each prefix meets each alphabet at another width.
     """
     prefilter.secret_prefilter()
     baseline = cold_rate(PROSE * (HOSTILE_BYTES // len(PROSE)))
@@ -118,7 +119,6 @@ def measure_hostile(every: int) -> bool:
     for prefix in PREFIXES[::every]:
         row = [cold_rate(repeated(prefix, HOSTILE_BYTES))] if prefix else [baseline]
         row += [cold_rate(before_random(prefix, alphabet, next(widths), HOSTILE_BYTES)) for alphabet in ALPHABETS]
-        next(widths)  # so that each prefix meets each alphabet at another width
         print(f"  {prefix!r:24} {row[0]:8.1f}", *(f"{speed:12.1f}" for speed in row[1:]), flush=True)
         lowest = min(lowest, *row)
     print(f"  the slowest: {lowest:.1f} MB/s, {baseline / lowest:.0f} times as long as prose")

@@ -1,12 +1,19 @@
 """The command ``crystal``, also as ``python -m crystal``. It answers where a package that it needs is missing."""
 
+import contextlib
 import sys
 
+from crystal import __version__
 from crystal.config.packages import answer, broken_package
 
 
 def main() -> None:
     """Run the command line; the process ends with the documented exit code."""
+    if sys.argv[1:] == ["--version"]:
+        # Scripts ask often, and the command line takes 100 ms to load. It also says why a line cannot be written.
+        with contextlib.suppress(OSError):
+            print(f"crystal {__version__}", flush=True)
+            return
     try:
         from crystal.cli.app import main as run
     except Exception as error:

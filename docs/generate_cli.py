@@ -45,6 +45,7 @@ A bug ends with a Python traceback and code 1.
 MORE: dict[str, str] = {
     "init": "See [your first hour](../tutorial/first-hour.md); what it writes is in [the hook's page](hook.md#6-claude-codes-settings) and in [the layout](layout.md).",  # noqa: E501
     "search": "See [how search works](../explanation/search.md) and [its JSON](json.md#crystal-search).",
+    "web": "See [looking at it in the browser](../how-to/page.md).",
     "show": "See [its JSON](json.md#crystal-show).",
     "sessions": "See [its JSON](json.md#crystal-sessions).",
     "agents": "See [its JSON](json.md#crystal-agents).",
@@ -85,6 +86,7 @@ WRITES = "4 when the store is busy or the disk is full, 6 when the store is dama
 EXITS: dict[str, str] = {
     "init": f"2 also when a settings file cannot be understood (nothing is changed then), {WRITES}",
     "search": READS,
+    "web": f"4 also when the port is taken, {READS}",
     "show": f"1 when nothing has that id or place, {READS}",
     "sessions": READS,
     "projects": f"1 when there is no such project, {WRITES}",

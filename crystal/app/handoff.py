@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crystal.app.context import Machine
@@ -30,12 +30,14 @@ class HandedOver:
         to: The agent.
         native: What was written.
         cwd: The folder in which the agent goes on.
+        undo: The command that removes it again.
     """
 
     source: SessionSummary
     to: str
     native: Native
     cwd: Path
+    undo: tuple[str, ...]
 
 
 def find_conversation(machine: Machine, wanted: str) -> Conversation:
@@ -84,8 +86,9 @@ def hand_over(machine: Machine, wanted: str, to: str, project: Path | None, *, d
     found = find_conversation(machine, wanted)
     assert found.session is not None
     cwd = _folder(found.session, project)
+    is_isolated = found.session.harness in machine.config.isolated  # the new session is none of that agent's
     talk = make_talk(
-        found.session,
+        replace(found.session, title="", branch=None) if is_isolated else found.session,
         found.turns,
         session=str(uuid.uuid4()),
         cwd=str(cwd),
@@ -93,7 +96,9 @@ def hand_over(machine: Machine, wanted: str, to: str, project: Path | None, *, d
         nonce=new_nonce(),
     )
     root = next(root.folder for root in machine.places.transcript_roots if root.harness == to)
-    done = HandedOver(found.session, to, write(talk, root), cwd)
+    native = write(talk, root)
+    made = [str(path) for path in (native.path, *native.beside) if path is not None and not path.exists()]
+    done = HandedOver(found.session, to, native, cwd, native.undo or ("rm", *made))
     if not dry_run:
         _write(done)
     return done

@@ -163,69 +163,59 @@ def remember(  # noqa: PLR0913 - each is a field of the memory
         UsageError: A value that cannot be used, or a text that is nothing but secrets; or what the agent does not see
             has the key.
     """
-    cleaner = machine.redactor()
+    cleaner, look = machine.redactor(), seen or machine
     kept = cleaned_text(text, cleaner.clean_text)
     kind = None if category is None else checked_category(category)
     name = None if key is None else cleaned_key(key, cleaner.clean_text)
     if name is not None:
         refuse_named_secret(name, kept, cleaner.clean_line)
-    look = seen or machine
     place = None if project is None else project_of_words(look, project, cwd, cleaner)
+    given = Remembered(
+        id=ident or f"mem-{os.urandom(6).hex()}", text=kept, category=kind or "fact", key=name, project=None, cwd=None,
+        status="active", source=_cut(source, MAX_SOURCE) or "python", agent=machine.config.agent_id,
+        device=machine.config.device, session_id=_cut(session or "", MAX_SESSION) or None, created_at=0, updated_at=0,
+    )  # fmt: skip
 
     def next_version(mirror: Store | None, now: int) -> Version:
-        store = machine.store
-        before = None if ident is None else memories.version_of(store, ident)
+        before = None if ident is None else memories.version_of(machine.store, ident)
         if before is not None:
             return before
-        with mirror_of(look) as other:
-            known = (
-                find_by_words(look.store, other, kept, place) if name is None else find_by_key(look.store, other, name)
-            )
+        known = _known(look, given, place)
         if known is None:
-            if name is not None and find_by_key(store, mirror, name) is not None:
-                raise UsageError(f"the key {name!r} is taken", hint="use another key")
-            new = _new(machine, kept, kind or "fact", name, place, source, session, at or now)
-            return Version(replace(new, id=ident or new.id), place)
-        old = own_version(store, mirror, known)
+            return _first(machine.store, mirror, placed(given, place), place, at or now)
+        old = own_version(machine.store, mirror, known)
         if ident is not None:
-            write_note(store, f"{ALIAS}{ident}", old.memory.id)
-        where, words = place or old.project, kept if name is not None else old.memory.text
-        fields: dict[str, object] = {"text": words, "category": kind or old.memory.category, "status": "active"}
-        if words != old.memory.text:
-            new = _new(machine, kept, "fact", name, place, source, session, now)
-            fields |= {"source": new.source, "session_id": new.session_id}
-        return Version(changed(placed(old.memory, where), now, **fields), where)
+            write_note(machine.store, f"{ALIAS}{ident}", old.memory.id)
+        return _renewed(old, replace(given, category=kind or old.memory.category), place or old.project, now)
 
     return store_version(machine, next_version)
 
 
-def _new(
-    machine: Machine,
-    text: str,
-    category: str,
-    key: str | None,
-    place: Project | None,
-    source: str,
-    session: str | None,
-    now: int,
-) -> Remembered:
-    config = machine.config
-    name, folder = (None, None) if place is None else (place.name, place.cwd)
-    return Remembered(
-        id=f"mem-{os.urandom(6).hex()}",
-        text=text,
-        category=checked_category(category),
-        key=key,
-        project=name,
-        cwd=folder,
-        status="active",
-        source=storable(source).replace("\0", "")[:MAX_SOURCE] or "python",
-        agent=config.agent_id,
-        device=config.device,
-        session_id=None if session is None else storable(session).replace("\0", "")[:MAX_SESSION] or None,
-        created_at=now,
-        updated_at=now,
-    )
+def _first(store: Store, mirror: Store | None, given: Remembered, where: Project | None, at: int) -> Version:
+    """Return a memory's first version; what the agent does not see may have its key."""
+    if given.key is not None and find_by_key(store, mirror, given.key) is not None:
+        raise UsageError(f"the key {given.key!r} is taken", hint="use another key")
+    return Version(replace(given, created_at=at, updated_at=at), where)
+
+
+def _cut(text: str, most: int) -> str:
+    return storable(text).replace("\0", "")[:most]
+
+
+def _known(look: Machine, given: Remembered, place: Project | None) -> Remembered | None:
+    """Return the memory with the same key, or where none is given with the same words in the same project."""
+    with mirror_of(look) as mirror:
+        if given.key is None:
+            return find_by_words(look.store, mirror, given.text, place)
+        return find_by_key(look.store, mirror, given.key)
+
+
+def _renewed(old: Version, given: Remembered, where: Project | None, now: int) -> Version:
+    """Return the next version of a memory that is remembered again; a key gets the new text."""
+    fields: dict[str, object] = {"category": given.category, "status": "active"}
+    if given.key is not None and given.text != old.memory.text:
+        fields |= {"text": given.text, "source": given.source, "session_id": given.session_id}
+    return Version(changed(placed(old.memory, where), now, **fields), where)
 
 
 def take_memories(machine: Machine) -> int:

@@ -63,13 +63,17 @@ def add_source(machine: Machine, folder: Path, name: str | None = None, *, is_va
     """Add a folder to the sources. Its files are indexed by ``sync_sources``; adding it again changes nothing.
 
     Raises:
-        UsageError: It is no folder, it overlaps with another source or crystal's own files, or the name is taken.
+        UsageError: It is no folder, it overlaps with another source or crystal's own files, the name is taken, or the
+            name or the path has a secret, which would be stored with every hit.
     """
     path = os.path.realpath(folder.expanduser())
     if not Path(path).is_dir():
         problem = "is a file, not a folder" if Path(path).exists() else "does not exist"
         raise UsageError(f"{folder} {problem}", hint="name a folder with text files")
     chosen = _checked_name(re.sub(r"[^\w.+-]+", "-", Path(path).name).strip("-.") or "files" if name is None else name)
+    if machine.redactor().clean_text(f"{chosen}\n{path}")[1]:
+        hint = "rename the folder, or give another name: --name NAME"
+        raise UsageError("the name or the path of the source has a secret, which crystal does not store", hint=hint)
     with _locked(machine):
         listed = _settle(machine)
         known = next((one for one in listed if one.path == path and name in (None, one.name)), None)

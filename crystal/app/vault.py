@@ -76,7 +76,10 @@ class VaultChanges:
 
 @dataclass(slots=True)
 class VaultReport:
-    """What a sync did: numbers of memories and of files; conflicts that are open, and files left as they are."""
+    """What a sync did: numbers of memories and of files; conflicts that are open, and files left as they are.
+
+    ``left_behind`` are files in the former folder, which crystal neither writes nor cleans any more.
+    """
 
     folder: str
     remembered: int = 0
@@ -87,6 +90,7 @@ class VaultReport:
     conflicts: list[FoundNote] = field(default_factory=list)
     left: list[SkippedFile] = field(default_factory=list)
     failed: list[SkippedFile] = field(default_factory=list)
+    left_behind: list[str] = field(default_factory=list)
 
 
 def choose_folder(machine: Machine, to: str | None, home: Path) -> Path:
@@ -115,7 +119,7 @@ class VaultSync:
     def __init__(self, machine: Machine, folder: Path, *, restores: bool = False) -> None:
         self._machine, self._cleaner = machine, machine.redactor()
         self.vault = open_vault(machine, folder)
-        self.report = VaultReport(str(self.vault.root))
+        self.report = VaultReport(str(self.vault.root), left_behind=self.vault.left_behind)
         self.changes = VaultChanges()
         self.vault.check()
         if not restores:

@@ -10,17 +10,16 @@ from threading import Event
 from crystal.app.agents import tells_of_turns
 from crystal.app.capture import run_capture
 from crystal.app.capture_engine import capture_folders
-from crystal.app.context import default_paths, open_kept_machine
+from crystal.app.context import open_kept_machine
 from crystal.app.start_worker import start_worker
+from crystal.app.watch_loop import watch_places
 from crystal.capture.drain import merge
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.files import LOG_SUFFIX
-from crystal.capture.lock import try_lock
 from crystal.config.harnesses import HARNESSES, Root
-from crystal.errors import CrystalError, UnavailableError
-from crystal.sources.watch import Watched, changed_paths, load_watchfiles, present
+from crystal.errors import CrystalError
+from crystal.sources.watch import Watched, present
 
-WATCH_LOCK = "watch.lock"
 Tell = Callable[[Tally], object]
 """Told of what was captured."""
 
@@ -34,21 +33,14 @@ def watch_agents(tell: Tell, stop: Event, begin: Callable[[], object] = lambda: 
         UnavailableError: Another process watches already, or the system does not watch so many folders.
         NotConfiguredError: There is no memory yet, or the package watchfiles is not installed.
     """
-    with try_lock(default_paths().data_dir / WATCH_LOCK) as held:
-        if held is None:
-            raise UnavailableError("crystal watch runs already", hint="end that one first")
-        roots, watched = _watched()
-        load_watchfiles()
-        begin()
-        while not stop.is_set():
-            everyone = {root.harness for root in roots}
-            _capture(everyone, tell)
-            for changed in changed_paths(map(Path, watched), stop):
-                # From time to time all: what was written just before watching began was not told.
-                _capture({name for path in changed for name in _harnesses(path, roots)} if changed else everyone, tell)
-                if _watched()[1] != watched:
-                    break
-            roots, watched = _watched()
+
+    def act(roots: list[Root], changed: set[str] | None) -> None:
+        all_of_them = {root.harness for root in roots}
+        _capture(
+            all_of_them if changed is None else {name for path in changed for name in _harnesses(path, roots)}, tell
+        )
+
+    watch_places("watch", _watched, act, stop, begin)
 
 
 def _watched() -> tuple[list[Root], Watched]:

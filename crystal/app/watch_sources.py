@@ -7,15 +7,14 @@ from pathlib import Path
 from threading import Event
 
 from crystal.app.background import enrich
-from crystal.app.context import Machine, default_paths, open_kept_machine
+from crystal.app.context import Machine, open_kept_machine
 from crystal.app.source_list import list_sources
 from crystal.app.sources import sync_sources
-from crystal.capture.lock import try_lock
-from crystal.errors import CrystalError, NotFoundError, UnavailableError
+from crystal.app.watch_loop import watch_places
+from crystal.errors import CrystalError, NotFoundError
 from crystal.sources.sync import SyncReport
-from crystal.sources.watch import Watched, changed_roots, load_watchfiles, present
+from crystal.sources.watch import Watched, is_any_of, present
 
-WATCH_LOCK = "sources-watch.lock"
 ENRICH_SECONDS = 60.0
 
 Tell = Callable[[list[SyncReport], list[str]], None]
@@ -32,30 +31,15 @@ def watch_sources(tell: Tell, stop: Event | None = None, begin: Callable[[], obj
         NotFoundError: No folder of a source is there.
         NotConfiguredError: The package watchfiles is not installed.
     """
-    with try_lock(default_paths().data_dir / WATCH_LOCK) as held:
-        if held is None:
-            raise UnavailableError("crystal sources watch runs already", hint="end that one first")
-        roots, watched = _watched()
-        if not roots:
-            raise NotFoundError("there is no folder to watch", hint="crystal sources add PATH")
-        load_watchfiles()
-        begin()
-        while stop is None or not stop.is_set():
-            _watch_these(roots, watched, tell, stop)
-            roots, watched = _watched()
+    if not _watched()[0]:
+        raise NotFoundError("there is no folder to watch", hint="crystal sources add PATH")
 
+    def act(roots: dict[Path, str], changed: set[str] | None) -> None:
+        for root, name in roots.items():
+            if changed is None or is_any_of(changed, root):
+                _sync(name, tell)
 
-def _watch_these(roots: dict[Path, str], watched: Watched, tell: Tell, stop: Event | None) -> None:
-    """Watch the folders that are there now, until there are others."""
-    for name in roots.values():
-        _sync(name, tell)
-    unseen = set(roots)  # a change before watching began is not reported: look again when it is quiet
-    for changed in changed_roots(list(roots), stop):
-        for root in changed or unseen:
-            _sync(roots[root], tell)
-        unseen = unseen if changed else set()
-        if _watched() != (roots, watched):
-            return
+    watch_places("sources watch", _watched, act, stop or Event(), begin)
 
 
 def _watched() -> tuple[dict[Path, str], Watched]:

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,11 +22,14 @@ from crystal.capture.lock import try_lock
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson, Transcripts, existing
 from crystal.cli.progress import bar_shown, progress_bar
-from crystal.cli.render import count_words, size_words
+from crystal.cli.render import count_words, say, size_words, warn
 from crystal.errors import CrystalError
 from crystal.store.capture.ledger_rebuild import let_in
 from crystal.store.problems import clear_problem
 from crystal.timewords.parse import parse_when
+
+if TYPE_CHECKING:
+    from crystal.sources.sync import SyncReport
 
 SYNC_SECONDS = 600.0
 SOON_SECONDS = 2.0
@@ -58,7 +61,9 @@ def sync(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Capture what the hooks missed, then make vectors and summaries. Ctrl-C is safe: the rest follows."""
+    """Capture what the hooks missed, read your sources, then make vectors and summaries. Ctrl-C is safe."""
+    from crystal.cli.sources import changed_lines, counts_of
+
     if install_timer or remove_timer:
         from crystal.cli.timer import change_timer
 
@@ -69,6 +74,8 @@ def sync(
         problems = send_with_progress(machine)
         clear_problem(machine.store, "embedding")  # it rests after a failure; somebody asks for it now
         show = not (quiet or as_json)
+        reports, failed = _read_sources(machine, show=show)
+        problems += failed
         if wait is False:
             problems += follow_up(machine, say=show)
         else:
@@ -76,10 +83,23 @@ def sync(
         if summaries:
             problems += write_summaries_again(machine)
     if as_json:
-        print_json({**_tally(tally), "warnings": problems})
+        print_json({**_tally(tally), "sources": [counts_of(one) for one in reports], "warnings": problems})
     elif not quiet:
-        typer.echo(tally_words(tally))
-    warn(tally, problems)
+        changed = changed_lines(reports)
+        if tally.bytes_captured or tally.bytes_private or not changed:
+            typer.echo(tally_words(tally))
+        say(*changed)
+    warn_of(tally, problems)
+
+
+def _read_sources(machine: Machine, *, show: bool) -> tuple[list[SyncReport], list[str]]:
+    from crystal.app.source_list import list_sources
+    from crystal.cli.sources import read_sources
+
+    try:
+        return read_sources(machine, show=show) if list_sources(machine) else ([], [])
+    except CrystalError as error:  # what was captured gets its vectors all the same
+        return [], [error.message]
 
 
 def backfill(
@@ -135,7 +155,7 @@ def finish_import(
         problems += enrich_here(machine, show=show) if wait else follow_up(machine, say=show)
     if as_json:
         print_json({**_tally(tally), "warnings": problems})
-    warn(tally, problems)
+    warn_of(tally, problems)
 
 
 def send_with_progress(machine: Machine) -> list[str]:
@@ -190,12 +210,9 @@ def imported_words(tally: Tally) -> str:
     return tally_words(tally) + ("; search works now" if tally.turns else "")
 
 
-def warn(tally: Tally, problems: Sequence[str] = ()) -> None:
+def warn_of(tally: Tally, problems: Sequence[str] = ()) -> None:
     """Print what could not be read, and other problems, as warnings."""
-    for path, message in sorted((tally.problems or {}).items()):
-        typer.echo(f"crystal: warning: {path}: {message}", err=True)
-    for problem in problems:
-        typer.echo(f"crystal: warning: {problem}", err=True)
+    warn(*(f"{path}: {message}" for path, message in sorted((tally.problems or {}).items())), *problems)
 
 
 def import_with_bar(machine: Machine, past: Sequence[Past], again: str = "crystal backfill") -> Tally:

@@ -17,6 +17,7 @@ from crystal.cli.options import AsJson, whole_number
 from crystal.errors import UsageError
 from crystal.store.sessions.contexts import Injection
 from crystal.text.fence import fenced, new_nonce
+from crystal.text.harmless import harmless
 from crystal.timewords.parse import clock
 
 
@@ -47,7 +48,11 @@ def context(
         print_json(_as_json(shown, notes))
     else:
         render.note(*notes)
+<<<<<<< HEAD
         render.say(*map(render.harmless, _reasons(shown) if explain else _lines(shown)))
+=======
+        render.say(*map(harmless, _lines(shown)))
+>>>>>>> main
 
 
 def _print_log(told: list[Injection], now: int, *, as_json: bool) -> None:
@@ -58,10 +63,10 @@ def _print_log(told: list[Injection], now: int, *, as_json: bool) -> None:
         render.say("crystal: no session got a context yet", stream=sys.stderr)
         return
     for one in told:
-        head = render.harmless(f"{clock(one.at, now)}  {one.session_id[:8]}  {one.source}")
+        head = harmless(f"{clock(one.at, now)}  {one.session_id[:8]}  {one.source}")
         render.say(
             f"{head}  {len(one.chosen)} of {one.candidates} given, {one.omitted} memories omitted, {one.tokens} tokens",
-            *(f"    {render.harmless(ident)}" for ident in one.chosen),
+            *(f"    {harmless(ident)}" for ident in one.chosen),
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +11,7 @@ from crystal.app.sync.relay_state import DeviceStatus, find_device, list_devices
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import json_row, print_json
 from crystal.cli.options import AsJson
-from crystal.cli.render import cells, note, one_line, padded, say
+from crystal.cli.render import cells, note, one_line, padded, say, warn
 from crystal.timewords.parse import ago
 
 Name = Annotated[str, typer.Argument(help="A device, by name.", metavar="NAME", show_default=False)]
@@ -90,10 +89,10 @@ def revoke(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help=
         peer, problem = wired.revoke(machine, name)
     say(f"{shown} is revoked: home refuses what it sends from now on")
     if peer.vouches:
-        say(f"crystal: warning: {one_line(peer.name)} was home before and may still have the root", stream=sys.stderr)
+        warn(f"{one_line(peer.name)} was home before and may still have the root")
         note("whoever has the root can pose as any machine: docs/reference/keys.md")
     if problem is not None:
-        say(f"crystal: warning: the relay does not know yet: {one_line(problem)}", stream=sys.stderr)
+        warn(f"the relay does not know yet: {problem}")
         note("until then the relay still lets it in; every poll tries again: crystal relay poll")
 
 

@@ -15,6 +15,7 @@ from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson, OnlyProject, project_value, time_span
 from crystal.cli.progress import progress_bar
 from crystal.errors import UsageError
+from crystal.text.harmless import harmless
 
 SHORT_PASSPHRASE = 12
 
@@ -53,7 +54,7 @@ def export(
         start, _ = time_span(machine.now(), since, None)
         chosen, notes = choose_sessions(machine, session=session, project=project_value(machine, project), since=start)
         passphrase = _read_passphrase() if sealed else None
-        wording = Wording(render.speaker, render.agent_title, render.harmless)
+        wording = Wording(render.speaker, render.agent_title, harmless)
         with progress_bar("exporting", sum(one.turns for one in chosen)) as advance:
             done = write(
                 machine, chosen, folder, chosen_form, wording, advance, version=__version__, passphrase=passphrase

@@ -14,7 +14,7 @@ import typer
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
 from crystal.cli.progress import steps_shown
-from crystal.cli.render import clipped, count_words, look_of, one_line, say, speaker
+from crystal.cli.render import clipped, count_words, first_of, hint, look_of, one_line, say, speaker
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
@@ -141,14 +141,15 @@ def _show(
     if done is None:
         say("nothing was forgotten: this is a preview")
         return
-    say(*_outcome(done))
+    say(*outcome(done))
     if proof is not None:
         say(*proof_words(proof, {str(path) for path in plan.still_held[:SHOWN]}))
 
 
 def _say_nothing_found(plan: ForgetPlan) -> None:
     say("crystal: nothing was found, nothing was forgotten", stream=sys.stderr)
-    if plan.suggestions:
+    say(*_source_lines(plan))
+    if plan.suggestions and not plan.source_files:
         from crystal.model.capture import hit_name
 
         look = look_of(sys.stdout)
@@ -160,7 +161,7 @@ def _say_nothing_found(plan: ForgetPlan) -> None:
                     look.width,
                 )
             )
-        say("crystal: hint: to forget one of them: crystal forget NUMBER", stream=sys.stderr)
+        hint("to forget one of them: crystal forget NUMBER")
 
 
 # ---------------------------------------------------------------------------------------------------------- preview
@@ -185,9 +186,17 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
         yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'an unknown machine'}"
     if plan.still_held:
         yield "not deleted: the agents' own files still have it; delete them yourself if you want:"
-        yield from (f"  {one_line(str(path))}" for path in plan.still_held[:SHOWN])
-        if len(plan.still_held) > SHOWN:
-            yield f"  and {len(plan.still_held) - SHOWN} more"
+        yield from first_of([one_line(str(path)) for path in plan.still_held], SHOWN)
+    yield from _source_lines(plan)
+
+
+def _source_lines(plan: ForgetPlan) -> Iterator[str]:
+    """Name the files of sources with the words; search goes on finding them."""
+    if plan.source_files:
+        count = count_words(len(plan.source_files), "file")
+        yield f"not deleted, and still found: {count} of your sources with these words:"
+        yield from first_of([one_line(str(path)) for path in plan.source_files], SHOWN)
+        yield "  take the words out, or list the files in .crystalignore, then run: crystal sources sync"
 
 
 def _when(plan: ForgetPlan, now: int) -> str:
@@ -218,7 +227,8 @@ def _listed(items: list[ForgetItem], now: int, width: int) -> Iterator[str]:
 # ---------------------------------------------------------------------------------------------------------- outcome
 
 
-def _outcome(done: Forgotten) -> Iterator[str]:
+def outcome(done: Forgotten) -> Iterator[str]:
+    """Describe what was forgotten, in lines."""
     if done.is_done:
         yield "forgotten: nothing of it is left on this machine"
     else:
@@ -264,6 +274,7 @@ def _as_json(plan: ForgetPlan, done: Forgotten | None, proof: ForgetProof | None
         "devices": list(plan.devices),
         "unread": plan.unread,
         "still_held": [str(path) for path in plan.still_held],
+        "source_files": [str(path) for path in plan.source_files],
         "suggestions": [{"hit": hit.id, "role": hit.role, "text": hit.text} for hit in plan.suggestions],
         "forgotten": None if done is None else dict(zip(DONE_KEYS, astuple(done), strict=True)),
         "proof": None if proof is None else proof.as_dict(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from crystal.cli import render
 from crystal.cli.json_output import print_json
 from crystal.cli.last_search import named_by_place
 from crystal.cli.options import AsJson, whole_number
+from crystal.errors import CrystalError
 
 MIN_TOKENS = 100
 
@@ -62,14 +64,25 @@ def handoff(
             return
         folder = None if project is None else project.absolute()
         done = hand_over(machine, wanted, str(to), folder, dry_run=dry_run)
+    if not dry_run:
+        _capture(done.to)
     _print(done, dry_run=dry_run, as_json=as_json)
+
+
+def _capture(harness: str) -> None:
+    """Read what was written, so that nothing seems to be behind; if that fails, the next sync does it."""
+    from crystal.app.capture import run_capture
+    from crystal.app.context import open_machine
+
+    with contextlib.suppress(CrystalError), open_machine() as machine:
+        run_capture(machine, lambda capture: capture.sweep(harness))
 
 
 def _print(done: HandedOver, *, dry_run: bool, as_json: bool) -> None:
     native = done.native
     place = "" if done.cwd == Path.cwd() else f"cd {shlex.quote(str(done.cwd))} && "
     command = place + shlex.join(native.resume)
-    undo = shlex.join(native.undo or ("rm", str(native.path)))
+    undo = shlex.join(done.undo)
     if as_json:
         print_json({
             "session": done.source.id, "to": done.to, "new_session": native.session, "dry_run": dry_run,

@@ -20,7 +20,7 @@ from crystal.app.notices import refresh_notice
 from crystal.app.open_store import refuse_links, refuse_lost
 from crystal.capture.state import Condition, describe
 from crystal.cli.capture import enrich_here, follow_up, import_with_bar, imported_words
-from crystal.cli.render import count_words, size_words
+from crystal.cli.render import count_words, hint, size_words, warn
 from crystal.config.edit import set_value
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.table import Config
@@ -219,13 +219,11 @@ def _offer_past(machine: Machine, *, wanted: bool | None, asks: bool, wait: bool
         typer.echo("      import them at any time with: crystal backfill")
         return
     typer.echo(f"      {imported_words(import_with_bar(machine, past))}")
-    for problem in enrich_here(machine) if wait else follow_up(machine):
-        typer.echo(f"crystal: warning: {problem}", err=True)
+    warn(*(enrich_here(machine) if wait else follow_up(machine)))
 
 
 def _show_plan(plan: SetupPlan) -> None:
-    for problem in plan.problems:
-        typer.echo(f"crystal: warning: {problem.message}", err=True)
+    warn(*(problem.message for problem in plan.problems))
     _say_swept(plan)
     if plan.changes_nothing:
         typer.echo("nothing to do: crystal is set up")
@@ -249,7 +247,7 @@ def _print_for_pasting(names: list[str]) -> None:
         entry = server_entry(config, os.environ, this_home())
         typer.echo(snippet(client, entry if client is None else client.asking(entry)), nl=False)
         if client is not None:
-            typer.echo(f"crystal: hint: add it to {client.file}", err=True)
+            hint(f"add it to {client.file}")
 
 
 def _say_done(plan: SetupPlan) -> None:
@@ -260,9 +258,7 @@ def _say_done(plan: SetupPlan) -> None:
     for each in plan.clients:
         typer.echo(f"server: {'added to' if each.changed else 'already in'} {each.path} ({each.client.title})")
         if each.changed and each.client.name == "claude-code" and each.program is None:
-            typer.echo(
-                "crystal: hint: if Claude Code runs now, it may undo this; quit it and run the command again", err=True
-            )
+            hint("if Claude Code runs now, it may undo this; quit it and run the command again")
     for one in plan.live:
         _say_live(one)
     _say_swept(plan)
@@ -272,10 +268,9 @@ def _say_live(one: LivePlan) -> None:
     mechanism = MECHANISMS[one.name]
     for change in one.changes:
         typer.echo(f"hooks: {'added to' if change.changed else 'already in'} {change.path} ({mechanism.title})")
-    for problem in one.problems:
-        typer.echo(f"crystal: warning: {problem.message}", err=True)
+    warn(*(problem.message for problem in one.problems))
     if mechanism.next_step and one.changed:
-        typer.echo(f"crystal: hint: {mechanism.next_step}", err=True)
+        hint(mechanism.next_step)
 
 
 def _say_swept(plan: SetupPlan) -> None:

@@ -27,7 +27,7 @@ from crystal.app.models import (
 from crystal.cli.json_output import print_json, record
 from crystal.cli.options import AsJson
 from crystal.cli.progress import bar_shown, progress_bar
-from crystal.cli.render import cells, count_words, look_of, note, one_line, padded, say, say_item, size_words
+from crystal.cli.render import cells, count_words, look_of, note, one_line, padded, say, say_item, size_words, warn
 from crystal.config.providers import runs_here
 from crystal.embedding.local.catalog import KNOWN, KnownModel
 from crystal.embedding.local.manifest import ModelManifest
@@ -262,7 +262,7 @@ def use(
     else:
         _say_next(target, report)
     if report["problem"]:
-        say(f"crystal: warning: {one_line(str(report['problem']))}", stream=sys.stderr)
+        warn(str(report["problem"]))
 
 
 def _agree_to_send(target: ModelChoice, *, yes: bool) -> None:

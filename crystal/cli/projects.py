@@ -11,7 +11,7 @@ from crystal.app.context import open_kept_machine, open_reader
 from crystal.app.projects import ProjectChange, join_projects, mark_folder, rename_project, split_project
 from crystal.cli.json_output import json_row, print_json
 from crystal.cli.options import AsJson
-from crystal.cli.render import Look, cells, clipped, count_words, look_of, one_line, padded, say
+from crystal.cli.render import Look, cells, clipped, count_words, look_of, one_line, padded, say, say_nothing
 from crystal.store.capture.projects import KnownProject, known_projects
 from crystal.timewords.parse import ago
 
@@ -36,7 +36,7 @@ def list_projects(context: typer.Context, *, as_json: AsJson = False) -> None:
     elif found:
         say(*_lines(found, now, look_of(sys.stdout)))
     else:
-        say("crystal: no projects yet", "crystal: hint: import past sessions: crystal backfill", stream=sys.stderr)
+        say_nothing("no projects yet", "import past sessions: crystal backfill")
 
 
 @commands.command("rename")

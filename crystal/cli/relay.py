@@ -17,7 +17,7 @@ from crystal.cli import relay_pairing, relay_status
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
-from crystal.cli.render import count_words, note, one_line, say, size_words
+from crystal.cli.render import count_words, hint, note, one_line, say, size_words, warn
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 from crystal.store.sync.outbox import backlog
 from crystal.sync.client import RelayClient
@@ -105,8 +105,7 @@ def _say_poll(outcome: PollOutcome, *, quiet: bool, as_json: bool) -> None:
         taken = f"{count_words(report.blobs, 'blob')} taken: {count_words(report.turns, 'turn')}"
         say(taken if report.blobs else "nothing new")
     sys.stdout.flush()
-    for problem in outcome.problems:
-        say(f"crystal: warning: {one_line(problem)}", stream=sys.stderr)
+    warn(*outcome.problems)
 
 
 def _say_stuck(machine: Machine, named: set[str]) -> int:
@@ -118,7 +117,8 @@ def _say_stuck(machine: Machine, named: set[str]) -> int:
         why = one_line(one.known.detail or one.known.state)
         words = f"{who}, stream {ids[one.known.stream]}: {why}"
         if words not in named:
-            say(f"crystal: warning: {words}", "crystal: hint: see crystal relay status", stream=sys.stderr)
+            warn(words)
+            hint("see crystal relay status")
             named.add(words)
     return relay_status.code_of_streams(stuck)
 
@@ -189,7 +189,7 @@ def _watch(machine: Machine, step: Callable[[RelayClient, int | None], int | Non
         for problem in watch(lambda change: step(client, change), pause=pause, should_stop=lambda: False):
             words = "" if problem is None else problem.message
             if words and words != told:
-                say(f"crystal: warning: {one_line(words)}; trying again", stream=sys.stderr)
+                warn(f"{words}; trying again")
             elif told and not words:
                 note("the relay answers again")
             told = words

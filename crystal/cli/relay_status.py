@@ -105,7 +105,7 @@ def _stream_json(one: StreamStatus) -> dict[str, Any]:
     }
 
 
-def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
+def _relay_lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
     lines = [("role", state.role)]
     if state.url is not None:
         answers = {True: "answers", False: "does not answer", None: "was not asked"}[state.reachable]
@@ -118,7 +118,11 @@ def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[st
     if state.home is not None:
         heard = "never heard yet" if state.home.heard_at is None else f"last heard {ago(state.home.heard_at)}"
         lines.append(("home", f"{_home_name(state.home)}, {heard}"))
-    lines += _outbox_lines(state, ago)
+    return lines
+
+
+def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
+    lines = [*_relay_lines(state, ago), *_outbox_lines(state, ago)]
     forgotten = unconfirmed_words(state.forgotten, ago)
     lines += [("forgotten", forgotten)] if forgotten is not None else []
     for problem in state.lost:

@@ -20,20 +20,14 @@ from typing import TextIO
 
 from crystal.config.harnesses import HARNESSES
 from crystal.model.sources import FilePlace
+from crystal.text.excerpt import Span, excerpt_span
+from crystal.text.harmless import harmless
 
-Span = tuple[int, int]
 Word = list[tuple[str, bool]]
 """Characters that stay on one line, each marked or not."""
 
 MAX_WIDTH = 110
 PIPE_WIDTH = 100
-
-# C0 (but tab and newline), DEL, C1; line and paragraph separators; what turns the reading direction; soft hyphen and
-# other invisible characters that hide or join text; lone surrogates.
-_HARMFUL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,22 +114,34 @@ def say_item(label: str, text: str, look: Look, *, style: Callable[[str], str] =
     say(style(label) + first, *(indent + line for line in others))
 
 
-def note(*lines: str) -> None:
-    """Print remarks where they do not mix with results."""
-    say(*(f"crystal: note: {harmless(line)}" for line in lines), stream=sys.stderr)
+def note(*lines: str, kind: str = "note") -> None:
+    """Print remarks where they do not mix with results, each in one line."""
+    say(*(f"crystal: {kind}: {harmless(line)}".replace("\n", " ") for line in lines), stream=sys.stderr)
+
+
+def warn(*lines: str) -> None:
+    """Print warnings there."""
+    note(*lines, kind="warning")
+
+
+def hint(line: str) -> None:
+    """Print there what to do next."""
+    note(line, kind="hint")
+
+
+def say_nothing(what: str, next_step: str) -> None:
+    """Say there that there is nothing to print, and what to do about it."""
+    say(f"crystal: {what}", stream=sys.stderr)
+    hint(next_step)
+
+
+def first_of(lines: Sequence[str], most: int, indent: str = "  ", rest: str = "") -> list[str]:
+    """Return the first lines, and how many more there are; ``rest`` says where to see them."""
+    more = [f"{indent}and {len(lines) - most:,} more{rest}"] if len(lines) > most else []
+    return [*(indent + line for line in lines[:most]), *more]
 
 
 # ------------------------------------------------------------------------------------------------------------ text
-
-
-def harmless(text: str) -> str:
-    """Make stored text safe to print, character for character: control characters become visible signs."""
-    return _HARMFUL.sub(_sign, text)
-
-
-def _sign(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
 
 
 def one_line(text: str) -> str:
@@ -227,7 +233,7 @@ def snippet(text: str, spans: Sequence[Span], look: Look, *, lines: int = 3, ind
         indent: What every line begins with.
     """
     width = max(8, look.width - cells(indent))
-    start, end = _window(text, spans, lines * width)
+    start, end = excerpt_span(text, spans, lines * width)
     safe, marked = harmless(text), {at for span in spans for at in range(*span)}
     found = re.compile(r"\S+").finditer(safe, start, end)
     words = [[(safe[at], at in marked) for at in range(*match.span())] for match in found]
@@ -246,30 +252,6 @@ def _styled(line: Word, look: Look) -> str:
     groups = itertools.groupby(line, key=lambda one: one[1])
     pieces = [("".join(character for character, _ in group), is_marked) for is_marked, group in groups]
     return "".join(look.mark(piece) if is_marked else piece for piece, is_marked in pieces)
-
-
-def _window(text: str, spans: Sequence[Span], budget: int) -> Span:
-    """Return the stretch of about ``budget`` characters with most different marked words, the first such."""
-    if len(text) <= budget or not spans:
-        return 0, _end_of_word(text, 0, budget + 1)
-    best, best_at = -1.0, 0
-    for first, (start, _) in enumerate(spans):
-        inside = [span for span in spans[first : first + 50] if span[1] <= start + budget * 3 // 4]
-        worth = len({text[a:b].lower() for a, b in inside}) + len(inside) / 100
-        if worth > best:
-            best, best_at = worth, start
-    start = max(0, best_at - budget // 5)
-    if start:
-        space = re.compile(r"\s").search(text, start, best_at)
-        start = space.end() if space else start
-    return start, _end_of_word(text, start, start + budget)
-
-
-def _end_of_word(text: str, start: int, end: int) -> int:
-    """Return the last place before ``end`` that splits no word, or ``end`` if none is near."""
-    if end >= len(text):
-        return len(text)
-    return next((at for at in range(end, max(start, end - 40), -1) if text[at].isspace()), end)
 
 
 def _wrap(words: Iterable[Word], width: int) -> list[Word]:

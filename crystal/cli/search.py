@@ -26,7 +26,7 @@ from crystal.errors import UsageError
 from crystal.model.capture import hit_name
 from crystal.model.recall import Filters, Hit, Neighbour
 from crystal.search import engine
-from crystal.search.highlight import match_spans
+from crystal.search.highlight import match_spans, why_found
 from crystal.search.request import MemorySource, SearchRequest, SearchResult
 from crystal.store import Store
 from crystal.store.health.stats import bytes_by_state, counts
@@ -185,7 +185,9 @@ def _print(machine: Machine, result: SearchResult, look: Look, now: int, *, expl
         render.say(*render.snippet(text, spans, look, indent=indent))
         _print_neighbour("after", hit.after, hit.harness, look, indent, seen)
         if explain:
-            render.say(*(indent + look.dim(line) for line in textwrap.wrap(_explained(hit), width)))
+            render.say(
+                *(indent + look.dim(line) for line in textwrap.wrap(f"score {hit.score:.4f}: {why_found(hit)}", width))
+            )
         render.say(indent + look.dim(f"crystal show {_name(hit)}"), "")
 
 
@@ -231,19 +233,6 @@ def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
     return look.name(who) + look.dim(clipped(" · " + rest, max(0, width - cells(who))))
 
 
-def _explained(hit: Hit) -> str:
-    names = {"keywords": "BM25", "context": "BM25 with its neighbours", "vectors": "cosine"}
-    engines = [
-        f"{engine} #{rank}" + (f" ({names[engine]} {hit.scores[engine]:.3g})" if engine in hit.scores else "")
-        for engine, rank in hit.ranks.items()
-        if engine != "exact"
-    ]
-    others = {"session": "session", "late": "words by meaning"}
-    engines += [f"{words} {hit.scores[name]:.3g}" for name, words in others.items() if name in hit.scores]
-    exact = ["word for word"] if "exact" in hit.ranks else []
-    return f"score {hit.score:.4f}: {', '.join((*exact, *engines)) or 'by time alone'}"
-
-
 def _is_empty(machine: Machine) -> bool:
     """Return True if neither this machine nor the mirror of home has anything to find."""
     known = [counts(store) for store in machine.stores]
@@ -253,7 +242,7 @@ def _is_empty(machine: Machine) -> bool:
 def _say_empty(store: Store) -> None:
     say("Nothing is remembered yet. Use a coding agent for one turn, then search again.", stream=sys.stderr)
     if bytes_by_state(store).get("before-crystal"):
-        say("crystal: hint: past sessions are here; import them with: crystal backfill", stream=sys.stderr)
+        render.hint("past sessions are here; import them with: crystal backfill")
 
 
 def _say_nothing_found(result: SearchResult, filters: Filters, as_of: str | None) -> None:
@@ -262,7 +251,6 @@ def _say_nothing_found(result: SearchResult, filters: Filters, as_of: str | None
     used = [f"--{name}" for name in narrowed if name != "general"]
     used += [] if as_of is None else ["--as-of"]
     where = f" (narrowed by {', '.join(used)})" if used else ""
-    say(f"crystal: nothing found for {clipped(one_line(result.query), 60)!r}{where}", stream=sys.stderr)
     fresh_start = "use fewer or other words; crystal backfill imports past sessions"
-    hint = f"leave out {' or '.join(used)}" if used else fresh_start
-    say(f"crystal: hint: {hint}", stream=sys.stderr)
+    next_step = f"leave out {' or '.join(used)}" if used else fresh_start
+    render.say_nothing(f"nothing found for {clipped(one_line(result.query), 60)!r}{where}", next_step)

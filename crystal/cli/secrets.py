@@ -12,7 +12,7 @@ from crystal.capture.files import TranscriptFile
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson, Transcripts, existing
 from crystal.cli.progress import progress_bar
-from crystal.cli.render import count_words
+from crystal.cli.render import count_words, hint, warn
 from crystal.errors import CrystalError
 from crystal.integrity.exposed_secrets import Exposure, find_exposures, list_transcripts
 
@@ -45,8 +45,7 @@ def secrets(
         print_json({"transcripts": len(transcripts), "secrets": sum(row.count for row in rows), "found": found})
     else:
         _print_end(rows, len(transcripts))
-    for name, reason in unread.items():
-        typer.echo(f"crystal: warning: {name}: {reason}", err=True)
+    warn(*(f"{name}: {reason}" for name, reason in unread.items()))
     if rows or unread:
         raise typer.Exit(EXIT_FOUND if rows else EXIT_UNREADABLE)
 
@@ -81,4 +80,4 @@ def _print_end(rows: list[Exposure], transcripts: int) -> None:
         typer.echo(f"no secrets in {count_words(transcripts, 'transcript')}")
         return
     typer.echo(f"{count_words(total, 'secret')} in {within} of {count_words(transcripts, 'transcript')}")
-    typer.echo("crystal: hint: replace these keys where they were issued; then delete the transcripts", err=True)
+    hint("replace these keys where they were issued; then delete the transcripts")

@@ -22,7 +22,6 @@ from crystal.cli.render import (
     cells,
     clipped,
     file_words,
-    harmless,
     one_line,
     padded,
     say,
@@ -43,6 +42,7 @@ from crystal.sessions.reading import (
     target_memory,
 )
 from crystal.sessions.reading import sessions as list_sessions
+from crystal.text.harmless import harmless
 from crystal.timewords.parse import clock
 from crystal.transcript import find_facts
 
@@ -250,8 +250,8 @@ def sessions(
         render.say(*_lines(found, now, render.look_of(sys.stdout)))
     elif not notes:
         narrowed = any(one is not None for one in (project, agent, since, before))
-        hint = "widen the filters" if narrowed else "import past sessions: crystal backfill"
-        render.say("crystal: no sessions", f"crystal: hint: {hint}", stream=sys.stderr)
+        next_step = "widen the filters" if narrowed else "import past sessions: crystal backfill"
+        render.say_nothing("no sessions", next_step)
 
 
 def _lines(found: list[SessionSummary], now: int, look: Look) -> list[str]:

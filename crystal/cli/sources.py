@@ -19,11 +19,13 @@ from crystal.cli.confirm import confirm
 from crystal.cli.json_output import iso_times, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.progress import bar_shown
-from crystal.cli.render import cells, count_words, look_of, one_line, padded, say, say_item
+from crystal.cli.render import cells, count_words, first_of, look_of, one_line, padded, say, say_item, say_nothing, warn
 from crystal.sources.sync import SyncReport
 from crystal.timewords.parse import ago
 
 SHOWN = 10
+CHANGES = ("added", "changed", "renamed", "removed")
+"""Numbers of files in a report."""
 TIMES = frozenset(("added_at", "synced_at"))
 Name = Annotated[str, typer.Argument(help="The name of a source.", metavar="NAME", show_default=False)]
 
@@ -95,18 +97,26 @@ def watch() -> None:
 
 def _tell(reports: Sequence[SyncReport], problems: Sequence[str]) -> None:
     """Print what a sync did, if it did anything."""
-    for one in reports:
-        if one.added or one.changed or one.renamed or one.removed:
-            say(f"{one.name}: {_changes(one)}")
-    _warn(problems)
+    say(*changed_lines(reports))
+    warn(*problems)
+
+
+def changed_lines(reports: Sequence[SyncReport]) -> list[str]:
+    """Describe the sources in which something has changed."""
+    return [f"{one.name}: {_changes(one)}" for one in reports if any(getattr(one, what) for what in CHANGES)]
 
 
 # ----------------------------------------------------------------------------------------------------------- syncing
 
 
+def read_sources(machine: Machine, name: str | None = None, *, show: bool) -> tuple[list[SyncReport], list[str]]:
+    """Read what has changed in the folders of sources, with a bar; return it, and what went wrong, in words."""
+    with bar_shown(enabled=show, remark="Ctrl-C is safe") as bar:
+        return sync_sources(machine, name, progress=lambda source: partial(bar, f"reading {source}"))
+
+
 def _sync_and_say(machine: Machine, name: str | None, *, as_json: bool) -> None:
-    with bar_shown(enabled=not as_json, remark="Ctrl-C is safe") as bar:
-        reports, problems = sync_sources(machine, name, progress=lambda source: partial(bar, f"reading {source}"))
+    reports, problems = read_sources(machine, name, show=not as_json)
     problems += enrich_here(machine, seconds=SYNC_SECONDS, show=not as_json)
     if as_json:
         print_json({"sources": [asdict_of(one) for one in reports], "warnings": problems})
@@ -114,8 +124,8 @@ def _sync_and_say(machine: Machine, name: str | None, *, as_json: bool) -> None:
     for one in reports:
         say(*_report_lines(one))
     if not reports and not problems:
-        say("crystal: no sources yet", "crystal: hint: crystal sources add PATH", stream=sys.stderr)
-    _warn(problems)
+        say_nothing("no sources yet", "crystal sources add PATH")
+    warn(*problems)
 
 
 def asdict_of(one: SyncReport) -> dict[str, Any]:
@@ -123,14 +133,13 @@ def asdict_of(one: SyncReport) -> dict[str, Any]:
     return {**asdict(one), "skipped": [skipped._asdict() for skipped in one.skipped]}
 
 
-def _warn(problems: Sequence[str]) -> None:
-    for problem in problems:
-        say(f"crystal: warning: {one_line(problem)}", stream=sys.stderr)
+def counts_of(one: SyncReport) -> dict[str, Any]:
+    """Return the name of a source and how many of its files have changed, for JSON."""
+    return {name: getattr(one, name) for name in ("name", *CHANGES)}
 
 
 def _changes(one: SyncReport) -> str:
-    numbers = {"added": one.added, "changed": one.changed, "renamed": one.renamed, "removed": one.removed}
-    done = [f"{number:,} {what}" for what, number in numbers.items() if number]
+    done = [f"{getattr(one, what):,} {what}" for what in CHANGES if getattr(one, what)]
     return ", ".join(done) or "nothing new"
 
 
@@ -147,9 +156,8 @@ def _report_lines(one: SyncReport) -> Iterator[str]:
         yield f"  removed before storing: {kinds}"
     if one.skipped:
         yield f"  not indexed: {count_words(len(one.skipped), 'file')}"
-        yield from (f"    {one_line(path)}: {why}" for path, why in one.skipped[:SHOWN])
-        if len(one.skipped) > SHOWN:
-            yield f"    and {len(one.skipped) - SHOWN:,} more; all of them: crystal sources sync {one.name} --json"
+        rest = f"; all of them: crystal sources sync {one.name} --json"
+        yield from first_of([f"{one_line(path)}: {why}" for path, why in one.skipped], SHOWN, "    ", rest)
     if not one.is_whole:
         yield f"  stopped; to continue: crystal sources sync {one.name}"
 
@@ -167,7 +175,7 @@ def _print_status(*, as_json: bool) -> None:
     for one in found:
         say_item(f"{look.name(padded(one.name, width))}  ", ", ".join(_state_words(one, now)), look)
     if not found:
-        say("crystal: no sources yet", "crystal: hint: crystal sources add PATH", stream=sys.stderr)
+        say_nothing("no sources yet", "crystal sources add PATH")
 
 
 def _state_words(one: SourceState, now: int) -> Iterator[str]:
@@ -193,6 +201,6 @@ def _say_removed(done: RemovedSource, *, as_json: bool) -> None:
         return
     say(f"removed: {done.name}, {count_words(done.chunks, 'chunk')}; the files in {one_line(done.folder)} stay")
     if done.pending:
-        say(f"crystal: warning: {one_line(done.pending)}", stream=sys.stderr)
+        warn(done.pending)
     if done.proof is not None:
         say(*proof_words(done.proof, ()))

@@ -10,6 +10,7 @@ import typer
 
 from crystal.app.context import default_paths, open_reader, this_home
 from crystal.cli.confirm import confirm
+from crystal.cli.render import warn
 from crystal.cli.timer import change_timer
 from crystal.config.paths import Places
 from crystal.errors import CrystalError
@@ -27,8 +28,7 @@ def uninstall(
     """Remove from Claude Code and other agents what init added. The memory stays, unless you give --purge."""
     places = default_paths()
     plan = plan_removal(places, os.environ, this_home())
-    for problem in plan.problems:
-        typer.echo(f"crystal: warning: {problem.message}", err=True)
+    warn(*(problem.message for problem in plan.problems))
     if dry_run:
         _show_removal(plan, purge=purge)
         _say_plugin_stays(places)
@@ -66,8 +66,7 @@ def _confirm_purge(plan: RemovalPlan, *, yes: bool) -> None:
     from crystal.app.sync.roles import only_here
 
     with suppress(CrystalError), open_reader() as machine:
-        for words in only_here(machine):
-            typer.echo(f"crystal: warning: {words}", err=True)
+        warn(*only_here(machine))
     if plan.data:
         files = "\n  ".join(map(str, plan.data))
         confirm("delete all of this for good?", yes=yes, consequence=f"--purge deletes the memory:\n  {files}")

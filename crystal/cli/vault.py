@@ -13,7 +13,7 @@ from crystal.app.vault import FoundNote, Side, VaultChanges, VaultReport, choose
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
-from crystal.cli.render import count_words, one_line, say
+from crystal.cli.render import count_words, first_of, one_line, say, warn
 from crystal.errors import UsageError
 from crystal.model.recall import Remembered
 
@@ -53,14 +53,11 @@ def sync(
         folder = choose_folder(machine, to, this_home())
         with vault_sync(machine, folder, restores=restore) as vault:
             _ask(vault.changes, yes=yes)
-            former = vault.vault.former
             report = vault.run(side)
         embed_soon(machine)
     if as_json:
         print_json(as_dict(report))
     else:
-        if former not in (None, report.folder):
-            say(f"crystal: warning: the files in {one_line(str(former))} stay as they are", stream=sys.stderr)
         _say(report)
     if report.conflicts or report.failed:
         raise typer.Exit(EXIT_LEFT)
@@ -69,12 +66,10 @@ def sync(
 def _ask(changes: VaultChanges, *, yes: bool) -> None:
     if not changes.deleted:
         return
-    names = [f"  {one_line(path)}: {one_line(one.text)[:QUOTED]}" for path, one in [*changes.deleted.items()][:SHOWN]]
-    more = len(changes.deleted) - len(names)
-    names += [f"  and {more:,} more"] if more else []
+    listed = [f"{one_line(path)}: {one_line(one.text)[:QUOTED]}" for path, one in changes.deleted.items()]
     what = count_words(len(changes.deleted), "deleted file")
     words = "\n".join([
-        f"{what}: the memory will be forgotten for good, here and on all machines", *names,
+        f"{what}: the memory will be forgotten for good, here and on all machines", *first_of(listed, SHOWN),
         "to write the files again instead: crystal vault sync --restore",
     ])  # fmt: skip
     confirm("forget?", yes=yes, consequence=words)
@@ -87,7 +82,7 @@ def as_dict(report: VaultReport) -> dict[str, Any]:
         **{name: getattr(report, name) for name in names},
         "conflicts": [{"path": one.path, "id": one.ident, "file": one.note.text, "crystal": _memory(one).text}
                       for one in report.conflicts],
-        "left": [one._asdict() for one in report.left],
+        "left": [one._asdict() for one in report.left], "left_behind": report.left_behind,
         "failed": [one._asdict() for one in report.failed],
     }  # fmt: skip
 
@@ -106,6 +101,10 @@ def _say(report: VaultReport) -> None:
     say(*_lines("left as they are", [(one.path, one.why) for one in report.left]))
     warnings = [*_lines("not remembered", [(one.path, one.why) for one in report.failed]), *_conflicts(report)]
     say(*warnings, stream=sys.stderr)
+    if report.left_behind:
+        count = count_words(len(report.left_behind), "file")
+        warn(f"in the former folder {count} stay; delete them, because nothing cleans them any more:")
+        say(*(f"  {one_line(path)}" for path in report.left_behind), stream=sys.stderr)
 
 
 def _conflicts(report: VaultReport) -> Iterator[str]:
@@ -120,6 +119,5 @@ def _conflicts(report: VaultReport) -> Iterator[str]:
 def _lines(what: str, rows: Sequence[tuple[str, str]]) -> Iterator[str]:
     if rows:
         yield f"{what}: {count_words(len(rows), 'file')}"
-        yield from (f"  {one_line(path)}: {one_line(why)}" for path, why in rows[:SHOWN])
-        if len(rows) > SHOWN:
-            yield f"  and {len(rows) - SHOWN:,} more; all of them: crystal vault sync --json"
+        listed = [f"{one_line(path)}: {one_line(why)}" for path, why in rows]
+        yield from first_of(listed, SHOWN, rest="; all of them: crystal vault sync --json")

@@ -12,7 +12,7 @@ import typer
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
 from crystal.cli.progress import progress_bar
-from crystal.cli.render import count_words, look_of, say_item, size_words
+from crystal.cli.render import count_words, hint, look_of, say_item, size_words, warn
 
 if TYPE_CHECKING:
     from crystal.app.integrity import Mended
@@ -73,7 +73,7 @@ def restore(
     for one in written:
         typer.echo(f"{'would write' if dry_run else 'wrote'} {one.path} ({size_words(one.bytes)})")
         if one.missing:
-            typer.echo(f"crystal: warning: {size_words(one.missing)} of it were never captured", err=True)
+            warn(f"{size_words(one.missing)} of it were never captured")
     if written and not dry_run:
         _say_how_to_resume(session, written[0].path.stem, written[0].cwd)
 
@@ -130,7 +130,7 @@ def _print(mended: Mended, *, tried: bool) -> None:
         say_item(share, f"{words}; archive, database and vectors agree", look, style=look.good)
         return
     say_item(f"{proof.percent:.3f} % ", "proved", look, style=look.bad)
-    typer.echo(f"crystal: hint: {_next_step(proof, tried=tried)}", err=True)
+    hint(_next_step(proof, tried=tried))
 
 
 def _next_step(proof: Proof, *, tried: bool) -> str:

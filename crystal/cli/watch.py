@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from crystal.capture.engine import Tally
-from crystal.cli.capture import tally_words, warn
+from crystal.cli.capture import tally_words, warn_of
 
 
 def watch(
@@ -30,7 +30,7 @@ def watch(
     def tell(tally: Tally) -> None:
         problems = {one for one in (tally.problems or {}).items() if one not in told}
         told.update(problems)
-        warn(Tally(problems=dict(problems)))
+        warn_of(Tally(problems=dict(problems)))
         if tally.bytes_captured and not quiet:
             typer.echo(tally_words(tally))
 

@@ -14,11 +14,6 @@ CLAUDE_CODE = "claude-code"
 AIDER = "aider"
 
 
-def _exported(*files: str) -> tuple[Place, ...]:
-    """Return the place of an export: any folder."""
-    return (Place(home="", folder="", files=files, form="document"),)
-
-
 def _extension_tasks(extension: str) -> tuple[Place, ...]:
     """Return the places where an extension of an editor keeps its tasks."""
     files = ("tasks/*/api_conversation_history.json",)
@@ -37,259 +32,187 @@ def _codex_places(home: str, variable: str | None = None) -> tuple[Place, ...]:
     )
 
 
+def _agent(name: str, title: str, *places: Place, cleanup: str = "", reader: str | None = None) -> Harness:
+    return Harness(name, title, places, cleanup, reader=reader)
+
+
+def _export(name: str, title: str, *files: str) -> Harness:
+    """Return a row for exports, which lie in any folder."""
+    return Harness(name, title, (Place("", "", files, form="document"),), is_export=True)
+
+
 _OPENCLAW_FILES: tuple[tuple[Form, tuple[str, ...]], ...] = (
     ("database", ("*/agent/openclaw-agent.sqlite",)),
     ("document", ("*/sessions/*.jsonl", "*/sessions/*.jsonl.reset.*", "*/sessions/*.jsonl.deleted.*")),
 )
 _GOOSE_HOME = {"linux": ".local/share/goose", "win32": "AppData/Roaming/Block/goose/data"}
 _GOOSE_FILES: tuple[tuple[str, Form], ...] = (("sessions.db", "database"), ("*.jsonl", "document"))
-_ZED_HOME = {
-    "linux": ".local/share/zed",
-    "darwin": "Library/Application Support/Zed",
-    "win32": "AppData/Local/Zed",
-}
+_ZED_HOME = {"linux": ".local/share/zed", "darwin": "Library/Application Support/Zed", "win32": "AppData/Local/Zed"}
+_VSCODE_FILES = (
+    "workspaceStorage/*/chatSessions/*-*-*-*-*.json*",
+    "globalStorage/emptyWindowChatSessions/*-*-*-*-*.json*",
+)
+_CURSOR_FILES = ("globalStorage/state.vscdb", "workspaceStorage/*/state.vscdb")
 
 _ROWS = (
-    Harness(
+    _agent(
         CLAUDE_CODE,
         "Claude Code",
-        reader="claude_code.reader",
-        places=(
-            Place(
-                home=".claude",
-                folder="projects",
-                files=("*/*.jsonl", "*/*/subagents/**/agent-*.jsonl"),
-                variable="CLAUDE_CONFIG_DIR",
-                session_file="*/{session}.jsonl",
-                subagent_files="{stem}/subagents/**/agent-*.jsonl",
-                ignored=frozenset(("history.jsonl", "tool-results", "memory")),
-            ),
+        Place(
+            ".claude",
+            "projects",
+            ("*/*.jsonl", "*/*/subagents/**/agent-*.jsonl"),
+            "CLAUDE_CONFIG_DIR",
+            session_file="*/{session}.jsonl",
+            subagent_files="{stem}/subagents/**/agent-*.jsonl",
+            ignored=frozenset(("history.jsonl", "tool-results", "memory")),
         ),
         cleanup="transcripts after 30 days",
+        reader="claude_code.reader",
     ),
-    Harness(
+    _agent(
         "gemini-cli",
         "Gemini CLI",
-        places=(
-            Place(
-                home=".gemini",
-                folder="tmp",
-                files=("*/chats/session-*.json*", "*/chats/*/*.jsonl"),
-                variable="GEMINI_CLI_HOME",
-                below=".gemini",
-                form="document",
-            ),
+        Place(
+            ".gemini", "tmp", ("*/chats/session-*.json*", "*/chats/*/*.jsonl"), "GEMINI_CLI_HOME", ".gemini", "document"
         ),
         cleanup="chats after 30 days",
     ),
-    Harness(
+    _agent(
         "copilot-cli",
         "Copilot CLI",
-        places=(
-            Place(
-                home=".copilot",
-                folder="session-state",
-                files=("*/events.jsonl",),
-                variable="COPILOT_HOME",
-                session_file="{session}/events.jsonl",
-            ),
-        ),
+        Place(".copilot", "session-state", ("*/events.jsonl",), "COPILOT_HOME", session_file="{session}/events.jsonl"),
     ),
-    Harness(
+    _agent(
         "pi",
         "Pi",
-        places=(
-            Place(
-                home=".pi/agent",
-                folder="sessions",
-                files=("*/*_*.jsonl",),
-                variable="PI_CODING_AGENT_DIR",
-                session_file="*/*_{session}.jsonl",
-            ),
-        ),
+        Place(".pi/agent", "sessions", ("*/*_*.jsonl",), "PI_CODING_AGENT_DIR", session_file="*/*_{session}.jsonl"),
     ),
-    Harness(
+    _agent(
         "cline",
         "Cline",
-        places=(
-            Place(
-                home=".cline/data",
-                folder="sessions",
-                files=("*/*.messages.json",),
-                variable="CLINE_DATA_DIR",
-                form="document",
-            ),
-            *_extension_tasks("saoudrizwan.claude-dev"),
-        ),
+        Place(".cline/data", "sessions", ("*/*.messages.json",), "CLINE_DATA_DIR", form="document"),
+        *_extension_tasks("saoudrizwan.claude-dev"),
     ),
-    Harness(
-        "roo-code",
-        "Roo Code",
-        places=_extension_tasks("rooveterinaryinc.roo-cline"),
-    ),
-    Harness(
+    _agent("roo-code", "Roo Code", *_extension_tasks("rooveterinaryinc.roo-cline")),
+    _agent(
         "codex",
         "Codex CLI",
-        places=(
-            *_codex_places(".codex", "CODEX_HOME"),
-            *_codex_places("Library/Developer/Xcode/CodingAssistant/codex"),
-        ),
+        *_codex_places(".codex", "CODEX_HOME"),
+        *_codex_places("Library/Developer/Xcode/CodingAssistant/codex"),
     ),
-    Harness(
+    _agent(
         "qwen-code",
         "Qwen Code",
-        places=(
-            *(
-                Place(
-                    home=".qwen",
-                    folder="projects",
-                    files=("*/chats/**/*.jsonl", "*/subagents/*/agent-*.jsonl"),
-                    variable=variable,
-                    session_file="*/chats/**/{session}.jsonl",
-                    subagent_files="../subagents/{stem}/agent-*.jsonl",
-                )
-                for variable in ("QWEN_HOME", "QWEN_RUNTIME_DIR")
-            ),
-            Place(home=".qwen", folder="tmp", files=("*/chats/session-*.json",), variable="QWEN_HOME", form="document"),
+        *(
+            Place(
+                ".qwen",
+                "projects",
+                ("*/chats/**/*.jsonl", "*/subagents/*/agent-*.jsonl"),
+                variable,
+                session_file="*/chats/**/{session}.jsonl",
+                subagent_files="../subagents/{stem}/agent-*.jsonl",
+            )
+            for variable in ("QWEN_HOME", "QWEN_RUNTIME_DIR")
         ),
+        Place(".qwen", "tmp", ("*/chats/session-*.json",), "QWEN_HOME", form="document"),
     ),
-    Harness(
+    _agent(
         "droid",
         "Droid",
-        places=(
-            Place(
-                home=".factory",
-                folder="sessions",
-                files=("**/*.jsonl",),
-                variable="FACTORY_HOME_OVERRIDE",
-                below=".factory",
-                session_file="**/{session}.jsonl",
-            ),
+        Place(
+            ".factory",
+            "sessions",
+            ("**/*.jsonl",),
+            "FACTORY_HOME_OVERRIDE",
+            ".factory",
+            session_file="**/{session}.jsonl",
         ),
     ),
-    Harness(
-        "chatgpt",
-        "ChatGPT",
-        places=_exported("conversations*.json"),
-        is_export=True,
-    ),
-    Harness(
-        "claude-ai",
-        "Claude.ai",
-        places=_exported("conversations*.json"),
-        is_export=True,
-    ),
-    Harness(
-        "specstory",
-        "SpecStory",
-        places=_exported("[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]_*.md"),
-        is_export=True,
-    ),
-    Harness(
-        "opencode",
-        "OpenCode",
-        places=(Place(home=".local/share", folder="opencode", files=("opencode*.db",), form="database"),),
-    ),
-    Harness(
+    _export("chatgpt", "ChatGPT", "conversations*.json"),
+    _export("claude-ai", "Claude.ai", "conversations*.json"),
+    _export("specstory", "SpecStory", "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]_*.md"),
+    _agent("opencode", "OpenCode", Place(".local/share", "opencode", ("opencode*.db",), form="database")),
+    _agent(
         "openclaw",
         "OpenClaw",
-        places=tuple(
-            Place(home=home, folder="agents", files=files, variable=variable, form=form)
+        *(
+            Place(home, "agents", files, variable, form=form)
             for home, variable in ((".openclaw", "OPENCLAW_STATE_DIR"), (".clawdbot", "CLAWDBOT_STATE_DIR"))
             for form, files in _OPENCLAW_FILES
         ),
         cleanup="sessions after 30 days, and the oldest of more than 5,000",
     ),
-    Harness(
+    _agent(
         "goose",
         "Goose",
-        places=tuple(
-            Place(home=home, folder="sessions", files=(file,), variable=variable, below="data", form=form)
+        *(
+            Place(home, "sessions", (file,), variable, "data", form)
             for home, variable in ((_GOOSE_HOME, "GOOSE_PATH_ROOT"), ("Library/Application Support/Block/goose", None))
             for file, form in _GOOSE_FILES
         ),
     ),
-    Harness(
+    _agent(
         "zed",
         "Zed",
-        places=tuple(
-            Place(home=home, folder="threads", files=("threads.db",), form="database")
+        *(
+            Place(home, "threads", ("threads.db",), form="database")
             for home in (_ZED_HOME, ".var/app/dev.zed.Zed/data/zed")
         ),
     ),
-    Harness(
+    _agent(
         "vscode-chat",
         "VS Code chat",
-        places=tuple(
+        *(
             Place(
-                home=user_data(editor),
-                folder="User",
-                files=(
-                    "workspaceStorage/*/chatSessions/*-*-*-*-*.json*",
-                    "globalStorage/emptyWindowChatSessions/*-*-*-*-*.json*",
-                ),
-                variable="VSCODE_PORTABLE" if editor == EDITORS[0] else None,
-                below="user-data",
-                form="document",
+                user_data(editor),
+                "User",
+                _VSCODE_FILES,
+                "VSCODE_PORTABLE" if editor == EDITORS[0] else None,
+                "user-data",
+                "document",
             )
             for editor in EDITORS
         ),
     ),
-    Harness(
+    _agent(
         "cursor",
         "Cursor",
-        places=(
+        Place(user_data("Cursor"), "User", _CURSOR_FILES, form="database"),
+        Place(".cursor", "chats", ("*/*/store.db",), "CURSOR_DATA_DIR", form="database"),
+        *(
             Place(
-                home=user_data("Cursor"),
-                folder="User",
-                files=("globalStorage/state.vscdb", "workspaceStorage/*/state.vscdb"),
-                form="database",
-            ),
-            Place(home=".cursor", folder="chats", files=("*/*/store.db",), variable="CURSOR_DATA_DIR", form="database"),
-            *(
-                Place(
-                    home=home,
-                    folder="projects",
-                    files=("*/agent-transcripts/**/*.jsonl",),
-                    variable=variable,
-                    form="document",
-                    are_copies=True,
-                    rest_seconds=600,
-                )
-                for home, variable in ((".cursor", "CURSOR_DATA_DIR"), (".cursor-server", None))
-            ),
+                home,
+                "projects",
+                ("*/agent-transcripts/**/*.jsonl",),
+                variable,
+                form="document",
+                are_copies=True,
+                rest_seconds=600,
+            )
+            for home, variable in ((".cursor", "CURSOR_DATA_DIR"), (".cursor-server", None))
         ),
     ),
-    Harness(
+    _agent(
         "kiro",
         "Kiro",
-        places=(
-            Place(
-                home=".kiro",
-                folder="sessions",
-                files=("cli/*.jsonl", "*/sess_*/messages.jsonl"),
-                variable="KIRO_HOME",
-                form="document",
-            ),
-            *(
-                Place(local_data(name), ".", ("data.sqlite3",), form="database", are_copies=True)
-                for name in ("kiro-cli", "amazon-q")
-            ),
+        Place(".kiro", "sessions", ("cli/*.jsonl", "*/sess_*/messages.jsonl"), "KIRO_HOME", form="document"),
+        *(
+            Place(local_data(name), ".", ("data.sqlite3",), form="database", are_copies=True)
+            for name in ("kiro-cli", "amazon-q")
         ),
     ),
-    Harness(
+    _agent(
         AIDER,
         "Aider",
-        places=(
-            Place(
-                home=".",
-                folder=".",
-                files=(".aider.chat.history.md",),
-                variable="AIDER_CHAT_HISTORY_FILE",
-                below="..",
-                form="document",
-                in_projects=True,
-            ),
+        Place(
+            ".",
+            ".",
+            (".aider.chat.history.md",),
+            "AIDER_CHAT_HISTORY_FILE",
+            "..",
+            "document",
+            in_projects=True,
         ),
     ),
     *MEMORY_STORES.values(),

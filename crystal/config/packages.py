@@ -41,45 +41,19 @@ def reinstall_command(package: str) -> str:
     return f"{command} --reinstall" if command.startswith("uv") else f"{command} --force-reinstall"
 
 
-PACKAGES = {
-    "apsw": "apsw",
-    "backports.zstd" if sys.version_info < (3, 14) else "compression.zstd": "backports.zstd",
-    "certifi": "certifi",
-    "cryptography": "cryptography",
-    "httpcore": "httpcore",
-    "httpx": "httpx",
-    "mcp_types": "mcp-types",
-    "mnemonic": "mnemonic",
-    "msgspec": "msgspec",
-    "numpy": "numpy",
-    "orjson": "orjson",
-    "pathspec": "pathspec",
-    "re2": "google-re2",
-    "rich": "rich",
-    "segno": "segno",
-    "spake2": "spake2",
-    "sqlite_vec": "sqlite-vec",
-    "tomlkit": "tomlkit",
-    "typer": "typer",
-}
-"""Distribution by module."""
-
 _ASKED_BY_NAME = frozenset(
-    [
-        "certifi",
-        "cryptography",
-        "httpcore",
-        "httpx",
-        "mcp_types",
-        "mnemonic",
-        "msgspec",
-        "pathspec",
-        "segno",
-        "spake2",
-        "tomlkit",
-    ]
+    "certifi cryptography httpcore httpx mcp_types mnemonic msgspec pathspec segno spake2 tomlkit".split()
 )
 """Packages of the relay, of providers and of agents, that take long to load: only whether they are there."""
+
+PACKAGES = {
+    **{name: name for name in ("apsw", "numpy", "orjson", "rich", "typer", *sorted(_ASKED_BY_NAME))},
+    "mcp_types": "mcp-types",
+    "re2": "google-re2",
+    "sqlite_vec": "sqlite-vec",
+    "backports.zstd" if sys.version_info < (3, 14) else "compression.zstd": "backports.zstd",
+}
+"""Distribution by module."""
 
 _COMPILED = {"numpy": "_core/_multiarray_umath*", "sqlite_vec": "vec0*"}
 """Packages that load NumPy, which takes longer than all the others: whether their compiled part can be loaded."""

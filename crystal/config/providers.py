@@ -66,6 +66,9 @@ class EmbeddingProvider:
 NO_PROVIDER = "none"
 """The value of ``embedding.provider`` for search by keywords alone."""
 
+_OF_1024 = ("mxbai-embed-large", "bge-m3", "bge-large", "snowflake-arctic-embed", "snowflake-arctic-embed2")
+_VOYAGE_OF_1024 = tuple(f"voyage-{name}" for name in "3 3-large 3.5 3.5-lite code-3 4 4-large 4-lite".split())
+
 _ROWS = (
     EmbeddingProvider(
         name="embedded",
@@ -110,16 +113,7 @@ _ROWS = (
         module="remote",
         implementation="Ollama",
         default_model="nomic-embed-text",
-        dimensions={
-            "nomic-embed-text": 768,
-            "mxbai-embed-large": 1024,
-            "all-minilm": 384,
-            "bge-m3": 1024,
-            "bge-large": 1024,
-            "snowflake-arctic-embed": 1024,
-            "snowflake-arctic-embed2": 1024,
-            "embeddinggemma": 768,
-        },
+        dimensions={"nomic-embed-text": 768, "embeddinggemma": 768, "all-minilm": 384, **dict.fromkeys(_OF_1024, 1024)},
         base_url="http://localhost:11434",
         model_variables=("CRYSTAL_OLLAMA_MODEL",),
         url_variables=("CRYSTAL_OLLAMA_HOST",),
@@ -142,17 +136,7 @@ _ROWS = (
         module="remote",
         implementation="Voyage",
         default_model="voyage-3-lite",
-        dimensions={
-            "voyage-3-lite": 512,
-            "voyage-3": 1024,
-            "voyage-3-large": 1024,
-            "voyage-3.5": 1024,
-            "voyage-3.5-lite": 1024,
-            "voyage-code-3": 1024,
-            "voyage-4": 1024,
-            "voyage-4-large": 1024,
-            "voyage-4-lite": 1024,
-        },
+        dimensions={"voyage-3-lite": 512, **dict.fromkeys(_VOYAGE_OF_1024, 1024)},
         base_url="https://api.voyageai.com/v1",
         key_variables=("VOYAGE_API_KEY",),
         usd_per_million={

@@ -53,11 +53,16 @@ def write_markdown(
         for session in sessions:
             name = _free_name(session, taken)
             with new_file(folder / name) as file:
-                _put(file, *_head(session, wording))
-                for turn in stream_turns(store, session.id):
-                    _put(file, *_turn(turn, session.harness, wording))
+                _put(file, *session_lines(store, session, wording))
             _put(index, _entry(session, name, wording))
             progress(session.turns)
+
+
+def session_lines(store: Store, session: SessionSummary, wording: Wording) -> Iterator[str]:
+    """Yield the lines of a session's file."""
+    yield from _head(session, wording)
+    for turn in stream_turns(store, session.id):
+        yield from _turn(turn, session.harness, wording)
 
 
 def _put(file: BinaryIO, *lines: str) -> None:

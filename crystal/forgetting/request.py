@@ -112,6 +112,7 @@ class ForgetPlan:
         devices: The machines of origin.
         first_at, last_at: Time range, ms; None if unknown.
         still_held: Files of other programs that hold it and are not changed: the agents' own transcripts.
+        source_files: Files of the person's own sources that have the words of the query; they stay, and are found.
         suggestions: If nothing has the words of the query: the best search hits. They are not forgotten.
         token: A short digest of exactly what would be deleted.
         needles: The word or phrase of the query, which no file may hold afterwards. Kept in memory only.
@@ -128,6 +129,7 @@ class ForgetPlan:
     first_at: int | None = None
     last_at: int | None = None
     still_held: tuple[Path, ...] = ()
+    source_files: tuple[Path, ...] = ()
     suggestions: tuple[Hit, ...] = ()
     token: str = ""
     needles: tuple[str, ...] = field(default=(), repr=False)

@@ -36,7 +36,7 @@ class Native:
         resume: The command that goes on with it.
         path: Where the file belongs. None if the program imports it.
         load: The command that imports it, without the file.
-        undo: The command that removes it again; empty if its file is to be deleted.
+        undo: The command that removes it again; empty if its files are to be deleted.
         beside: Small files that the agent needs to find it.
     """
 

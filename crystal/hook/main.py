@@ -29,7 +29,9 @@ STDIN_SECONDS = 3  # the client writes at once and closes; the hook waits for no
 WAIT_SECONDS = 60
 LOG_LIMIT = 64 * 1024
 COMPACTING = ("PreCompact", "SubagentStop", "SessionStart")  # what the client may call before it replaces a transcript
-PROMPT_BEGINS = "rp\u8bb0\u8a18\u8bf7\u8acb"  # of the words that ask to remember something
+REMEMBER = ("remember", "\u8bb0\u4f4f", "\u8a18\u4f4f")
+NEAR = 64  # characters from the begin of a prompt in which one of these stands, if it asks to remember something
+NOT_KEPT = 'crystal: not kept; to keep it: crystal remember "..." (or begin with: remember this:)'
 WORKER = """\
 import gc, sys
 gc.set_threshold(50_000)
@@ -49,35 +51,44 @@ def main(arguments: list[str]) -> None:
     os.umask(0o077)
     _attempt(_open_standard_streams)
     _attempt(_hurry_on_signals)
-    said = _attempt(parse_hook_input, _attempt(_read_stdin) or b"") or {}
     env = with_baked(dict(os.environ), arguments)
-    is_other = "--harness" in arguments
-    if is_other:
-        said = _attempt(_half("other_agents").translate, said, arguments) or {}
-    event = _word(said.get("hook_event_name"))
-    asked = _attempt(asked_to_remember, said, env) if event == "UserPromptSubmit" and not is_other else None
-    if event == "UserPromptSubmit" and not asked:
-        return  # the user waits at every prompt: no note, no worker
+    said = _attempt(_read_event, arguments) or {}
+    event, is_other = _word(said.get("hook_event_name")), "--harness" in arguments
+    asked = None
+    if event == "UserPromptSubmit":
+        asked = None if is_other else _attempt(asked_to_remember, said, env)
+        if not asked or "doubt" in asked:
+            _attempt(_print, {"systemMessage": NOT_KEPT} if asked else {})
+            return  # the user waits at every prompt: no note, no worker
     data_dir = _attempt(find_data_dir, env)
     for name in PLACES:
         _attempt(_place, env, name)
-    spool = os.path.join(data_dir, "spool") if data_dir else None
-    note = _attempt(_write_note, spool, said, env, now, asked) if spool else None
+    note = _attempt(_write_note, data_dir, said, env, now, asked)
     if asked:
         _attempt(_tell_user, data_dir, asked, note, env)
-    finished = (
-        _attempt(_half("worker").start_worker, env, note, said, _worker_command(), WORKER)
-        if hasattr(os, "fork")
-        else _attempt(_half().start_worker_on_windows, env, _worker_command(), WAIT_SECONDS)
-    )
+    finished = _attempt(_start_worker, env, note, said)
     if data_dir and event == "SessionStart" and not is_other:
         _attempt(_tell, data_dir, said, env, now, note)
-    if spool:
-        spent = cpu + time.perf_counter() - wall
-        _attempt(_log_latency, spool, f"{now // 1_000_000} {event or '-'} {spent * 1000:.2f}\n")
+    _attempt(_log_latency, data_dir, f"{now // 1_000_000} {event or '-'}", wall, cpu)
     if finished is not None and truthy(env.get("CRYSTAL_HOOK_WAIT")):
         _alarm(WAIT_SECONDS)
         _attempt(finished)
+
+
+def _read_event(arguments: list[str]) -> dict[str, object]:
+    said = parse_hook_input(_attempt(_read_stdin) or b"")
+    if "--harness" not in arguments:
+        return said
+    translated: dict[str, object] = _half("other_agents").translate(said, arguments)
+    return translated
+
+
+def _start_worker(env: dict[str, str], note: str | None, said: dict[str, object]) -> "Callable[[], object] | None":
+    if hasattr(os, "fork"):
+        finished = _half("worker").start_worker(env, note, said, _worker_command(), WORKER)
+    else:
+        finished = _half().start_worker_on_windows(env, _worker_command(), WAIT_SECONDS)
+    return finished  # type: ignore[no-any-return]
 
 
 def truthy(value: str | None) -> bool:
@@ -158,8 +169,10 @@ def asked_to_remember(said: dict[str, object], env: dict[str, str]) -> dict[str,
     prompt = said.get("prompt")
     if not isinstance(prompt, str) or said.get("agent_id") or truthy(env.get("CRYSTAL_PRIVATE")):
         return None
-    begin = prompt.lstrip("\ufeff \t\r\n").lstrip()[:1].lower()
-    asked: dict[str, object] | None = _half("remember").asked(prompt) if begin and begin in PROMPT_BEGINS else None
+    begin = prompt[:NEAR].lower()
+    if not any(word in begin for word in REMEMBER):
+        return None
+    asked: dict[str, object] | None = _half("remember").asked(prompt)
     return asked
 
 
@@ -299,8 +312,9 @@ def _awaited(message: object) -> dict[str, object] | None:
     return {"crc": zlib.crc32(text.encode("utf-8", "surrogatepass")), "length": len(text)} if text else None
 
 
-def _write_note(spool: str, said: dict[str, object], env: dict[str, str], now: int, asked: object) -> str:
+def _write_note(data_dir: str, said: dict[str, object], env: dict[str, str], now: int, asked: object) -> str:
     """Write the note whole or not at all, under a name that sorts by time. Return its path."""
+    spool = os.path.join(data_dir, "spool")
     note = make_note(said, env, now, asked)
     content = (encode(note) + "\n").encode("ascii")
     os.makedirs(spool, mode=0o700, exist_ok=True)
@@ -347,8 +361,10 @@ def _print(answer: dict[str, object]) -> None:
         line = line[os.write(1, line) :]
 
 
-def _log_latency(spool: str, line: str) -> None:
-    file = os.open(os.path.join(spool, "latency.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+def _log_latency(data_dir: str, begin: str, wall: float, cpu: float) -> None:
+    spent = cpu + time.perf_counter() - wall
+    line = f"{begin} {spent * 1000:.2f}\n"
+    file = os.open(os.path.join(data_dir, "spool", "latency.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         if os.fstat(file).st_size < LOG_LIMIT:
             os.write(file, line.encode("ascii"))

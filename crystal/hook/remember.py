@@ -1,165 +1,235 @@
-"""Decide whether a prompt that begins with ``remember`` asks to keep a memory, and which words of it.
+"""Decide whether a prompt asks to remember something for later, and which words of it.
 
-``main.py`` imports it as a module of its own, without the package and only for prompts that may begin so: it uses
+``main.py`` imports it as a module of its own, without the package and only for prompts that may ask so: it uses
 nothing but strings, because importing ``re`` takes as long as all the rest of the hook.
-A prompt is taken when it is marked (a colon, a dash, a line break after the word) or states something that lasts.
-In doubt it is not taken: a colon makes it a memory. The rules are in docs/how-to/start-with-context.md.
+Precision comes first: a prompt is taken in few forms that are nearly always meant so, and never when it may be about
+the present work. The forms are in docs/how-to/start-with-context.md.
 """
 
 import os
 
-# ``main.py`` runs without the package.
-lists = __import__("crystal.hook.remember_words", fromlist=["*"]) if __package__ else __import__("remember_words")
+MAX_CHARS = 8_000
+KEEP, DOUBT = "keep", "doubt"
+SPACES = " \t\r\n\u3000"
+MARKS = ":\uff1a,\uff0c"
+DASHES = ("-", "\u2013", "\u2014")
+
+
+def _words(text: str) -> "frozenset[str]":
+    return frozenset(text.split())
+
+
+CHINESE = tuple(polite + word for polite in ("", "\u8bf7", "\u8acb") for word in ("\u8bb0\u4f4f", "\u8a18\u4f4f"))
+CHINESE_SUBJECTS = tuple("我们 我們 我喜 我用 我住 我是 我不 我叫 我偏 我讨 我討 所有 每 永 总是 總是".split())
+CHINESE_NOW = tuple(
+    "\uff1f ? 吗 嗎 刚 剛 上次 昨天 今天 现在 現在 这 這 帮 幫 修 改 先 然后 然後 接着 接著 下来 下來".split()
+)
+LATER = (
+    "for next time|for the next time|next time|for later|for the future|for future sessions|for all sessions"
+    "|for future reference|from now on|going forward|in future|in the future|everywhere"
+).split("|")
+LABEL = _words(" ".join([*LATER, "this that these following rule rules fact facts always please session"]))
+"""Words that may stand between ``remember`` and a colon."""
+PRESENT = _words(
+    """now today tonight tomorrow yesterday currently still again already yet anymore earlier previous previously last
+    above attached here just ago then so back task tasks step line when if while there's it's was were did had
+    deadline option version same too"""
+)
+"""Words that say it is about the present work, the past, or one case."""
+STATES = _words("broken failing red green down slow missing wrong flaky done ready open stuck late empty behind should")
+WHOLES = _words("repo repository project codebase monorepo team company machine laptop")
+MORE = _words("we not never always no don't only because since except even unless")
+"""Words with which a statement may go on behind a comma; any other may begin a task."""
+OURS = ("we", "i", "our", "my", "this")
+ORDERS = ("always", "never", "to", "not", "you")
+ONE = ("the", "a", "an", "it", "to", "on", "in")
+"""Words behind a verb that point at one thing, not at things of a kind."""
+HABITS = _words(
+    """use prefer like love hate dislike deploy write call name host build follow keep treat support target squash
+    sign speak pin document release review ship run test commit"""
+)
+DECISIONS = _words("decided chose switched moved stopped dropped want")
+PASSING = ("need", "have", "had", "can", "can't", "did", "saw", "got")
+NAMING = _words("is are uses use runs run lives live listens comes come")
+ROLES = _words("is owns maintains approves reviews signs leads")
+LASTING = _words("our my this staging prod production qa company team customers office policy legal law vendor")
+"""Words of which a statement is about the world around the code, which changes less than the code."""
+ADVERBS = _words("don't only both mostly usually not never always")
+BEFORE_ATTRIBUTES = _words("is are be get gets not never always a an the our my and by")
 
 
 def asked(prompt: str) -> "dict[str, object] | None":
     """Return what a prompt asks to remember, as the note says it; None if it asks for nothing.
 
     ``words`` are None when there are more than 8,000 characters; ``id`` is the id that the memory gets.
+    Where it may ask so, but may not, there is only ``doubt``.
     """
-    found = words_to_remember(prompt)
-    if found is None:
-        return None
-    words, everywhere = found
-    kept = words if len(words) <= lists.MAX_CHARS else None
-    return {"words": kept, "length": len(words), "everywhere": everywhere, "id": f"mem-{os.urandom(6).hex()}"}
+    verdict, words, everywhere = judged(prompt)
+    if verdict == KEEP:
+        kept = words if len(words) <= MAX_CHARS else None
+        return {"words": kept, "length": len(words), "everywhere": everywhere, "id": f"mem-{os.urandom(6).hex()}"}
+    return {"doubt": True} if verdict == DOUBT else None
 
 
-def words_to_remember(prompt: str) -> "tuple[str, bool] | None":
-    """Return what a prompt asks to remember, and whether it holds everywhere; None if it asks for nothing."""
-    text = prompt.lstrip("\ufeff" + lists.SPACES).lstrip()
-    for begin in lists.CHINESE_BEGINS:
+def judged(prompt: str) -> "tuple[str | None, str, bool]":
+    """Return ``KEEP``, ``DOUBT`` or None; the words to keep; and whether they hold everywhere."""
+    text, is_later = _without_openings(prompt.lstrip("\ufeff" + SPACES), ["please", "pls", "also", *LATER])
+    for begin in CHINESE:
         if text.startswith(begin):
-            return _chinese_wish(text[len(begin) :])
-    polite = _after(text, "please")
-    rest = _after(text if polite is None else polite.lstrip(lists.SPACES + ",\uff0c"), "remember")
-    return None if rest is None else _english_wish(rest)
-
-
-def _english_wish(rest: str) -> "tuple[str, bool] | None":
-    everywhere = _after(rest.lstrip(lists.SPACES + lists.MARKS), "everywhere") is not None
-    marked = _marked_words(rest)
-    if marked is not None:
-        return (marked, everywhere) if _is_kept_as_marked(marked) else None
-    words = _trimmed(rest)
-    words = _trimmed(_after(words, "everywhere") or words) if everywhere else words
-    explicit = _after(words, "that")
-    if explicit is not None:
-        words = _trimmed(explicit)
-    words = words.rstrip()
+            return _judge_chinese(text[len(begin) :])
+    rest = _after(text, "remember")
+    if rest is None:
+        return None, "", False
+    everywhere = _after(_trimmed(rest), "everywhere") is not None
+    label, behind = _label(rest)
+    words, is_later_too = _without_openings(_trimmed(behind), LATER)
+    is_later = is_later or is_later_too or any(phrase in (label or "") for phrase in LATER)
+    that = _after(words, "that")
+    words = (words if that is None else _trimmed(that)).rstrip()
     if not any(letter.isalnum() for letter in words):
+        return None, "", False
+    return _verdict(_Statement(words), label, is_later=is_later, has_that=that is not None), words, everywhere
+
+
+def _verdict(said: "_Statement", label: "str | None", *, is_later: bool, has_that: bool) -> "str | None":
+    if said.is_question or is_later:
+        return None if said.is_question else KEEP
+    if label is not None:
+        is_kept = not said.is_of_now() and (label or _is_lasting(said, has_that=True))
+        return KEEP if is_kept else DOUBT
+    if len(said.words) < 3 or said.is_of_now() or said.goes_on():
         return None
-    if not _is_lasting(words, is_explicit=explicit is not None):
-        return None
-    return words, everywhere
+    if _is_lasting(said, has_that):
+        return KEEP
+    return DOUBT if has_that and said.words[0] not in ("we", "i") and not said.has_happened() else None
 
 
-def _is_kept_as_marked(words: str) -> bool:
-    """Return True unless marked words are no text, a value of code, or said of the agent and its present work."""
-    said = _Statement(words, is_explicit=True)
-    if not any(letter.isalnum() for letter in words) or " ".join(said.raw).lower() in lists.LITERALS:
-        return False
-    is_to_agent = said.words[:1] in (["you"], ["your"]) and not said.is_standing
-    is_of_task = len(said.words) > 1 and said.words[0] == "the" and said.words[1] in lists.TASKS
-    is_now = _is_doing(said.words) or words.endswith(":") or any(clause[:1] == ["now"] for _, clause in said.clauses)
-    return not (is_to_agent or is_of_task or is_now or _has_phrase(said.bare, lists.THIS_WORK))
+def _without_openings(text: str, openings: "list[str]") -> "tuple[str, bool]":
+    """Return a text without the words it opens with, and whether one of them says that it holds for later."""
+    for opening in openings:
+        behind = _after(text, opening)
+        if behind is not None:
+            text, is_later = _without_openings(_trimmed(behind), openings)
+            return text, is_later or opening in LATER
+    return text, False
 
 
-def _is_doing(words: "list[str]") -> bool:
-    return len(words) > 2 and words[1] in ("am", "are") and words[2].endswith("ing") and words[2] not in lists.TRAITS
+def _label(rest: str) -> "tuple[str | None, str]":
+    """Return the label before a colon, such as ``this for later``, and what stands behind; None if there is no mark.
 
-
-def _marked_words(rest: str) -> "str | None":
-    """Return the words behind a colon, a dash or a line break that sets them off; None without such a mark."""
-    inline = rest.lstrip(" \t\u3000")
-    if inline[:1] in lists.DASHES and inline[1:2].isspace():
-        return _trimmed(inline[1:]).rstrip()
-    line = inline.split("\n", 1)[0]
-    ends = [place for place in map(line.find, lists.COLONS) if place >= 0]
-    at = min(ends, default=len(line))
-    if at < len(inline) and " ".join(inline[:at].lower().split()).strip(" ,\r") in lists.MARKED:
-        return _without_that(_trimmed(inline[at + 1 :])).rstrip()
-    lowered = line.lower().lstrip(" ,")
-    for phrase in lists.FUTURE:
-        if lowered.startswith(phrase) and lowered[len(phrase) :][:1] in (",", " "):
-            return _trimmed(inline.lstrip(" ,")[len(phrase) :]).rstrip()
-    return None
-
-
-def _without_that(words: str) -> str:
-    for opening in ("everywhere", "that"):
-        words = _trimmed(_after(words, opening) or words)
-    return words
-
-
-def _chinese_wish(rest: str) -> "tuple[str, bool] | None":
-    words = _trimmed(rest.lstrip(lists.SPACES).lstrip("-\u2013\u2014")).rstrip()
-    is_marked = rest.lstrip(lists.SPACES)[:1] in (*lists.COLONS, *lists.DASHES)
-    is_refused = words.startswith(lists.CHINESE_REFUSED_BEGINS) or any(one in words for one in lists.CHINESE_REFUSED)
-    is_lasting = any(one in words for one in lists.CHINESE_LASTING)
-    is_taken = is_marked or (is_lasting and not is_refused)
-    return (words, False) if is_taken and any(letter.isalnum() for letter in words) else None
-
-
-def _after(text: str, word: str) -> "str | None":
-    """Return what stands behind a word that a text begins with, in any case; None when it begins otherwise."""
-    rest = text[len(word) :]
-    ends = not rest or rest[0].isspace() or rest[0] in lists.MARKS
-    return rest if ends and text[: len(word)].lower() == word else None
-
-
-def _trimmed(text: str) -> str:
-    return text.lstrip(lists.SPACES + ":\uff1a,\uff0c\u3001").lstrip()
-
-
-# ------------------------------------------------------------------------------------------------- what lasts
-
-
-def _is_lasting(text: str, *, is_explicit: bool) -> bool:
-    """Return True if words without a mark state something that lasts: no question, no task, no passing state.
-
-    ``is_explicit`` tells ``remember that``, which may be followed by more.
+    A dash is a colon without a label; the end of a line is a mark too.
     """
-    said = _Statement(text, is_explicit=is_explicit)
-    words = said.words
-    if _is_question(said) or _is_passing(said):
+    inline = rest.lstrip(" \t\u3000")
+    if inline[:1] in DASHES and inline[1:2].isspace():
+        return "", inline[1:]
+    ends = [at for at in map(inline.find, (":", "\uff1a", "\n")) if at >= 0]
+    at = min(ends, default=0)
+    label = inline[:at].lower().replace(",", " ").split()
+    if not ends or not LABEL.issuperset(label):
+        return None, rest
+    return " ".join(label or ["this"] if inline[at] == "\n" else label), inline[at + 1 :]
+
+
+def _judge_chinese(rest: str) -> "tuple[str | None, str, bool]":
+    words = _trimmed(rest).lstrip("".join(DASHES) + SPACES).rstrip()
+    is_marked = rest.lstrip(SPACES)[:1] in (*MARKS, *DASHES)
+    is_of_now = any(word in words for word in CHINESE_NOW)
+    is_kept = not is_of_now and (is_marked or words.startswith(CHINESE_SUBJECTS)) and any(map(str.isalnum, words))
+    return (KEEP if is_kept else None), words, False
+
+
+def _is_lasting(said: "_Statement", has_that: bool) -> bool:
+    """Return True for an order that always holds, and a statement with something in it that lasts."""
+    first, after = (*said.words[:2], "")[:2]
+    if said.is_standing and (has_that or first in (*OURS, *ORDERS)):
+        return _is_standing_order(said) if first in ORDERS else not said.verb.endswith("ed")
+    if first in ("we", "i"):
+        return _is_habit(said, has_that)
+    if said.has_happened():
         return False
-    if said.clauses[1][0] == ":":
-        return _is_label(words) and any(behind for _, behind in said.clauses[1:])
-    if len(words) < 3 or _asks_for_work(said) or _points_at_work(said):
-        return False
-    lasts = _BEGINNINGS.get(words[0], _is_of_thing)
-    return lasts(said)
+    if first in OURS:
+        return said.has_name or first != "my" if has_that else said.is_named or said.raw[-2] in ("is", "are")
+    is_of_person = said.raw[0].istitle() and after in ROLES
+    return has_that and (said.is_named or is_of_person or bool(LASTING & set(said.words)))
+
+
+def _is_standing_order(said: "_Statement") -> bool:
+    """Return True for ``never force push``; not for ``always fails``, nor for an order about one thing."""
+    first, second = (*said.words, "")[:2]
+    is_of_one = "the" in said.words and "before" not in said.words
+    is_verb = first not in ("always", "never") or not second.endswith("s")
+    return is_verb and not is_of_one and (second == "to" or second not in ONE)
+
+
+def _is_habit(said: "_Statement", has_that: bool) -> bool:
+    """Return True for what ``we`` or ``I`` do as a rule, are, or have decided."""
+    is_of_one = (*said.core[2:3], "")[0] in ONE
+    if said.verb in ("am", "are"):
+        return said.has_name or (said.verb == "am" and (has_that or is_of_one))
+    if said.verb in DECISIONS:
+        return has_that and not is_of_one
+    is_usual = said.verb in HABITS and not is_of_one and not STATES & set(said.words)
+    return is_usual or (said.has_name and not said.verb.endswith("ed") and said.verb not in PASSING)
 
 
 class _Statement:
-    """A text with its words as they were written, its clauses, and the words of the first clause."""
+    """The words of a text, and what their forms tell."""
 
-    def __init__(self, text: str, *, is_explicit: bool) -> None:
+    def __init__(self, text: str) -> None:
         text = text.replace("\u2019", "'")
+        self.lines = text.split("\n")
         self.raw = text.split()
-        self.bare = [_bare(word) for word in self.raw]
-        self.clauses = _clauses(text)
-        self.words = self.clauses[0][1]
-        self.is_explicit = is_explicit
-        self.is_standing = _has_phrase(self.bare, lists.STANDING)
+        self.words = [part for word in self.raw for part in _apart(_bare(word)) if part]
+        self.pairs = list(zip(self.words, [*self.words[1:], ""], strict=False))
+        self.is_question = any(word.rstrip("\"')*_.!").endswith(("?", "\uff1f")) for word in self.raw)
+        self.core = [word for word in self.words if word not in ADVERBS]
+        self.verb = (*self.core[1:2], "")[0]
+        self.is_standing = any(
+            word in ("always", "never", "whenever") or (word == "before" and after in ("every", "each", "any"))
+            for word, after in self.pairs
+        )
+        self.has_name = any(map(_is_name, self.raw[1:]))
+        verb = next((at for at, word in enumerate(self.raw[:6]) if word in NAMING), len(self.raw))
+        self.is_named = any(_is_name(word) or word[0].isdigit() for word in self.raw[verb + 1 :])
 
-    def has_capital(self, word: str) -> bool:
-        return any(_bare(one) == word and one != one.lower() for one in self.raw[1:])
+    def is_of_now(self) -> bool:
+        """Return True if a word points at the present work, the past or, without a standing order, the agent."""
+        words = set(self.words)
+        if not self.is_standing and (PRESENT | {"you", "your"}) & words:
+            return True
+        if self.words[:1] and self.words[0] in ("it", "they", "he", "she", "there"):
+            return True
+        if any(word in ("this", "that", "these", "those") and after not in WHOLES for word, after in self.pairs):
+            return True
+        verbs = zip(self.core, [*self.core[1:], ""], strict=False)
+        is_doing = any(word in ("am", "are", "is") and after.endswith("ing") for word, after in verbs)
+        return is_doing or self.raw[-1].endswith(":")
+
+    def has_happened(self) -> bool:
+        """Return True for a passing state, a wish of how something should be, and an event of the past.
+
+        An event is a verb in ``ed`` with nothing before it that makes it an attribute.
+        """
+        is_past = any(
+            after.endswith("ed") and not after.endswith("eed") and word not in BEFORE_ATTRIBUTES
+            for word, after in self.pairs
+        )
+        return is_past or bool(STATES & set(self.words))
+
+    def goes_on(self) -> bool:
+        """Return True if something follows that may be a task: another line, or a clause that begins in another way."""
+        ends = (word.rstrip("\"')*_`")[-1:] in tuple(",;.!") or word in DASHES for word in self.raw[:-1])
+        follows = zip(ends, self.raw[1:], strict=False)
+        return len(self.lines) > 1 or any(is_end and _bare(word) not in MORE for is_end, word in follows)
 
 
-def _clauses(text: str) -> "list[tuple[str, list[str]]]":
-    """Return the words between two marks, each time with the mark before them; a last one may be empty."""
-    found: list[tuple[str, list[str]]] = [("", [])]
-    for line in text.split("\n"):
-        for word in line.split():
-            bare = _bare(word)
-            found[-1][1].extend(_apart(bare) if bare else ())
-            last = "" if bare in lists.SHORTENED else word.rstrip("\"')*_`")[-1:]
-            if found[-1][1] and (last in tuple(",;.!:") or word in lists.DASHES):
-                found.append((last, []))
-        found.append(("\n", []))
-    return found
+def _is_name(raw: str) -> bool:
+    """Return True for a name, a path, something quoted, and a number that is a version or has four digits."""
+    word = raw.strip("\"'()[]*_.,;:!")
+    is_mixed = word[:1].isupper() and word != word.upper() and not word.startswith(("I'", "I\u2019"))
+    is_quoted = raw[:1] == "'" == raw.rstrip(".,;:!")[-1:]
+    is_number = sum(map(str.isdigit, word)) > (1 if "." in word else 3)
+    return is_mixed or is_quoted or is_number or any(mark in raw for mark in '/@"\u201c') or word.count("-") > 1
 
 
 def _bare(word: str) -> str:
@@ -174,166 +244,12 @@ def _apart(word: str) -> "list[str]":
     return [word]
 
 
-def _has_phrase(bare: "list[str]", phrases: "tuple[str, ...]") -> bool:
-    spoken = f" {' '.join(word for word in bare if word)} "
-    return any(f" {phrase} " in spoken for phrase in phrases)
+def _after(text: str, word: str) -> "str | None":
+    """Return what stands behind a word that a text begins with, in any case; None when it begins otherwise."""
+    rest = text[len(word) :]
+    ends = not rest or rest[0].isspace() or rest[0] in MARKS
+    return rest if ends and text[: len(word)].lower() == word else None
 
 
-# --- what is refused
-
-
-def _is_question(said: _Statement) -> bool:
-    return any(word.rstrip("\"')*_.!").endswith(("?", "\uff1f")) for word in said.raw)
-
-
-def _is_passing(said: _Statement) -> bool:
-    is_order = said.is_standing and said.bare[0] in ("to", "always")
-    is_about_now = "now" in said.bare and not said.is_explicit
-    return is_about_now or (_has_phrase(said.bare, lists.PASSING) and not is_order)
-
-
-def _asks_for_work(said: _Statement) -> bool:
-    """Return True if a clause tells the agent to do something now."""
-    for place, (mark, words) in enumerate(said.clauses):
-        for before, word, after in zip(words, words[1:], [*words[2:], ""], strict=False):
-            is_order = word in lists.ACTIONS if said.is_explicit and words[0] != "the" else word not in lists.SUBJECTS
-            if before in ("so", "then") and is_order:
-                return True
-            if before in ("and", "but") and word in lists.ACTIONS and after in lists.OBJECTS:
-                return True
-        start = next((word for word in words if word not in lists.CONJUNCTIONS), "that")
-        if place and (start in lists.ACTIONS or (mark in ".!\n" and start not in lists.SUBJECTS)):
-            return True
-    return False
-
-
-def _points_at_work(said: _Statement) -> bool:
-    """Return True for ``this function``, for ``it`` in an order, and for what is said to or of the agent.
-
-    ``this repo`` is all of the work.
-    """
-    words = said.words
-    if any(
-        word == "this" and after not in lists.WHOLES for word, after in zip(words[1:], [*words[2:], ""], strict=False)
-    ):
-        return True
-    if words[0] in ("always", "never", "to"):
-        return bool({"it", "that", "these", "those"} & set(words))
-    if "your" in said.bare and not said.is_standing:
-        return True
-    return "you" in said.bare and not (said.is_standing or said.is_explicit)
-
-
-# --- what is taken, by the first word
-
-
-def _is_label(words: "list[str]") -> bool:
-    """Return True for the name of a value that a colon ends: ``our staging port``."""
-    is_named = words[0] in ("our", "my") or words[-1] == "rule"
-    return words[:2] == ["how", "to"] or (is_named and 1 < len(words) <= 5 and not lists.NO_LABELS & set(words))
-
-
-def _is_of_us(said: _Statement) -> bool:
-    """Return True for what ``we`` or ``I`` do as a rule, have decided, or are."""
-    words = [word for word in said.words if word not in lists.ADVERBS]
-    verb, after = (*words[1:3], "", "")[:2]
-    if verb in ("am", "are"):
-        return _is_of_us_being(said, words[2:])
-    if verb in lists.HABITS or (verb in lists.DECISIONS and (said.is_explicit or words[0] == "we")):
-        is_general = after not in ("the", "a", "an", "it", "one") or any(map(said.has_capital, words[3:5]))
-        return is_general or said.is_explicit or said.is_standing
-    if said.is_standing and (verb in lists.NEEDS or said.words[1] in ("never", "always")):
-        return True
-    return said.is_explicit and verb in ("must", "can't", "cannot")
-
-
-def _is_of_us_being(said: _Statement, words: "list[str]") -> bool:
-    state, after = (*words[:2], "", "")[:2]
-    if state in lists.TRAITS:
-        return True
-    if state in ("in", "on", "from"):
-        return said.has_capital(after)
-    return said.is_explicit and not state.endswith("ing") and state not in lists.PASSING_STATES
-
-
-def _is_of_whole(said: _Statement) -> bool:
-    """Return True for ``this repo uses``: what else is near is a part of the present work."""
-    words = said.words
-    if words[1] == "is":
-        return bool(lists.KINDS & set(words[2:4]))
-    return words[1] in lists.WHOLES and words[2].endswith("s") and not _is_state(words[2:])
-
-
-def _is_of_thing(said: _Statement) -> bool:
-    """Return True if a noun is followed by a verb in the present, and by nothing that makes it a reference."""
-    words, start = said.words, said.words[0]
-    is_determined = start in lists.DETERMINERS
-    if words[1] in lists.TASKS if is_determined else not _may_be_name(said):
-        return False
-    at = next((place for place, word in enumerate(words[:8]) if word in lists.VERBS and place > is_determined), 0)
-    if not at and said.is_explicit and start.endswith("s") and said.raw[0][:1].islower():
-        at = 1  # of things in the plural anything may be said
-    if not 0 < at < len(words) - 1 or lists.RELATIVE & set(words[1 : at + 1]) or _is_state(words[at:]):
-        return False
-    verb, after = words[at], words[at + 1]
-    if said.is_standing or (start in lists.OWN and (verb, after) not in lists.WISHES):
-        return True
-    if said.is_explicit and start not in lists.ARTICLES:
-        return (verb, after) not in lists.TASK_VERBS
-    if said.is_explicit:
-        return (verb, after) not in lists.TASK_VERBS and (_is_concrete(said, verb) or verb in lists.DUTIES_OF_THINGS)
-    if start in lists.ENVIRONMENTS:
-        return verb in lists.FACTS
-    if verb in ("need", "needs"):
-        return not is_determined and after in lists.NUMBERS
-    return verb in lists.FACTS and _is_concrete(said, verb)
-
-
-def _may_be_name(said: _Statement) -> bool:
-    """Return True if a word without an article may be what a statement is about."""
-    start, raw = said.words[0], said.raw[0]
-    is_this_one = start in lists.TASKS and said.words[1] in lists.VERBS  # ``that PR needs``, not ``that test data``
-    if start in lists.POINTING or start in lists.LITERALS or is_this_one or len(start) == 1:
-        return False
-    is_code = any(mark in raw for mark in './_`0123456789"\u201c')
-    return said.is_explicit or start in lists.ENVIRONMENTS or raw[:1].isupper() or start.endswith("s") or is_code
-
-
-def _is_state(words: "list[str]") -> bool:
-    """Return True if a verb, the first word, says what something is for a while."""
-    after = next((word for word in words[1:4] if word not in lists.FILLERS), "")
-    return words[0] in lists.COPULAS and (after in lists.PASSING_STATES or after.endswith("ing"))
-
-
-def _is_concrete(said: _Statement, verb: str) -> bool:
-    """Return True if a name, a path, or a number of more than one digit stands behind the verb."""
-    behind = said.raw[said.bare.index(verb) + 1 :] if verb in said.bare else []
-    return any(
-        word != word.lower() or any(mark in word for mark in "/@`") or sum(map(str.isdigit, word)) > 1
-        for word in behind
-    )
-
-
-def _is_rule(said: _Statement) -> bool:
-    return said.words[1] != "mind"
-
-
-def _is_standing_order(said: _Statement) -> bool:
-    return said.is_standing
-
-
-def _is_duty(said: _Statement) -> bool:
-    return said.is_standing and said.words[1] in lists.DUTIES
-
-
-_BEGINNINGS = {
-    "always": _is_rule,
-    "never": _is_rule,
-    "to": _is_standing_order,
-    "not": _is_standing_order,
-    "you": _is_duty,
-    "i": _is_of_us,
-    "we": _is_of_us,
-    "this": _is_of_whole,
-}
-"""What may be said after a first word; any other word is a thing, of which something is said."""
+def _trimmed(text: str) -> str:
+    return text.lstrip(SPACES + MARKS + "\u3001").lstrip()

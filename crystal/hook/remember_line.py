@@ -7,7 +7,7 @@ import os
 import sys
 
 # ``main.py`` runs without the package.
-lists = __import__("crystal.hook.remember_words", fromlist=["*"]) if __package__ else __import__("remember_words")
+remember = __import__("crystal.hook.remember", fromlist=["*"]) if __package__ else __import__("remember")
 
 CHECK = """\
 import sys
@@ -28,7 +28,7 @@ def line_for_user(asked: "dict[str, object]", data_dir: str, env: "dict[str, str
     Where something may be private (a setting, capture off) only the worker knows whether this session is.
     """
     if asked["words"] is None:
-        return f"not remembered: {asked['length']:,} characters, a memory has at most {lists.MAX_CHARS:,}"
+        return f"not remembered: {asked['length']:,} characters, a memory has at most {remember.MAX_CHARS:,}"
     if not is_kept:
         return "not remembered: nothing can be written; run: crystal doctor"
     if _is_paused(data_dir):

@@ -58,6 +58,17 @@ class FileChange:
                 f"{self.path} was changed by another program meanwhile", hint="run the command again"
             )
 
+    def apply(self) -> None:
+        """Write the change, unless the file was changed meanwhile.
+
+        Raises:
+            UnavailableError: It was, or the system refuses. The file is left unchanged.
+        """
+        if self.changed:
+            with system_errors(self.path):
+                self.check_unchanged()
+                self.write()
+
     def write(self) -> None:
         """Apply the change. After a crash the file holds the old or the new bytes.
 

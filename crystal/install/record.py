@@ -6,13 +6,16 @@ our entries and the folders existed before. Uninstall removes our entries withou
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from crystal.config.paths import make_private_dir, refused, system_errors, write_private
+from crystal.config.json_file import read_json
+from crystal.config.paths import make_private_dir, system_errors, write_private
+from crystal.errors import DamagedError
 
 CLIENTS = "clients.json"
 """The record of the MCP clients, by name."""
@@ -39,6 +42,10 @@ class Made:
     folders: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
 
+    def content(self, mark: bytes) -> bytes | None:
+        """Return the content of a whole file before it, with the byte order mark; None if there was no file."""
+        return None if self.blank is None else mark + self.blank.encode()
+
 
 def read_record(ldm_home: Path, name: str = CLIENTS) -> dict[str, Made]:
     """Return the changes. A malformed record counts as empty.
@@ -47,17 +54,17 @@ def read_record(ldm_home: Path, name: str = CLIENTS) -> dict[str, Made]:
         UnavailableError: The system refuses to read it.
     """
     try:
-        known = json.loads((ldm_home / name).read_bytes())["clients"]
-        lists = ("folders", "kept")
-        return {
-            key: Made(**{**made, **{each: tuple(made.get(each, ())) for each in lists}}) for key, made in known.items()
-        }
-    except FileNotFoundError:
+        return read_json(ldm_home / name, _made, "") or {}
+    except DamagedError:
         return {}
-    except OSError as error:
-        raise refused(error, ldm_home / name) from error
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        return {}
+
+
+def _made(found: Any) -> dict[str, Made]:
+    lists = ("folders", "kept")
+    return {
+        key: Made(**{**made, **{each: tuple(made.get(each, ())) for each in lists}})
+        for key, made in found["clients"].items()
+    }
 
 
 def write_record(ldm_home: Path, record: Mapping[str, Made], name: str = CLIENTS) -> None:
@@ -79,6 +86,19 @@ def write_record(ldm_home: Path, record: Mapping[str, Made], name: str = CLIENTS
 def is_for_others(ldm_home: Path) -> bool:
     """Return whether init was run for clients or agents other than Claude Code, too."""
     return bool(read_record(ldm_home) or read_record(ldm_home, LIVE))
+
+
+def made_of_nothing(path: Path, target: Path, text: str | None) -> Made | None:
+    """Return the record of a file that was not there, or had nothing in it; None for any other."""
+    is_blank = text is None or not text.strip()
+    return Made(str(path), "file", text, missing_folders(target) if text is None else ()) if is_blank else None
+
+
+def remove_empty(folders: tuple[str, ...]) -> None:
+    """Remove folders that were made for a file, unless something else is in them."""
+    for folder in reversed(folders):
+        with contextlib.suppress(OSError):
+            Path(folder).rmdir()
 
 
 def missing_folders(target: Path) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import importlib.metadata
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,31 +43,11 @@ AGENT_NAMES = tuple(dict.fromkeys([*(one.name for one in HARNESSES.values() if n
 """The values for ``--agent``."""
 AGENT_FOLDERS = ("transcripts", "sessions", "daily", "journals")
 OWN_DATA = (
-    "crystal.db",
-    "crystal.db-*",
-    "crystal.db.*",
-    "index/crystal",
-    "index/mirror",
-    "spool",
-    "context",
-    "context.lock",
-    "told",
-    "recovered",
-    "stalled",
-    "notice.json",
-    "silence",
-    "progress.json",
-    "last-search.json",
-    "unanswered.json",
-    ".crystal-*.tmp",
-    "capture.lock",
-    "backfill.lock",
-    "enrich.lock",
-    "relay.*",
-    "relay-ca.pem",
-    "publish.lock",
-    "mirror.*",
-)
+    "crystal.db crystal.db-* crystal.db.* index/crystal index/mirror spool context told recovered stalled"
+    " silence notice.json progress.json last-search.json unanswered.json .crystal-*.tmp relay.* relay-ca.pem mirror.*"
+    " backfill.lock capture.lock context.lock enrich.lock publish.lock sources.lock sources-watch.lock vault.lock"
+    " watch.lock"
+).split()
 """Files that crystal creates in the data folder, which may hold other things too."""
 
 
@@ -173,9 +153,7 @@ def plan_setup(
     agent_folder = places.agent_folder(agent)
     wanted = [places.ldm_home, places.data_dir, *(agent_folder / name for name in AGENT_FOLDERS)]
     in_file = config.origin("agent_id").startswith("file ") and config.agent_id == agent
-    known, record = known_clients(env, home, places), read_record(places.ldm_home)
     entry = server_entry(config, env, home)
-    live_record = read_record(places.ldm_home, LIVE)
     others = [name for name in dict.fromkeys(agents or ()) if name != CLAUDE_CODE]
     return SetupPlan(
         agent,
@@ -184,22 +162,27 @@ def plan_setup(
         config.device if config.origin("device") == "default" else None,
         tuple(folder for folder in wanted if not folder.is_dir()),
         tuple(settings.plan_install(folder / "settings.json", command) for folder in hooked),
-        tuple(
-            clients.plan_add(known[name], known[name].asking(entry), record, _program(name, env))
-            for name in dict.fromkeys(only or ())
-        ),
+        tuple(_plan_clients(only or (), entry, places, env, home)),
         tuple(
             live.plan_install(
                 name,
                 live.folder_of(name, env, home),
                 HookCommand((*words, "--harness", name), windows, entry.asked_by(name).as_document()),
-                live_record,
+                read_record(places.ldm_home, LIVE),
             )
             for name in others
             if name in MECHANISMS
         ),
         tuple(name for name in others if name not in MECHANISMS),
     )
+
+
+def _plan_clients(
+    names: Sequence[str], entry: ServerCommand, places: Places, env: Mapping[str, str], home: Path
+) -> Iterator[ClientPlan]:
+    known, record = known_clients(env, home, places), read_record(places.ldm_home)
+    for name in dict.fromkeys(names):
+        yield clients.plan_add(known[name], known[name].asking(entry), record, _program(name, env))
 
 
 def found_agents(places: Places, env: Mapping[str, str], home: Path) -> list[str]:
@@ -299,7 +282,14 @@ def purge(plan: RemovalPlan, places: Places) -> None:
             path.unlink(missing_ok=True)
     agents = places.ldm_home / "agents"
     emptied = [folder for path in plan.data for folder in path.parents if agents in folder.parents]
-    own = (places.data_dir / "index", places.data_dir, places.models, places.ldm_home, places.config_file.parent)
+    own = (
+        places.data_dir / "index",
+        places.data_dir / "imports",
+        places.data_dir,
+        places.models,
+        places.ldm_home,
+        places.config_file.parent,
+    )
     for folder in (*emptied, agents, *own):
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()

@@ -140,6 +140,8 @@ def _preview(plan: ForgetPlan, room: int) -> ToolAnswer:
     notes = []
     if plan.still_held:
         notes.append(f"{len(plan.still_held)} files of other programs still have it; crystal does not change them")
+    if plan.source_files:
+        notes.append(f"{len(plan.source_files)} files of the user's sources have these words; they stay and are found")
     if plan.suggestions:
         names = ", ".join(hit_name(hit.id) for hit in plan.suggestions[:SHOWN_PLACES])
         notes.append(f"these hits are similar, and would stay: {names}")

@@ -46,7 +46,7 @@ _PLAIN_PASSWORDS = Lazy(
 )
 """What documentation writes in the place of a password."""
 
-_HEADERS = (
+HEADERS = (
     (b"bearer", "bearer-token", rb"(?i)\bbearer(?:\s{1,64}|%20)(?P<v>[A-Za-z0-9._~+/=\-]{8,})"),
     (
         b"basic",
@@ -78,7 +78,7 @@ _PAIR = rb"(?<=[^=;\s])=([^;\s]{16,})"
 _VALUE = rb"(?P<v>[^\s\"'\\\x00\xff]{3,})"
 _CURL = tuple(b"curl wget http xh lftp ab smbclient".split())
 _LOGIN = tuple(b"docker podman az helm oc skopeo buildah".split())
-_COMMANDS: tuple[tuple[bytes, tuple[bytes, ...], bytes, bytes], ...] = (
+COMMANDS: tuple[tuple[bytes, tuple[bytes, ...], bytes, bytes], ...] = (
     (b"sshpass", (), b"", rb"\bsshpass\s+-p\s*[\"']?" + _VALUE),
     (b"-a", (b"redis-cli",), b"\n|;", rb"(?<=\s)-a\s{0,64}[\"']?" + _VALUE),
     (b"-p", (b"mysql", b"mysqldump", b"mysqladmin"), b"\n|;", rb"(?<=\s)-p" + _VALUE),
@@ -147,7 +147,7 @@ def command_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     for start, end in stretches(text, COMMAND_HINTS):
         part = text[start:end]
         work.spend(CALL + 2 * len(part))
-        for literal, commands, ends, pattern in _COMMANDS:
+        for literal, commands, ends, pattern in COMMANDS:
             if literal not in part and not (literal == b"-u" and b"--" in part):
                 continue
             work.spend(24 * len(part))
@@ -198,7 +198,7 @@ def _database_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
 def header_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield what stands in Authorization and Cookie headers, and after Bearer and Basic anywhere."""
     lower = text.lower()
-    for word, kind, pattern in _HEADERS:
+    for word, kind, pattern in HEADERS:
         at = lower.find(word)
         while at >= 0:
             work.spend(CALL)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from crystal.redact.formats import APART_RAW, FORMATS
+from crystal.redact.formats import DIGITS_HINT, FORMATS, SHORT_LITERALS, apart_hint
 from crystal.redact.regex_engines import compiled, scanner
 from crystal.redact.spans import ENCODED, Span
 from crystal.redact.work import CALL, FINDING, RedactionWork
@@ -23,31 +23,40 @@ _BEFORE = 320
 MIN_LITERAL = 3
 """Bytes of a literal that is looked for in hexadecimal digits, and where base64 text begins."""
 MIN_ANYWHERE = 4
-"""The same for anywhere in base64 text: a shorter one comes by chance in every picture."""
+"""The same for anywhere in base64 text: a shorter one comes by chance in every picture, except before more letters."""
 
+_ANY = rb"[\w/+-]"
+_WORD = (rb"[L-OQ-Za-e]", rb"[C-HS-Xi-nyz0-3]", rb"[ABEFIJMNQRUVYZcdghklopstwx014589]", rb"[B-Zafh-z0-6]")
+"""Three letters of a token in base64."""
+_MORE_LETTERS = (
+    b"".join(_WORD) * 3,
+    _ANY + b"".join(_WORD[2:]) + b"".join(_WORD) * 2,
+    _ANY + b"".join(_WORD[3:]) + b"".join(_WORD) * 2,
+)
+"""What nine letters after a prefix of three make it, for each number of bytes of a group before the prefix."""
+_DISCORD = rb"T[UVWXklmn0123][Rp][BFJNRVZjnr][MNde][EUk0][159][EUq6]"
+"""Two groups of digits as Discord's tokens have them, in base64 once more."""
 
 _TELLING = tuple(
-    (literal, row)
-    for row in FORMATS
-    if row.kind != "password-hash"
-    for literal in row.literals
-    if len(literal) >= MIN_LITERAL
+    (literal, row) for row in FORMATS for literal in row.literals if len(literal) >= MIN_LITERAL or not literal
 )
-
-
-_LITERALS = tuple(sorted({re.escape(literal) for literal, _ in _TELLING}))
+_LITERALS = (DIGITS_HINT, *sorted({re.escape(literal) for literal, _ in _TELLING if literal}))
 
 
 @cache
 def encoded_hints() -> tuple[bytes, ...]:
     """Return what a raw line must hold for an encoded token to be in any of its strings (RE2 and ``re`` syntax)."""
-    literals = sorted({literal for literal, _ in _TELLING})
+    literals = sorted({literal for literal, _ in _TELLING if literal})
     standard = {base64_of(word, shift) for word in literals if len(word) >= MIN_ANYWHERE for shift in range(3)}
     for_urls = {form.replace(b"+", b"-").replace(b"/", b"_") for form in standard}
     digits = {literal.hex().encode() for literal in literals}
     anywhere = map(re.escape, standard | for_urls | digits | {form.upper() for form in digits})
-    first = {APART_RAW + re.escape(base64_of(word, 0)) for word in literals if len(word) < MIN_ANYWHERE}
-    return tuple(sorted([*anywhere, *first]))
+    first = [base64_of(word, 0) for word in literals if len(word) < MIN_ANYWHERE]
+    inside = [
+        b"(?:" + b"|".join(re.escape(base64_of(word, shift)) for word in SHORT_LITERALS) + b")" + letters
+        for shift, letters in enumerate(_MORE_LETTERS)
+    ]
+    return (*sorted(anywhere), apart_hint(map(re.escape, first)), *inside, _DISCORD)
 
 
 def base64_of(literal: bytes, shift: int) -> bytes:
@@ -113,6 +122,5 @@ def _tokens(plain: bytes, work: RedactionWork) -> Iterator[tuple[str, int, int]]
         if literal in plain:
             pattern = compiled(row.pattern)
             for found in work.each(pattern.finditer(plain)):
-                start, end = found.span(1 if pattern.groups else 0)
-                if start >= 0:
-                    yield row.kind, start, end
+                if not found.lastgroup:
+                    yield row.kind, *found.span(found.lastindex or 0)

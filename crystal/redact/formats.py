@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,10 @@ from crystal.redact.work import CALL, FINDING, RedactionWork
 
 
 class Format(NamedTuple):
-    """A token format: one of ``literals`` stands in every match; group 1 is the secret, else the whole match is."""
+    """A token format: one of ``literals`` stands in every match.
+
+    Group 1 is the secret, else the whole match is; a match with the group ``none`` in it is no token.
+    """
 
     kind: str
     literals: tuple[bytes, ...]
@@ -25,8 +28,16 @@ class Format(NamedTuple):
 APART_RAW = rb"(?:^|[^A-Za-z0-9+/]|\\[nrtbf/]|u[0-9a-fA-F]{4})"
 """Nothing of a picture in base64 before it, in text whose escapes are not yet undone."""
 
+
+def apart_hint(hints: Iterable[bytes]) -> bytes:
+    """Return one hint for all that stands apart: an automaton with ``APART_RAW`` in it many times is built slowly."""
+    return APART_RAW + b"(?:" + b"|".join(hints) + b")"
+
+
 _DIGITS = rb"(?:[MNO][DTjz][AEIMQUYcgk][w-z0-5])"
 """Three decimal digits in base64, as the user id with which a Discord token begins."""
+
+DIGITS_HINT = _DIGITS + rb"{4}"
 
 _NOT_BEFORE = {b"free": rb"[A-Za-z0-9]", b"apart": rb"[A-Za-z0-9+/]"}
 """What must not stand before ``<free>`` (a short prefix may end a word) and before ``<apart>`` (base64)."""
@@ -43,7 +54,8 @@ def _read_table(path: Path) -> Iterator[Format]:
     for row in path.read_bytes().splitlines():
         if not row.startswith(b"#"):
             kind, literals, pattern = row.split(b"\t")
-            pattern = _BEGINNING.sub(_letters_first, pattern.replace(b"<digits>", _DIGITS))
+            pattern = pattern.replace(b"<digits>", _DIGITS).replace(b"<none>", b"(?P<none>)")
+            pattern = _BEGINNING.sub(_letters_first, pattern)
             yield Format(kind.decode(), (b"",) if literals == b"-" else tuple(literals.split()), pattern)
 
 
@@ -55,59 +67,72 @@ _TWILIO_ACCOUNT = rb"[AS][CK](?<![A-Za-z0-9]..)[0-9a-f]{32}(?![A-Za-z0-9])"
 _ACCOUNT_HINTS = (_AWS_ACCOUNT, rb"[AS][CK][0-9a-f]{32}")
 _HEX32 = rb"(?<![A-Za-z0-9-])[0-9a-f]{32}(?![A-Za-z0-9-])"
 _NEAR = 200
-_BASE64 = rb"[A-Za-z0-9+/]+"
-_BLOB = rb"[A-Za-z0-9+/]{64}"
-_PIECE = 64 * 1024
+_BASE64 = Lazy(rb"[A-Za-z0-9+/]+")
+_BLOB = Lazy(rb"[A-Za-z0-9+/]{64}")
+_PIECE = 8 * 1024
 _GAP = Lazy(rb"\s")
+
+
+_LOOK_AROUND = Lazy(rb"\(\?<?[=!](?:[^()\[\]]|\[[^\]]*\])*\)")
+_COUNTED = Lazy(rb"\{(?:1[6-9]|[2-9]\d|\d{3})")
+_SET_OR_SLASH = Lazy(rb"\[[^\]]*\]|/")
 
 
 def _hint(pattern: bytes) -> bytes:
     r"""Loosen a pattern into one that RE2 takes and that matches the raw text of every string the pattern matches.
 
-    Look-arounds go, long counts shrink (a small automaton), and ``/`` may be written ``\/``.
+    Look-arounds go, and what follows the first 16 letters that are counted: RE2 looks for where a match begins from
+    its end, and would read all of a long word. ``/`` may be written ``\/``.
     """
-    loose = re.sub(rb"\(\?<?[=!](?:[^()\[\]]|\[[^\]]*\])*\)", b"", pattern)
-    loose = re.sub(
-        rb"\{(\d+)(,?)\d*\}", lambda count: b"{16,}" if int(count[1]) > 16 else b"{%b%b}" % count.groups(), loose
-    )
-    return re.sub(
-        rb"\[[^\]]*\]|/",
-        lambda part: rb"\\*/" if part[0] == b"/" else part[0].replace(b"/", rb"/\\"),
-        loose,
-    )
+    loose, *more = _COUNTED.split(_LOOK_AROUND.sub(b"", pattern), maxsplit=1)
+    loose += b"{16}" if more else b""
+    loose += b")" * (loose.count(b"(") - loose.count(b")"))
+    return _SET_OR_SLASH.sub(lambda part: rb"\\*/" if part[0] == b"/" else part[0].replace(b"/", rb"/\\"), loose)
 
 
 _OWN_HINTS = {
-    b"-us": rb"-us\d",
-    b"NRAL": rb"NRAL",
+    b"-us": rb"[0-9a-f]{4}-us\d",
+    b"NRAL": rb"[0-9a-fA-F]{4}NRAL",
     b".atlasv1.": rb"\.atlasv1\.",
-    b"Q~": rb"Q~[\w~.-]{16}",
-    b":AA": rb":AA[\w-]{16}",
+    b"Q~": rb"\dQ~[\w~.-]{16}",
+    b":AA": rb"\d{4}:AA[\w-]{16}",
     b"sk-": rb"sk-(?:[A-Za-z0-9]{0,11}[_-]){0,12}[A-Za-z0-9]{16}",
     b"eyJ": rb"eyJ[\w-]{8,}\.[\w-]{8}",
     b"T3BlbkFJ": rb"T3BlbkFJ",
-    b"EAAA": APART_RAW + rb"EAAA[\w-]{60}",
-    b"EAA": APART_RAW + rb"EAA[A-Za-z0-9]{80}",
-    b"cio": APART_RAW + rb"cio[A-Za-z0-9]{32}",
+    **dict.fromkeys((b"EAAA", b"EAA", b"cio"), apart_hint((rb"EAA[\w-]{61}", rb"cio[A-Za-z0-9]{32}"))),
     b"sl.": rb"sl\.(?:u\.)?[\w-]{60}",
-    b"": _DIGITS + rb"{4}",
+    b"": DIGITS_HINT,
     b"AAAAAAAAAAAAAAAAAAAA": rb"A{20}[A-Za-z0-9]+%",
 }
 """For patterns that begin with anything at all: RE2 would follow each of them through every word."""
 
-FORMAT_LITERALS = tuple(literal for row in FORMATS for literal in row.literals if len(literal) > 3)
+LONG_LITERALS = sorted({literal for row in FORMATS for literal in row.literals if len(literal) > 3})
+SHORT_LITERALS = sorted(
+    {
+        literal
+        for row in FORMATS
+        for literal in row.literals
+        if len(literal) == 3 and row.pattern.startswith(literal[:2])
+    }
+)
+"""Those of three letters that a token begins with."""
 
 
 @cache
 def format_hints() -> tuple[bytes, ...]:
     """Return what a raw line must hold for a token of a known format to be in any of its strings."""
-    return tuple(_OWN_HINTS.get(row.literals[0]) or _hint(row.pattern) for row in FORMATS)
+    return tuple(sorted({_OWN_HINTS.get(row.literals[0]) or _hint(row.pattern) for row in FORMATS}))
 
 
 @cache
 def _rows_in() -> Callable[[bytes], list[int] | None]:
-    """Return a function that lists the formats of which a text holds a literal."""
-    return matcher((_OWN_HINTS[b""],) if b"" in row.literals else map(re.escape, row.literals) for row in FORMATS)
+    """Return a function that lists the formats of which a text holds a literal, or the own hint.
+
+    A pattern with anything at all before its literal is slow: the hint tells more.
+    """
+    return matcher(
+        (_OWN_HINTS[row.literals[0]],) if row.pattern[:1] == b"(" else map(re.escape, row.literals) for row in FORMATS
+    )
 
 
 def format_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
@@ -133,10 +158,10 @@ def _formats_in(text: bytes, begin: int, end: int, work: RedactionWork) -> Itera
         kind, _, pattern = FORMATS[row]
         work.spend((end - begin) // 4 + CALL)
         for found in compiled(pattern).finditer(text, begin, end):
-            span = found.span(1 if found.re.groups else 0)
-            if span[0] < 0:
+            if found.lastgroup:
                 work.spend(100)  # letters that begin a token and are none: its pattern goes on behind them
                 continue
+            span = found.span(found.lastindex or 0)
             work.spend(FINDING)
             if not _in_base64(text, *span):
                 yield Span(*span, kind, FORMAT)
@@ -144,11 +169,9 @@ def _formats_in(text: bytes, begin: int, end: int, work: RedactionWork) -> Itera
 
 def _in_base64(text: bytes, start: int, end: int) -> bool:
     """Return whether this is a stretch of a picture or another file in base64, where any letters come by chance."""
-    if not compiled(_BASE64).fullmatch(text, start, end):
+    if not _BASE64.fullmatch(text, start, end):
         return False
-    return any(
-        compiled(_BLOB).fullmatch(text, *side) for side in ((start - 64, start), (end, end + 64)) if side[0] >= 0
-    )
+    return any(_BLOB.fullmatch(text, *side) for side in ((start - 64, start), (end, end + 64)) if side[0] >= 0)
 
 
 def _near(text: bytes, account: bytes, secret: bytes, kind: str, work: RedactionWork) -> Iterator[Span]:

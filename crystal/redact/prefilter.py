@@ -25,14 +25,14 @@ from crystal.redact.addresses import (
 )
 from crystal.redact.blocks import BLOCK_HINTS, block_spans
 from crystal.redact.encoded import encoded_hints, encoded_spans
-from crystal.redact.formats import FORMAT_LITERALS, format_hints, format_spans
+from crystal.redact.formats import LONG_LITERALS, SHORT_LITERALS, format_hints, format_spans
 from crystal.redact.mnemonics import holds_phrase, mnemonic_spans
 from crystal.redact.named import named_spans
 from crystal.redact.named_hints import NAMED_HINTS
 from crystal.redact.private import PRIVATE_HINT
 from crystal.redact.recalled import FENCE_NAME
 from crystal.redact.spans import Span
-from crystal.redact.views import MAX_LEVELS, percent_decoded
+from crystal.redact.views import COLOUR, MAX_LEVELS, percent_decoded
 from crystal.redact.work import RedactionWork
 
 Prefilter = Callable[[bytes], bool]
@@ -61,12 +61,20 @@ def _matcher() -> Callable[[bytes], list[int] | None]:
 
 
 _WRITTEN_OUT = rb"\\u00[2-7]"
-_COLOUR = regex_engines.Lazy(rb"(?:\x1b|\\+u001[bB])\[[0-9;?]*[A-Za-z]")
+_ESCAPED_COLOUR = regex_engines.Lazy(rb"\\\\*u001[bB]\[[0-9;?]*[A-Za-z]")
 _PRIVATE_HINTS = (PRIVATE_HINT, FENCE_NAME, _WRITTEN_OUT)
-_CUT_HINT = (
-    rb"(?:"
-    + rb"|".join(sorted(map(re.escape, FORMAT_LITERALS)))
-    + rb")[A-Za-z0-9_./+=~-]*(?:\\+r)?(?:\\+n|\n)[A-Za-z0-9_./+=~-]"
+_LETTER = rb"[A-Za-z0-9_./+=~-]"
+_NEXT_LINE = rb"(?:\\+r)?(?:\\+n|\n)" + _LETTER
+_CUT_HINTS = (
+    rb"(?:" + b"|".join(map(re.escape, LONG_LITERALS)) + rb")" + _LETTER + rb"*" + _NEXT_LINE,
+    rb"(?:(?:^|[^A-Za-z0-9]|\\[nrt])(?:"
+    + b"|".join(map(re.escape, SHORT_LITERALS))
+    + rb")|[0-9]:AA)"
+    + _LETTER
+    + rb"{0,64}"
+    + _NEXT_LINE
+    + rb"{4}",
+    rb"\$(?:2[abxy]|[56y])\$[A-Za-z0-9.=$/\\]*" + _NEXT_LINE,
 )
 """A token that goes on in the next line: it was cut at the width of a terminal or of a mail."""
 
@@ -77,7 +85,7 @@ def secret_hints() -> tuple[tuple[bytes, ...], ...]:
     One for all would need a state for each pair of what two groups have read, which in random letters is a new one
     for nearly every byte.
     """
-    return (*_PRIVATE_HINTS, *chain(*_HINTS.values())), NAMED_HINTS, (_CUT_HINT, *format_hints()), encoded_hints()
+    return (*_PRIVATE_HINTS, *chain(*_HINTS.values())), NAMED_HINTS, (*_CUT_HINTS, *format_hints()), encoded_hints()
 
 
 @lru_cache(maxsize=1)
@@ -97,8 +105,10 @@ def _prefilter(groups: tuple[tuple[bytes, ...], ...], holds_more: Prefilter) -> 
     searches = [regex_engines.scanner(hints) for hints in groups]
 
     def seen(text: bytes) -> bool:
-        if b"\x1b[" in text or b"\\u001" in text:
-            text = _COLOUR.sub(b"", text)
+        if b"\x1b[" in text:
+            text = COLOUR.sub(b"", text)
+        if b"\\u001" in text:
+            text = _ESCAPED_COLOUR.sub(b"", text)
         return any(search(text) is not None for search in searches) or holds_more(text)
 
     return seen

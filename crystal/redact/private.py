@@ -6,8 +6,6 @@ as JSON inside of JSON often has them. A span that is never closed hides everyth
 
 from __future__ import annotations
 
-import re
-
 from crystal.redact.regex_engines import Lazy
 from crystal.redact.work import CALL, RedactionWork
 
@@ -17,19 +15,26 @@ PRIVATE_HINT = rb"(?i:(?:<|u003c)[\s\\nrt/]{0,16}private)"
 _RUN_START = rb"(?<!\\\\)"
 _LT = rb"[<\\](?:(?<=<)|(?<=\\)" + _RUN_START + rb"\\*u003[cC])"
 _GT = rb"[>\\](?:(?<=>)|(?<=\\)" + _RUN_START + rb"\\*u003[eE])"
-_INSIDE = rb"(?:(?!" + _GT + rb"|" + _LT + rb")[^<])*"
+_INSIDE = rb"[^<>\\]*(?:(?!" + _GT + rb"|" + _LT + rb")\\[^<>\\]*)*"
+_NAME = rb"(?i:private)"
 _TAG = Lazy(
     _LT
-    + rb"(?:(?P<close>\s{0,64}\\{0,8}/\s{0,64}private\s{0,64})"
-    + rb"|(?P<open>\s{0,64}private\s{0,64}/?\s{0,64}|private(?=[\s/\\])"
+    + rb"(?:(?P<close>\s{0,64}\\{0,8}/\s{0,64}"
+    + _NAME
+    + rb"\s{0,64})|(?P<open>\s{0,64}"
+    + _NAME
+    + rb"\s{0,64}/?\s{0,64}|(?:"
+    + _NAME
+    + rb"(?=[\s/\\])|\s{1,64}"
+    + _NAME
+    + rb"(?=\s[^<>]{0,256}=))(?=(?P<inside>"
     + _INSIDE
-    + rb"|\s{1,64}private(?=\s[^<>]{0,256}=)"
-    + _INSIDE
-    + rb"))"
-    + _GT,
-    re.IGNORECASE,
+    + rb"))(?P=inside)))"
+    + _GT
 )
-"""A tag; with white space before its name, attributes count only if there is one (``a < private and b > c``)."""
+"""A tag; with white space before its name, attributes count only if there is one (``a < private and b > c``).
+
+What is inside is looked ahead at, so that no part of it is tried again where the tag is never closed."""
 
 
 def private_spans(text: bytes, work: RedactionWork) -> list[tuple[int, int]]:

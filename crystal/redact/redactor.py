@@ -141,18 +141,22 @@ class Redactor:
                 cuts += self._piece_cuts(line, piece, piece.name, work)
             elif piece.end - piece.start >= _MIN_BYTES:
                 plain.append(piece)
-        for piece in self._holding(masked(line), plain):
+        for piece in self._holding(line, plain):
             cuts += self._piece_cuts(line, piece, b"", work)
         return cuts
 
     def _holding(self, line: bytes, pieces: list[JsonString]) -> list[JsonString]:
-        """Return the strings of a line that may hold something, half by half: most of a line holds nothing."""
-        if not pieces or not self._may_hold(line[pieces[0].start : pieces[-1].end]):
-            return []
-        if len(pieces) == 1:
+        """Return which strings of a line that holds something may hold it: most hold nothing, so half by half."""
+        if len(pieces) < 2:
             return pieces
         half = len(pieces) // 2
-        return [*self._holding(line, pieces[:half]), *self._holding(line, pieces[half:])]
+        first = self._holding(line, pieces[:half]) if self._may_hold_in(line, pieces[:half]) else []
+        if first and not self._may_hold_in(line, pieces[half:]):
+            return first
+        return [*first, *self._holding(line, pieces[half:])]
+
+    def _may_hold_in(self, line: bytes, pieces: list[JsonString]) -> bool:
+        return self._may_hold(masked(line[pieces[0].start : pieces[-1].end]))
 
     def _piece_cuts(self, line: bytes, piece: JsonString, name: bytes, work: RedactionWork) -> list[Cut]:
         """Clean one string of a JSON line: ``line[piece.start:piece.end]`` is what stands between its quotes."""
@@ -216,7 +220,8 @@ def _moved(cuts: list[Cut], view: View | None, offset: int) -> list[Cut]:
         return cuts
     places = [cut[:2] for cut in cuts] if view is None else view.lead_back(cut[:2] for cut in cuts)
     return [
-        cut._replace(start=offset + start, end=offset + end) for cut, (start, end) in zip(cuts, places, strict=True)
+        Cut(offset + start, offset + end, cut.kind, cut.rank, cut.secret)
+        for cut, (start, end) in zip(cuts, places, strict=True)
     ]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 import orjson
@@ -24,11 +25,16 @@ _ESCAPE = Lazy(
     rb"""\\(?:["\\/'`bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4})"""
     rb"""|\x1b\[[0-9;?]*[A-Za-z]"""
 )
+COLOUR = Lazy(rb"\x1b\[[0-9;?]*[A-Za-z]")
 _ONE = {b"\\" + bytes([c]): bytes([c]) for c in b"\"/'`\\"}
 _ONE |= {b"\\b": b"\b", b"\\f": b"\f", b"\\n": b"\n", b"\\r": b"\r", b"\\t": b"\t"}
+_AFTER_BACKSLASH = {escape[1:]: plain for escape, plain in _ONE.items() if escape != b"\\\\"}
 _BLOCK = 4096
+_MANY_EDITS = 60
+"""To go through so many edits takes as long as to read a block."""
 _PAIRS = b"\\" * _BLOCK
-_BOUNDARY = Lazy(rb"(?<!\\)\\(?!u[dD][c-fC-F])| ")
+_BOUNDARY = Lazy(rb"\\(?<!\\\\)(?!u[dD][c-fC-F])")
+"""Where an escape begins, its first letter first: ``re`` jumps from one occurrence to the next."""
 _HELD = b"\xfe"
 
 
@@ -56,14 +62,32 @@ class View:
         at = begin = done = 0
         while done < len(wanted):
             end = self._block_end(begin)
-            size = len(self._encoding.read(self.source[begin:end]))
-            if wanted[done] < at + size:
-                done = self._places_in_block(wanted, done, at, begin, end, places)
-            at, begin = at + size, end
+            after = at
+            if self.source.count(self._encoding.mark, begin, end) > _MANY_EDITS:
+                after += len(self._encoding.read(self.source[begin:end]))
+            if at < after <= wanted[done]:
+                at = after  # no position is in this block: to read it is quicker than to go through its edits
+            else:
+                done, at = self._places_in_block(wanted, done, at, (begin, end), places)
+            begin = end
         return places
 
+    def _places_in_block(
+        self, wanted: list[int], done: int, at: int, block: tuple[int, int], places: dict[int, tuple[int, int]]
+    ) -> tuple[int, int]:
+        """Fill in the places of the positions from ``wanted[done]`` on; return how many are done, and the next."""
+        begin, end = block
+        for start, stop, size in chain(self._encoding.edits(self.source, begin, end), ((end, end, 0),)):
+            shift, edit = begin - at, start - begin + at
+            while done < len(wanted) and wanted[done] < edit + size:
+                verbatim = wanted[done] + shift
+                places[wanted[done]] = (verbatim, verbatim + 1) if verbatim < start else (start, stop)
+                done += 1
+            at, begin = edit + size, stop
+        return done, at
+
     def _block_end(self, begin: int) -> int:
-        """Return where a block may end: between two escapes, or before a space, which is part of none."""
+        """Return where a block may end: between two escapes."""
         if not self._encoding.in_blocks:
             return len(self.source)
         if self._encoding is PERCENT:
@@ -73,18 +97,6 @@ class View:
             return begin + _BLOCK
         boundary = _BOUNDARY.search(self.source, begin + _BLOCK)
         return boundary.start() if boundary else len(self.source)
-
-    def _places_in_block(
-        self, wanted: list[int], done: int, at: int, begin: int, end: int, places: dict[int, tuple[int, int]]
-    ) -> int:
-        """Fill in the places of the positions from ``wanted[done]`` on that lie in the block; return how far it got."""
-        for size, start, stop in self._encoding.runs(self.source, begin, end):
-            while done < len(wanted) and wanted[done] < at + size:
-                verbatim = start + wanted[done] - at
-                places[wanted[done]] = (verbatim, verbatim + 1) if size == stop - start else (start, stop)
-                done += 1
-            at += size
-        return done
 
 
 def unescaped(source: bytes) -> View | None:
@@ -101,12 +113,12 @@ def percent_decoded(source: bytes) -> View | None:
 
 def near_escapes(source: bytes) -> View | None:
     """Leave out what is far from any escape, or return None if that is nothing, or little is to be gained."""
-    return _view(source, SPARSE) if len(source) > 8 * _NEAR else None
+    return _without(source, _far_from_escapes(source)) if len(source) > 8 * _NEAR else None
 
 
 def unwrapped(source: bytes) -> View | None:
     """Join lines that were cut at a fixed width, or return None."""
-    return _view(source, WRAPPED) if b"\n" in source else None
+    return _without(source, _left_out(source)) if b"\n" in source else None
 
 
 def _view(source: bytes, encoding: Encoding) -> View | None:
@@ -116,7 +128,7 @@ def _view(source: bytes, encoding: Encoding) -> View | None:
 
 def unescaped_json(inner: bytes) -> View | None:
     """Do the same as ``unescaped`` for what stands between the quotes of a JSON string, sooner."""
-    if b"\\" not in inner or b"\x1b" in inner or b"\\u001" in inner:
+    if b"\\" not in inner or b"\x1b" in inner:
         return unescaped(inner)
     try:
         return View(inner, orjson.loads(b'"' + inner + b'"').encode(), ESCAPED)
@@ -125,22 +137,40 @@ def unescaped_json(inner: bytes) -> View | None:
 
 
 def _without_escapes(source: bytes) -> bytes:
+    if b"\\" not in source:
+        return COLOUR.sub(b"", source)
     if b"\x1b" in source or _HELD in source or _SURROGATE.search(source):
         return _ESCAPE.sub(_decoded, source)
     text = source.replace(b"\\\\", _HELD)
-    for escape, plain in _ONE.items():
-        if escape != b"\\\\":
-            text = text.replace(escape, plain)
-    if b"\\u" in text:
+    if text.count(b"\\") * _SPARSE_BYTES < len(text):
+        text = _read_each_escape(text)
+    else:
+        for escape, plain in _AFTER_BACKSLASH.items():
+            text = text.replace(b"\\" + escape, plain)
         first, *parts = text.split(b"\\u")
         text = first + b"".join(_CHARACTERS[part[:4]] + part[4:] for part in parts)
     return text.replace(_HELD, b"\\")
 
 
+_SPARSE_BYTES = 20
+"""Bytes for each escape from which on it is quicker to go through the escapes than to replace each kind of them."""
+
+
+def _read_each_escape(text: bytes) -> bytes:
+    first, *parts = text.split(b"\\")
+    for number, part in enumerate(parts):
+        plain = _AFTER_BACKSLASH.get(part[:1])
+        if plain is not None:
+            parts[number] = plain + part[1:]
+        elif part[:1] == b"u":
+            parts[number] = _CHARACTERS[part[1:5]] + part[5:]
+        else:
+            parts[number] = b"\\" + part
+    return first + b"".join(parts)
+
+
 def _decoded(escape: re.Match[bytes]) -> bytes:
-    found = escape.group()
-    plain = _ONE.get(found)
-    return _decode(found) if plain is None else plain
+    return _ONE.get(escape.group()) or _decode(escape.group())
 
 
 @lru_cache(maxsize=4096)
@@ -170,13 +200,7 @@ _CHARACTERS = _Characters()
 
 
 _PERCENT = Lazy(rb"%(?:[2-7][0-9A-Fa-f]|0[9AaDd])")
-
-
-def _percent_character(found: re.Match[bytes]) -> bytes:
-    return _PERCENT_CHARACTERS[found.group().upper()]
-
-
-_PERCENT_CHARACTERS = {b"%%%02X" % code: bytes([code]) for code in (9, 10, 13, *range(0x20, 0x80))}
+_BY_DIGITS = {form % code: bytes([code]) for code in (9, 10, 13, *range(0x20, 0x80)) for form in (b"%02X", b"%02x")}
 
 
 def _percent_decode(source: bytes) -> bytes:
@@ -188,13 +212,7 @@ def _percent_decode(source: bytes) -> bytes:
     return b"".join(parts)
 
 
-_BY_DIGITS = {
-    digits: plain
-    for code, plain in _PERCENT_CHARACTERS.items()
-    for digits in (code[1:], code[1:].lower(), code[1:2] + code[2:].lower())
-}
-
-WIDTHS = (40, 60, 64, 72, 76, 80, 100, 120)
+WIDTHS = frozenset((40, 60, 64, 72, 76, 80, 100, 120))
 """Bytes of a line after which programs cut long tokens."""
 
 
@@ -204,32 +222,24 @@ class Encoding(NamedTuple):
     Attributes:
         read: Undoes one level of it.
         edits: Yields (begin, end, length when read) of each stretch that is not verbatim, between two places.
+        mark: Stands once in most edits.
         in_blocks: The source may be read in blocks.
     """
 
     read: Callable[[bytes], bytes]
     edits: Callable[[bytes, int, int], Iterator[tuple[int, int, int]]]
+    mark: bytes
     in_blocks: bool = True
 
-    def runs(self, source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (length when read, begin and end in the source) of each stretch, verbatim or encoded."""
-        for start, stop, size in self.edits(source, begin, end):
-            if start > begin:
-                yield start - begin, begin, start
-            if size:
-                yield size, start, stop
-            begin = stop
-        if begin < end:
-            yield end - begin, begin, end
+
+def _escapes(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    for found in _ESCAPE.finditer(source, begin, end):
+        start, stop = found.span()
+        yield start, stop, 1 if stop - start == 2 else len(_decode(found.group()))
 
 
-def _substituted(
-    pattern: re.Pattern[bytes], decode: Callable[[re.Match[bytes]], bytes]
-) -> Callable[[bytes, int, int], Iterator[tuple[int, int, int]]]:
-    def edits(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        return ((*found.span(), len(decode(found))) for found in pattern.finditer(source, begin, end))
-
-    return edits
+def _percent_codes(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    return ((*found.span(), 1) for found in _PERCENT.finditer(source, begin, end))
 
 
 def _line_joints(source: bytes) -> list[tuple[int, int]]:
@@ -237,12 +247,12 @@ def _line_joints(source: bytes) -> list[tuple[int, int]]:
     lengths = list(map(len, source.split(b"\n")))
     if _WIDTHS.isdisjoint(lengths):
         return []
-    joints, at = [], 0
+    joints, at, following = [], 0, source + b"\n"
     for length in lengths[:-1]:
         end = at + length
-        if length in _WIDTHS:
+        if length in _WIDTHS and following[end + 1] in _TOKEN_BYTES:
             stop = end - (source[end - 1] == _RETURN)
-            if stop - at in WIDTHS and source[stop - 1] in _TOKEN_BYTES and source[end + 1 : end + 2] in _TOKEN_STARTS:
+            if stop - at in WIDTHS and source[stop - 1] in _TOKEN_BYTES:
                 joints.append((stop, end + 1))
         at = end + 1
     return joints
@@ -252,7 +262,6 @@ _WIDTHS = frozenset((*WIDTHS, *(width + 1 for width in WIDTHS)))
 """The same with a carriage return."""
 _RETURN = 0x0D
 _TOKEN_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+=~-")
-_TOKEN_STARTS = frozenset(bytes([code]) for code in _TOKEN_BYTES)
 
 
 _NEAR = 1024
@@ -298,24 +307,22 @@ _GAP = Lazy(rb"[\n ;]")
 _ESCAPE_START = Lazy(rb"[\\\x1b]")
 
 
-def _leaving_out(gaps: Callable[[bytes], list[tuple[int, int, bytes]]]) -> Encoding:
-    """Return the encoding in which stretches of the source are replaced by at most one byte."""
+def _without(source: bytes, gaps: list[tuple[int, int, bytes]]) -> View | None:
+    """Return the source in which at most one byte stands for each gap, or None if there is none."""
+    if not gaps:
+        return None
+    parts: list[bytes] = []
+    at = 0
+    for begin, end, instead in gaps:
+        parts += (source[at:begin], instead)
+        at = end
+    text = b"".join([*parts, source[at:]])
 
-    def read(source: bytes) -> bytes:
-        parts: list[bytes] = []
-        at = 0
-        for begin, end, instead in gaps(source):
-            parts += (source[at:begin], instead)
-            at = end
-        return b"".join([*parts, source[at:]]) if parts else source
+    def edits(_: bytes, _begin: int, _end: int) -> Iterator[tuple[int, int, int]]:
+        return ((start, stop, len(instead)) for start, stop, instead in gaps)
 
-    def edits(source: bytes, _begin: int, _end: int) -> Iterator[tuple[int, int, int]]:
-        return ((start, stop, len(instead)) for start, stop, instead in gaps(source))
-
-    return Encoding(read, edits, in_blocks=False)
+    return View(source, text, Encoding(lambda _: text, edits, b"\xff", in_blocks=False))
 
 
-ESCAPED = Encoding(_without_escapes, _substituted(_ESCAPE, _decoded))
-PERCENT = Encoding(_percent_decode, _substituted(_PERCENT, _percent_character))
-WRAPPED = _leaving_out(_left_out)
-SPARSE = _leaving_out(_far_from_escapes)
+ESCAPED = Encoding(_without_escapes, _escapes, b"\\")
+PERCENT = Encoding(_percent_decode, _percent_codes, b"%")

@@ -1,4 +1,4 @@
-"""Where a text has the words of a question: by stem, as the index sees it, by phrase, by substring.
+"""Where a text has the words of a question: by stem, as the index sees it, by phrase, by substring; why it is a hit.
 
 For showing hits. It reads nothing from the store but its tokenizer.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from crystal.model.recall import Hit
 from crystal.store import Store
 from crystal.store.search.candidates import stems
 from crystal.text.query import parse_query, unspaced_pairs
@@ -30,6 +31,20 @@ def match_spans(store: Store, query: str, text: str) -> list[Span]:
         beginnings = tuple(stem for stem in wanted if len(stem) > 2)
         spans = [(start, end) for start, end, stem in tokens if beginnings and stem.startswith(beginnings)]
     return _merged(spans)
+
+
+def why_found(hit: Hit) -> str:
+    """Say in words what each engine thinks of a hit: its rank, and its score."""
+    names = {"keywords": "BM25", "context": "BM25 with its neighbours", "vectors": "cosine"}
+    engines = [
+        f"{engine} #{rank}" + (f" ({names[engine]} {hit.scores[engine]:.3g})" if engine in hit.scores else "")
+        for engine, rank in hit.ranks.items()
+        if engine != "exact"
+    ]
+    others = {"session": "session", "late": "words by meaning"}
+    engines += [f"{words} {hit.scores[name]:.3g}" for name, words in others.items() if name in hit.scores]
+    exact = ["word for word"] if "exact" in hit.ranks else []
+    return ", ".join((*exact, *engines)) or "by time alone"
 
 
 def _merged(spans: list[Span]) -> list[Span]:

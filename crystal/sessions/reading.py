@@ -81,6 +81,16 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionPage:
+    """Some turns of a session in their order; ``start`` is the number of those before them, ``total`` of all."""
+
+    session: SessionSummary
+    turns: tuple[ShownTurn, ...]
+    start: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShowTarget:
     """Target of ``show``: a session, or a chunk of one, as row ids of the memory that has it."""
 
@@ -230,10 +240,39 @@ def read(store: Store, target: ShowTarget, *, context: int = 2, mirror: Store | 
     """Read a whole session, or a hit's turn with ``context`` turns before and after it in the same thread."""
     if target.memory == "mirror" and mirror is not None:
         found = _read(mirror, target, context)
-        turns = tuple(replace(turn, hit=turn.hit + MIRROR_IDS) for turn in found.turns)
         session = None if found.session is None else replace(found.session, memory="mirror")
-        return Conversation(session, turns)
+        return Conversation(session, _mirrored(found.turns))
     return _read(store, target, context)
+
+
+def read_page(
+    store: Store, target: ShowTarget, *, start: int | None, limit: int, mirror: Store | None = None
+) -> SessionPage:
+    """Read ``limit`` turns of a session: from ``start`` on, or if that is None the page with the target's turn.
+
+    Raises:
+        NotFoundError: The target is in no session.
+    """
+    is_mirrored = target.memory == "mirror" and mirror is not None
+    place = mirror if is_mirrored and mirror is not None else store
+    with place.reading():
+        row = None if target.session is None else conversations.session_row(place, target.session)
+        if row is None:
+            raise NotFoundError("this belongs to no session", hint="run: crystal sessions")
+        focus = None if target.chunk is None else conversations.place_of_chunk(place, target.chunk)
+        turn = None if focus is None else focus.turn
+        if start is None:
+            before = 0 if turn is None else conversations.turns_before(place, row.row, turn)
+            start = before - before % limit
+        turns = _shown(place, conversations.turns_page(place, row.row, start, limit), turn)
+        session = _summary(place, row)
+    if is_mirrored:
+        return SessionPage(replace(session, memory="mirror"), _mirrored(turns), start, session.turns)
+    return SessionPage(session, turns, start, session.turns)
+
+
+def _mirrored(turns: Sequence[ShownTurn]) -> tuple[ShownTurn, ...]:
+    return tuple(replace(turn, hit=turn.hit + MIRROR_IDS) for turn in turns)
 
 
 def stream_turns(store: Store, session_id: str, batch: int = 200) -> Iterator[ShownTurn]:

@@ -5,6 +5,7 @@ A mirror of home's memory is merged in.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
@@ -15,7 +16,7 @@ from crystal.model.recall import Filters, Remembered
 from crystal.sessions.reading import SessionSummary, sessions
 from crystal.store import Store
 from crystal.store.search.scope import agents_named, project_ids, scope_of
-from crystal.store.sessions.recent import Message, latest_messages, moments
+from crystal.store.sessions.recent import Message, latest_messages, moments, session_starts
 from crystal.timewords.parse import local
 
 MAX_MESSAGES = 1_000
@@ -143,3 +144,11 @@ def _stretches(store: Store, session: SessionSummary, since: int, before: int, t
     for moment in moments(store, session.id, since, before):
         by_day.setdefault(local(moment, tz).date(), []).append(moment)
     return tuple(Stretch(session, many[0], many[-1], len(many)) for many in by_day.values())
+
+
+def sessions_per_day(
+    store: Store, *, since: int, mirror: Store | None = None, tz: tzinfo | None = None
+) -> dict[str, int]:
+    """Return how many sessions began on each day (``2026-11-20``) since then; days without any are left out."""
+    starts = dict(session_starts(store, since)) | ({} if mirror is None else dict(session_starts(mirror, since)))
+    return dict(Counter(f"{local(moment, tz):%Y-%m-%d}" for moment in starts.values()))

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from crystal.config.paths import SOURCES_FILE, make_private_dir, refused, write_private
-from crystal.errors import DamagedError
+from crystal.config.json_file import read_json
+from crystal.config.paths import SOURCES_FILE, make_private_dir, write_private
 
 
 class ListedSource(NamedTuple):
@@ -31,22 +31,13 @@ def read_list(ldm_home: Path) -> list[ListedSource] | None:
         DamagedError: The file is no such list.
         CrystalError: The system refuses to read it.
     """
-    path = ldm_home / SOURCES_FILE
-    try:
-        found = json.loads(path.read_bytes())
-        listed = [
-            ListedSource(one["name"], one["path"], one["added_at"], one.get("is_vault", False))
-            for one in found["sources"]
-        ]
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise refused(error, path) from error
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise DamagedError(
-            f"{path} is no list of sources", hint="move it away, then run: crystal sources sync"
-        ) from error
-    return sorted(listed)
+    hint = "move it away, then run: crystal sources sync"
+    return read_json(ldm_home / SOURCES_FILE, _listed, hint)
+
+
+def _listed(found: Any) -> list[ListedSource]:
+    rows = found["sources"]
+    return sorted(ListedSource(one["name"], one["path"], one["added_at"], one.get("is_vault", False)) for one in rows)
 
 
 def write_list(ldm_home: Path, listed: Sequence[ListedSource]) -> None:

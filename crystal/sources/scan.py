@@ -19,6 +19,7 @@ from pathspec import GitIgnoreSpec
 
 from crystal.config.paths import refused
 from crystal.errors import UnavailableError
+from crystal.transcript.project import shared_git_folder
 
 IGNORE_FILES = (".gitignore", ".crystalignore")
 SKIPPED_FOLDERS = frozenset(
@@ -30,7 +31,10 @@ _CONFLICT = re.compile(
     r"(?i)(?P<stem>.+?)(?: \([^()]*conflicted copy[^()]*\)|\.sync-conflict-\d{8}-\d{6}-\w+)(?P<suffix>\.\w+)?"
 )
 """Names that Dropbox, Nextcloud, Obsidian Sync and Syncthing give to the second of two versions."""
-SKIPPED_FILES = frozenset((".DS_Store", "Thumbs.db"))
+_PLACEHOLDER = re.compile(r"\.(.+)\.icloud")
+"""Names that stand for files of which iCloud keeps the content elsewhere."""
+UNREADABLE = "cannot be read"
+SKIPPED_FILES = frozenset((".DS_Store", "Thumbs.db", ".git"))
 MAX_IGNORE_BYTES = 1 << 20
 RACY_NS = 2_000_000_000
 """A file changed so shortly before it is looked at may change again within the same tick of its clock."""
@@ -50,16 +54,17 @@ class Scan:
     Attributes:
         files: The stamp of each file, by its path below the folder; empty if the next look must read it.
         skipped: Files that cannot be indexed.
-        unread: Folders that the system refuses to list, as paths that end with a slash: what is in them is not known.
+        unread: What is not known, and why: folders that the system refuses to list, as paths that end with a slash, and
+            files of which a sync program holds only the name here.
     """
 
     files: dict[str, str] = field(default_factory=dict)
     skipped: list[SkippedFile] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)
 
     def is_unknown(self, path: str) -> bool:
-        """Return True if a file may be in a folder that could not be listed."""
-        return path.startswith(tuple(self.unread))
+        """Return True if a file is not to be read, or may be in a folder that could not be listed."""
+        return path in self.unread or path.startswith(tuple(one for one in self.unread if one.endswith("/")))
 
 
 def scan(root: Path, barred: Collection[Path], now_ns: int) -> Scan:
@@ -106,7 +111,7 @@ class _Walk:
             except OSError as error:
                 if folder == self._root:
                     raise refused(error, Path(folder)) from error
-                self.found.unread.append(f"{self._relative(folder)}/")
+                self.found.unread[f"{self._relative(folder)}/"] = UNREADABLE
                 continue
             rules = (*rules, *_rules_in(folder, {entry.name for entry in entries}))
             todo += [(entry.path, rules) for entry in entries if self._is_wanted_folder(entry, rules)]
@@ -120,10 +125,15 @@ class _Walk:
                 is_barred = entry.name in SKIPPED_FOLDERS or entry.path in self._barred
                 return not is_barred and not _is_ignored(f"{entry.path}/", rules)
             is_barred = entry.name in SKIPPED_FILES or entry.path in self._barred
-            if not is_barred and not _is_ignored(entry.path, rules):
-                self._note_file(entry)
+            here = name_here(entry.name)
+            path = entry.path[: -len(entry.name)] + here
+            if not is_barred and not _is_ignored(path, rules):
+                if here != entry.name:
+                    self.found.unread[self._relative(path)] = "in iCloud, not downloaded"
+                else:
+                    self._note_file(entry)
         except OSError:
-            self.found.unread.append(self._relative(entry.path))
+            self.found.unread[self._relative(entry.path)] = UNREADABLE
         return False
 
     def _note_file(self, entry: os.DirEntry[str]) -> None:
@@ -139,6 +149,12 @@ class _Walk:
 
     def _relative(self, path: str) -> str:
         return path[self._base :].replace(os.sep, "/")
+
+
+def name_here(name: str) -> str:
+    """Return the name that a file has once iCloud has downloaded it."""
+    found = _PLACEHOLDER.fullmatch(name)
+    return name if found is None else found[1]
 
 
 def conflict_original(name: str) -> str | None:
@@ -191,7 +207,8 @@ def _rules_above(root: Path) -> Iterator[_Rules]:
     top = next((number for number, folder in enumerate(above) if (folder / ".git").exists()), None)
     if top is None:
         return
-    yield from _rules_of(str(above[top]), [above[top] / ".git" / "info" / "exclude"])
+    git = shared_git_folder(above[top]) or above[top] / ".git"
+    yield from _rules_of(str(above[top]), [git / "info" / "exclude"])
     for folder in reversed(above[1 : top + 1]):
         yield from _rules_of(str(folder), [folder / name for name in IGNORE_FILES])
 

@@ -113,7 +113,7 @@ class _Sync:
         self._moves: list[tuple[int, str, str]] = []
         self._written: list[ReadFile] = []
         self.report = SyncReport(source.name, skipped=list(found.skipped))
-        self.report.skipped += [SkippedFile(path, "cannot be read") for path in found.unread]
+        self.report.skipped += [SkippedFile(*one) for one in found.unread.items()]
 
     def _is_gone(self, path: str) -> bool:
         return path not in self._found.files and not self._found.is_unknown(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -44,12 +44,6 @@ def present(paths: Iterable[Path]) -> Watched:
     return found
 
 
-def changed_roots(roots: Sequence[Path], stop: Event | None = None) -> Iterator[set[Path]]:
-    """Yield the folders in which something has changed; see ``changed_paths``."""
-    for paths in changed_paths(roots, stop):
-        yield {root for root in roots if any(_is_of(path, str(root)) for path in paths)}
-
-
 def changed_paths(roots: Iterable[Path], stop: Event | None = None) -> Iterator[set[str]]:
     """Yield the files that have changed in some folders; none if nothing has for a while, and if there is no folder.
 
@@ -73,8 +67,8 @@ def changed_paths(roots: Iterable[Path], stop: Event | None = None) -> Iterator[
         raise UnavailableError(f"the system does not watch these folders: {error}", hint=hint) from error
 
 
-def _is_of(path: str, root: str) -> bool:
+def is_any_of(paths: Iterable[str], root: Path) -> bool:
     """Return True if a changed path is in a folder, and not where nobody writes."""
-    if path != root and not path.startswith(f"{root.rstrip('/')}/"):
-        return False
-    return SKIPPED_FOLDERS.isdisjoint(path[len(root) :].split("/"))
+    folder = str(root).rstrip("/")
+    below = [path[len(folder) :] for path in paths if path == folder or path.startswith(f"{folder}/")]
+    return any(SKIPPED_FOLDERS.isdisjoint(path.split("/")) for path in below)

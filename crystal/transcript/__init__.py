@@ -4,10 +4,10 @@ Framing never fails on content; reading is pure, tolerant, and can be run again 
 use the store, the clock, secrets or file owners. ``reader`` says what a reader does, ``claude_code`` is one.
 """
 
-from crystal.transcript.claude_code.content import whole_results
 from crystal.transcript.context import Context, complete, parse_completed, revised_ids, without_context
 from crystal.transcript.framing import last_newline, read_segment
 from crystal.transcript.kinds import NOT_JSON, RecordCounts, count_records, is_known
+from crystal.transcript.parts import whole_results
 from crystal.transcript.reader import (
     FORGOTTEN,
     Conversation,

@@ -20,7 +20,7 @@ from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, clean_text, format_line, word
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Conversation, Record, Source, SourceError
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 
 _START = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
 _BEGINNING = b"# aider chat started at "
@@ -40,8 +40,8 @@ class _Session(NamedTuple):
     lines: list[str]
 
 
-class AiderReader(MessageReader):
-    """See ``MessageReader``."""
+class AiderReader(MessageReader, SnapshotReader):
+    """See ``MessageReader`` and ``SnapshotReader``."""
 
     silent_kinds = ("user", "assistant", "tool", "note")
 
@@ -68,11 +68,6 @@ class AiderReader(MessageReader):
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""
         return _parts(fields.get("role"), fields.get("text"))
-
-    def time_of(self, fields: Fields, context: Context) -> int | None:
-        """Return when a record was written."""
-        del fields
-        return context.at
 
 
 READER = AiderReader()

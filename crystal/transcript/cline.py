@@ -12,18 +12,27 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
 from crystal.transcript.context import Context
-from crystal.transcript.line import Fields, format_line, identifier, milliseconds, parse_line, parse_time, word
-from crystal.transcript.messages import MessageReader
+from crystal.transcript.line import (
+    Fields,
+    fields_of,
+    format_line,
+    identifier,
+    milliseconds,
+    parse_line,
+    parse_time,
+    word,
+)
+from crystal.transcript.messages import MessageReader, title_record
 from crystal.transcript.parts import Part, parts_of_blocks
-from crystal.transcript.reader import Conversation, Record, Source, SourceError
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 
 _TASK_FILE = "api_conversation_history.json"
 _WRAPPED = re.compile(r"\s*<(user_input|task|feedback|user_message|answer)\b[^>]*>\n?(.*?)\n?</\1>\s*", re.DOTALL)
 _DETAILS = re.compile(r"<environment_details>.*?</environment_details>", re.DOTALL)
 
 
-class ClineReader(MessageReader):
-    """See ``MessageReader``. Roo Code is a fork of the extension and writes the same."""
+class ClineReader(MessageReader, SnapshotReader):
+    """See ``MessageReader`` and ``SnapshotReader``. Roo Code is a fork of the extension and writes the same."""
 
     silent_kinds = ("user", "assistant")
 
@@ -48,23 +57,27 @@ class ClineReader(MessageReader):
         used = Counter[str]()
         for number, message in enumerate(messages):
             if isinstance(message, dict):
-                own = message.get("modelInfo")
-                model = own.get("id") if isinstance(own, dict) else None
+                model = fields_of(message.get("modelInfo")).get("id")
                 place = message.get("ts") or number
                 ident = identifier(message.get("id")) or f"{place}-{message.get('role')}"
                 used[ident] += 1
                 name = ident if used[ident] == 1 else f"{ident}-{used[ident]}"
                 yield Record(f"{session}-{name}", format_line(message), context.with_texts(model=model))
-        if context.title:
-            yield Record(f"{conversation.session}-title", format_line({"title": context.title}), context)
+        yield from title_record(conversation.session, context)
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""
-        return _parts(fields)
+        role = fields.get("role")
+        if role not in ("user", "assistant"):
+            return
+        if fields_of(fields.get("metadata")).get("displayOnly") is True:
+            return  # an error of the program
+        for part in parts_of_blocks(fields.get("content"), "user" if role == "user" else "assistant"):
+            yield part._replace(text=_typed(part.text)) if part.role == "user" else part
 
     def time_of(self, fields: Fields, context: Context) -> int | None:
         """Return when a record was written."""
-        return _time_of(fields, context)
+        return milliseconds(fields.get("ts")) or context.at
 
 
 READER = ClineReader("taskHistory.json")
@@ -101,21 +114,6 @@ def _context_of(session: str, sides: Mapping[PurePath, bytes]) -> Context:
                 context = context.with_texts(cwd=folder, model=model, title=title)
                 context = context._replace(at=at if isinstance(at, int) else context.at)
     return context
-
-
-def _time_of(fields: Fields, context: Context) -> int | None:
-    return milliseconds(fields.get("ts")) or context.at
-
-
-def _parts(fields: Fields) -> Iterator[Part]:
-    role = fields.get("role")
-    if role not in ("user", "assistant"):
-        return
-    metadata = fields.get("metadata")
-    if isinstance(metadata, dict) and metadata.get("displayOnly") is True:
-        return  # an error of the program
-    for part in parts_of_blocks(fields.get("content"), "user" if role == "user" else "assistant"):
-        yield part._replace(text=_typed(part.text)) if part.role == "user" else part
 
 
 def _typed(text: str) -> str:

@@ -10,9 +10,7 @@ Source: files of versions 0.104, 0.140 and 0.169; tests/data/agents/codex/README
 from __future__ import annotations
 
 import hashlib
-import io
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
@@ -20,23 +18,11 @@ from typing import Any
 from crystal.model.capture import Turn
 from crystal.transcript.codex_items import ITEM, SUMMARY, parts_of_record, record_of, texts_of
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import Fields, identifier, parse_line, parse_time
-from crystal.transcript.parts import Part, turns_of_parts
-from crystal.transcript.reader import (
-    Conversation,
-    Identity,
-    LineFacts,
-    Record,
-    SnapshotReader,
-    Source,
-    SourceError,
-    advanced,
-)
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time
+from crystal.transcript.messages import MessageReader
+from crystal.transcript.parts import Part
+from crystal.transcript.reader import Conversation, Identity, Record, SnapshotReader, Source, SourceError, advanced
+from crystal.transcript.tables import unpacked
 
 MAX_UNPACKED_BYTES = 1 << 30
 MIN_UNIQUE_ID = 16
@@ -48,14 +34,13 @@ _ENDINGS = re.compile(r"\.jsonl(\.zst)?$")
 _SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _ENVIRONMENT = b"environment_context>"
 _FOLDER = re.compile(r"<cwd>([^<]+)</cwd>|Current working directory: (.+)")
-_ZSTD = b"\x28\xb5\x2f\xfd"
 _INDEX = "session_index.jsonl"
 _FOLDERS = frozenset(("sessions", "archived_sessions"))
 _RESULT = "-result"
 
 
-class CodexReader(SnapshotReader):
-    """See ``SnapshotReader``: that is for compressed rollouts. The others are read line by line."""
+class CodexReader(MessageReader, SnapshotReader):
+    """See ``MessageReader``; compressed rollouts are read as a ``SnapshotReader`` does."""
 
     lines_have_ids = False
     silent_kinds = (
@@ -115,8 +100,7 @@ class CodexReader(SnapshotReader):
             found = _FOLDER.search("\n".join(texts_of(told.get("content")))) if context.cwd is None else None
             return _next_in_turn(context.with_texts(cwd=(found[1] or found[2]).strip() if found else None))
         if kind == "session_meta":
-            git = told.get("git")
-            branch = git.get("branch") if isinstance(git, dict) else None
+            branch = fields_of(told.get("git")).get("branch")
             begun = None if "payload" in fields else parse_time(told.get("timestamp"))
             context = context.with_texts(cwd=told.get("cwd"), branch=branch)._replace(at=begun)
             # Before 0.100 turns had no ids. A copy begins with the lines of all that it was copied from, oldest last.
@@ -129,42 +113,41 @@ class CodexReader(SnapshotReader):
             return context.with_texts(title=told.get("thread_name"))
         return context
 
-    def facts(self, line: bytes) -> LineFacts:
-        """Return the facts of a line."""
-        fields, context = parse_completed(line)
+    def uuid_of(self, fields: Fields, context: Context) -> str | None:
+        """Return the id of a line."""
+        return _uuid(fields, context) or context.id
+
+    def session_of(self, fields: Fields) -> str | None:
+        """Return the session, which the first line names."""
         kind, told = record_of(fields)
-        is_said = kind == ITEM and any(part.text.strip() for part in parts_of_record(kind, told, fields))
-        return LineFacts(
-            uuid=_uuid(fields, context) or (context.id if is_said else None),
-            timestamp_ms=_time_of(fields, context),
-            cwd=context.cwd,
-            session_id=context.session or (_owner(told)[0] if kind == "session_meta" else None),
-            is_conversation=is_said,
-            is_summary=kind == SUMMARY,
-        )
+        return _owner(told)[0] if kind == "session_meta" else None
+
+    def turn_of(self, fields: Fields, context: Context) -> Turn:
+        """Return what the turns of a line share; a result belongs to its call."""
+        uuid = _uuid(fields, context) or ""
+        call = uuid.removesuffix(_RESULT) if uuid.endswith(_RESULT) else None
+        return super().turn_of(fields, context)._replace(parent_uuid=call)
+
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Yield the parts of a line."""
+        return parts_of_record(*record_of(fields), fields)
+
+    def named_parts(self, fields: Fields, tools: dict[str, str | None]) -> Iterator[Part]:
+        """Yield the parts, results with the names of their tools."""
+        call = str(record_of(fields)[1].get("call_id"))
+        for part in self.parts(fields):
+            if part.role == "tool_call" and part.tool:
+                tools[call] = part.tool
+            yield part._replace(tool=part.tool or tools.get(call)) if part.role == "tool_result" else part
 
     def kind(self, fields: Mapping[str, Any]) -> str | None:
         """Return the kind of a line, with that of the item in it: the conversation stands in items."""
         kind, told = record_of(dict(fields))
         return f"{kind}/{told.get('type') or 'message'}" if kind == ITEM else kind or None
 
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        """Yield the turns of the lines, in their order."""
-        del key
-        tools: dict[str, str] = {}
-        for offset, line in lines:
-            fields, context = parse_completed(line)
-            uuid = _uuid(fields, context) or context.id
-            if uuid is None:
-                continue
-            call = uuid.removesuffix(_RESULT) if uuid.endswith(_RESULT) else None
-            at = _time_of(fields, context)
-            shared = Turn(uuid, 0, "user", "", offset, at, call, context.cwd, context.branch, model=context.model)
-            yield from turns_of_parts(_named_parts(fields, tools), shared, subagent=subagent, record=fields)
-
     def conversations(self, source: Source) -> Iterable[Conversation]:
         """Return the conversation of a compressed rollout."""
-        session, subagent = self.owner(_unpacked(source).split(b"\n", 1)[:1], Context())
+        session, subagent = self.owner(unpacked(source.data, MAX_UNPACKED_BYTES).split(b"\n", 1)[:1], Context())
         if session is None:
             raise SourceError(f"{source.path} names no session", hint="update crystal")
         return [Conversation(session, hashlib.sha256(source.data).hexdigest(), subagent)]
@@ -174,7 +157,7 @@ class CodexReader(SnapshotReader):
         del conversation
         context, at = self.first_context(source.path, source.sides), 0
         name = self.identify(source.path).key
-        for line in _unpacked(source).split(b"\n"):
+        for line in unpacked(source.data, MAX_UNPACKED_BYTES).split(b"\n"):
             context = advanced(self, context, line)
             if line.strip():
                 is_said = context.title is not None and self.facts(line).is_conversation
@@ -187,29 +170,13 @@ READER = CodexReader()
 
 def _owner(meta: Fields) -> tuple[str | None, str | None]:
     """Return the session and the subagent of a rollout: a subagent's is its parent's, to the top where it says so."""
-    own, source = identifier(meta.get("id")), meta.get("source")
-    made_by = source.get("subagent") if isinstance(source, dict) else None
+    own, made_by = identifier(meta.get("id")), fields_of(meta.get("source")).get("subagent")
     if made_by is None:
         return own or identifier(meta.get("session_id")), None
-    spawned = made_by.get("thread_spawn") if isinstance(made_by, dict) else None
-    above = spawned.get("parent_thread_id") if isinstance(spawned, dict) else None
+    above = fields_of(fields_of(made_by).get("thread_spawn")).get("parent_thread_id")
     parents = (meta.get("session_id"), meta.get("parent_thread_id"), above)
     named = [ident for parent in parents if (ident := identifier(parent)) not in (None, own)]
     return next(iter(named), own), own
-
-
-def _time_of(fields: Fields, context: Context) -> int | None:
-    return parse_time(fields.get("timestamp")) or context.at
-
-
-def _named_parts(fields: Fields, tools: dict[str, str]) -> Iterator[Part]:
-    """Yield what a line says, results with the names of their tools. ``tools`` has the calls so far."""
-    kind, told = record_of(fields)
-    call = str(told.get("call_id"))
-    for part in parts_of_record(kind, told, fields):
-        if part.role == "tool_call" and part.tool:
-            tools[call] = part.tool
-        yield part._replace(tool=part.tool or tools.get(call)) if part.role == "tool_result" else part
 
 
 def _in_turn(context: Context, name: object) -> Context:
@@ -253,17 +220,3 @@ def _uuid(fields: Fields, context: Context) -> str | None:
     own = f"{context.subagent}-" if context.subagent and _turn_of(context) >= context.subagent else ""
     said = "\n".join(f"{part.role} {part.text}" for part in parts_of_record(kind, told, fields))
     return f"codex:{own}{place}-{hashlib.sha256(said.encode('utf-8', 'replace')).hexdigest()[:16]}"
-
-
-def _unpacked(source: Source) -> bytes:
-    """Return the content of a rollout."""
-    if not source.data.startswith(_ZSTD):
-        return source.data
-    try:
-        with zstd.open(io.BytesIO(source.data)) as file:
-            data = file.read(MAX_UNPACKED_BYTES + 1)
-    except (EOFError, zstd.ZstdError) as error:
-        raise SourceError(f"{source.path} cannot be unpacked: {error}", hint="crystal tries again by itself") from error
-    if len(data) > MAX_UNPACKED_BYTES:
-        raise SourceError(f"{source.path} is larger than {MAX_UNPACKED_BYTES >> 30} GB", hint="crystal reads none such")
-    return data

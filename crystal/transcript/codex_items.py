@@ -6,9 +6,8 @@ import json
 import re
 from collections.abc import Iterator
 
-from crystal.transcript.claude_code.content import call_text
-from crystal.transcript.line import Fields, format_line, parse_line, word
-from crystal.transcript.parts import Part
+from crystal.transcript.line import Fields, fields_of, format_line, parse_line, word
+from crystal.transcript.parts import Part, call_text
 
 ITEM = "response_item"
 SUMMARY = "compacted"
@@ -59,8 +58,7 @@ def texts_of(content: object) -> list[str]:
 
 
 def _is_summary_again(fields: Fields) -> bool:
-    metadata = fields.get("metadata")
-    return isinstance(metadata, dict) and metadata.get("compaction_output") is True
+    return fields_of(fields.get("metadata")).get("compaction_output") is True
 
 
 def _parts_of_item(item: Fields) -> Iterator[Part]:
@@ -81,8 +79,7 @@ def _parts_of_item(item: Fields) -> Iterator[Part]:
 
 def _parts_of_user(item: Fields) -> Iterator[Part]:
     """Yield what a person typed, and the commands that a person ran in the program's prompt."""
-    passed = item.get("internal_chat_message_metadata_passthrough")
-    kinds = passed.get("content_item_kinds") if isinstance(passed, dict) else None
+    kinds = fields_of(item.get("internal_chat_message_metadata_passthrough")).get("content_item_kinds")
     for number, text in enumerate(texts_of(item.get("content"))):
         kind = kinds[number] if isinstance(kinds, list) and number < len(kinds) else None
         shell = _SHELL.fullmatch(text)

@@ -6,25 +6,24 @@ Source: files of versions 1.0.64 to 1.0.102; tests/data/agents/copilot-cli/READM
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from typing import Any
 
 from crystal.model.capture import Turn
-from crystal.transcript.claude_code.content import call_text, result_text
-from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import fields_of, identifier, parse_line, parse_time, word
-from crystal.transcript.parts import Part, turns_of_parts
-from crystal.transcript.reader import Identity, LineFacts, TranscriptReader
+from crystal.transcript.context import Context
+from crystal.transcript.line import Fields, fields_of, identifier, parse_line, word
+from crystal.transcript.messages import MessageReader
+from crystal.transcript.parts import Part, call_text, result_text
+from crystal.transcript.reader import Identity
 
 _WORKSPACE = "workspace.yaml"
 _NAME = re.compile(r"^name: (.+)$", re.MULTILINE)
-_SAID = frozenset(("user.message", "assistant.message", "tool.execution_start", "tool.execution_complete"))
+_RESULT = "tool.execution_complete"
 _COMPACTED = "session.compaction_complete"
 
 
-class CopilotReader(TranscriptReader):
-    """See ``TranscriptReader``."""
+class CopilotReader(MessageReader):
+    """See ``MessageReader``."""
 
     silent_kinds = (
         "session.*", "hook.*", "subagent.*", "system.*", "assistant.turn_*", "abort",
@@ -55,63 +54,57 @@ class CopilotReader(TranscriptReader):
         model = data.get("newModel") or data.get("selectedModel")
         return context.with_texts(cwd=told.get("cwd"), branch=told.get("branch"), model=model)
 
-    def facts(self, line: bytes) -> LineFacts:
-        """Return the facts of a line."""
-        fields, context = parse_completed(line)
+    def uuid_of(self, fields: Fields, context: Context) -> str | None:
+        """Return a line's id. A call and its result share the call's, so that the result finds its tool."""
+        del context
         kind, data = _event(fields)
-        return LineFacts(
-            uuid=_uuid(fields, kind, data),
-            timestamp_ms=parse_time(fields.get("timestamp")),
-            cwd=context.cwd,
-            session_id=context.session or identifier(data.get("sessionId")),
-            is_conversation=kind in _SAID,
-            is_summary=kind == _COMPACTED,
+        call = _call_uuid(data)
+        if call is not None and kind.startswith("tool.execution_"):
+            return f"{call}-result" if kind == _RESULT else call
+        ident = identifier(fields.get("id"))
+        is_note = kind.startswith("hook.") or ident is None
+        return None if is_note else f"copilot-cli:{ident}"
+
+    def session_of(self, fields: Fields) -> str | None:
+        """Return the session that its first event names."""
+        return identifier(_event(fields)[1].get("sessionId"))
+
+    def is_subagents(self, fields: Fields) -> bool:
+        """Return whether a subagent said it."""
+        return word(fields.get("agentId")) is not None
+
+    def turn_of(self, fields: Fields, context: Context) -> Turn:
+        """Return what the turns of an event share."""
+        kind, data = _event(fields)
+        return (
+            super()
+            .turn_of(fields, context)
+            ._replace(
+                parent_uuid=_call_uuid(data) if kind == _RESULT else None,
+                message_id=identifier(data.get("messageId")),
+                model=word(data.get("model")) or context.model,
+            )
         )
 
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        """Yield the turns of the lines, in their order."""
-        del key
-        for offset, line in lines:
-            fields, context = parse_completed(line)
-            kind, data = _event(fields)
-            uuid = _uuid(fields, kind, data)
-            if uuid is None or kind not in (*_SAID, _COMPACTED):
-                continue
-            call = _call_uuid(data) if kind == "tool.execution_complete" else None
-            shared = Turn(
-                uuid, 0, "user", "", offset, parse_time(fields.get("timestamp")), call, context.cwd, context.branch,
-                message_id=identifier(data.get("messageId")), model=word(data.get("model")) or context.model,
-            )  # fmt: skip
-            is_subagents = subagent or word(fields.get("agentId")) is not None
-            yield from turns_of_parts(_parts(kind, data), shared, subagent=is_subagents)
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Yield the parts of an event."""
+        return _parts(*_event(fields))
 
 
 READER = CopilotReader()
 
 
-def _event(fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _event(fields: Fields) -> tuple[str, Fields]:
     kind = fields.get("type")
     return kind if isinstance(kind, str) else "", fields_of(fields.get("data"))
 
 
-def _uuid(fields: dict[str, Any], kind: str, data: dict[str, Any]) -> str | None:
-    """Return a line's id. A call and its result share the call's, so that the result finds its tool."""
-    call = _call_uuid(data)
-    if call is not None and kind == "tool.execution_start":
-        return call
-    if call is not None and kind == "tool.execution_complete":
-        return f"{call}-result"
-    ident = identifier(fields.get("id"))
-    is_note = kind.startswith("hook.") or ident is None
-    return None if is_note else f"copilot-cli:{ident}"
-
-
-def _call_uuid(data: dict[str, Any]) -> str | None:
+def _call_uuid(data: Fields) -> str | None:
     ident = identifier(data.get("toolCallId"))
     return None if ident is None else f"copilot-cli:{ident}"
 
 
-def _parts(kind: str, data: dict[str, Any]) -> Iterator[Part]:
+def _parts(kind: str, data: Fields) -> Iterator[Part]:
     if kind == "user.message":
         yield Part("user", word(data.get("content")) or "")
     elif kind == "assistant.message":
@@ -120,7 +113,7 @@ def _parts(kind: str, data: dict[str, Any]) -> Iterator[Part]:
     elif kind == "tool.execution_start":
         name = word(data.get("toolName"))
         yield Part("tool_call", call_text(name, data.get("arguments")), name)
-    elif kind == "tool.execution_complete":
+    elif kind == _RESULT:
         result, error = data.get("result"), data.get("error")
         told = result if isinstance(result, dict) else error
         texts = (told.get(name) for name in ("content", "message")) if isinstance(told, dict) else ()

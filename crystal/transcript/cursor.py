@@ -16,14 +16,13 @@ from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript import cursor_store
-from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context
 from crystal.transcript.cursor_store import parse_value
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, path_of_uri
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
-from crystal.transcript.messages import MessageReader
-from crystal.transcript.parts import Part, unique_id
-from crystal.transcript.reader import Conversation, Record, Source, SourceError
+from crystal.transcript.messages import MessageReader, title_record
+from crystal.transcript.parts import Part, call_text, unique_id
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 
 _OLD_CHATS = "workbench.panel.aichat.view.aichat.chatdata"
 _USER, _ASSISTANT = (1, "user"), (2, "ai")
@@ -39,8 +38,8 @@ _BUBBLES = "SELECT key, value FROM cursorDiskKV WHERE key >= ? AND key < ? ORDER
 _CHAT_TABLE, _VALUE = "cursorDiskKV", "SELECT value FROM {} WHERE key = ?"
 
 
-class CursorReader(MessageReader):
-    """See ``MessageReader``."""
+class CursorReader(MessageReader, SnapshotReader):
+    """See ``MessageReader`` and ``SnapshotReader``."""
 
     silent_kinds = ("1", "2", "user", "ai", "assistant", "tool", "system", "turn_ended")
 
@@ -64,8 +63,8 @@ class CursorReader(MessageReader):
         for record in told(source, conversation):
             context = record.context
             yield record if conversation.subagent is None else record._replace(context=context._replace(title=None))
-        if context.title and conversation.subagent is None:
-            yield Record(f"{conversation.session}-title", format_line({"title": context.title}), context)
+        if conversation.subagent is None:
+            yield from title_record(conversation.session, context)
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""

@@ -12,11 +12,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
-from crystal.transcript.claude_code.content import block_text, call_text, result_text
 from crystal.transcript.context import Context
 from crystal.transcript.editor import path_of_uri
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, milliseconds, parse_line, word
-from crystal.transcript.parts import Part
+from crystal.transcript.parts import Part, block_text, call_text, result_text
 from crystal.transcript.reader import Conversation, Record, Source, SourceError
 
 _STORE, _META = "store.db", "meta.json"

@@ -11,9 +11,10 @@ from pathlib import PurePath
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.turns import strip_injected
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time, word
-from crystal.transcript.parts import Part, parts_of_blocks, turns_of_parts
-from crystal.transcript.reader import Identity, LineFacts, TranscriptReader
+from crystal.transcript.line import Fields, fields_of, identifier, parse_line, word
+from crystal.transcript.messages import MessageReader
+from crystal.transcript.parts import Part, parts_of_blocks
+from crystal.transcript.reader import Identity
 
 _START = "session_start"
 _COMPACTION = "compaction_state"
@@ -22,8 +23,8 @@ _UNTITLED = "New Session"
 _INTERRUPTED = "Request interrupted by user"
 
 
-class DroidReader(TranscriptReader):
-    """See ``TranscriptReader``."""
+class DroidReader(MessageReader):
+    """See ``MessageReader``."""
 
     lines_have_ids = False
     silent_kinds = ("message", "session_start", "agent_turn_outcome", "todo_state", "compaction_state")
@@ -66,34 +67,28 @@ class DroidReader(TranscriptReader):
             cwd=fields.get("cwd"), title=next((title for title in titles if title and title != _UNTITLED), None)
         )
 
-    def facts(self, line: bytes) -> LineFacts:
-        """Return the facts of a line."""
-        fields, context = parse_completed(line)
-        kind, ident = fields.get("type"), identifier(fields.get("id"))
-        is_said = kind != _COMPACTION and any(part.text.strip() for part in _parts(fields))
-        return LineFacts(
-            uuid=f"droid:{ident}" if ident and not _is_hook(fields) else context.id if is_said else None,
-            timestamp_ms=parse_time(fields.get("timestamp")),
-            cwd=context.cwd,
-            session_id=context.session or (ident if kind == _START else None),
-            is_conversation=is_said,
-            is_summary=kind == _COMPACTION,
-        )
+    def uuid_of(self, fields: Fields, context: Context) -> str | None:
+        """Return a line's id. What a hook was told and answered has none: its input repeats what was said."""
+        ident = identifier(fields.get("id"))
+        return f"droid:{ident}" if ident and "hookEventName" not in _message(fields) else context.id
 
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        """Yield the turns of the lines, in their order."""
-        del key
-        tools: dict[str, str | None] = {}
-        for offset, line in lines:
-            uuid = self.facts(line).uuid
-            if uuid is not None:
-                fields, context = parse_completed(line)
-                parent = identifier(fields.get("parentId"))
-                shared = Turn(
-                    uuid, 0, "user", "", offset, parse_time(fields.get("timestamp")), parent and f"droid:{parent}",
-                    context.cwd, model=word(_message(fields).get("modelId")) or context.model,
-                )  # fmt: skip
-                yield from turns_of_parts(_parts(fields, tools), shared, subagent=subagent)
+    def session_of(self, fields: Fields) -> str | None:
+        """Return the session, which the first line names."""
+        return identifier(fields.get("id")) if fields.get("type") == _START else None
+
+    def turn_of(self, fields: Fields, context: Context) -> Turn:
+        """Return what the turns of a line share."""
+        parent, model = identifier(fields.get("parentId")), word(_message(fields).get("modelId"))
+        shared = super().turn_of(fields, context)
+        return shared._replace(parent_uuid=parent and f"droid:{parent}", model=model or context.model)
+
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Yield the parts of a line."""
+        return _parts(fields, {})
+
+    def named_parts(self, fields: Fields, tools: dict[str, str | None]) -> Iterator[Part]:
+        """Yield the parts, results with the names of their tools."""
+        return _parts(fields, tools)
 
 
 READER = DroidReader()
@@ -103,12 +98,7 @@ def _message(fields: Fields) -> Fields:
     return fields_of(fields.get("message"))
 
 
-def _is_hook(fields: Fields) -> bool:
-    """Return whether a line is what a hook was told and answered; its input repeats what was said."""
-    return "hookEventName" in _message(fields)
-
-
-def _parts(fields: Fields, tools: dict[str, str | None] | None = None) -> Iterator[Part]:
+def _parts(fields: Fields, tools: dict[str, str | None]) -> Iterator[Part]:
     """Yield what a line says. ``tools`` names the tools called so far."""
     if fields.get("type") == _COMPACTION:
         yield Part("summary", word(fields.get("summaryText")) or "")

@@ -14,12 +14,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
-from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.context import Context
-from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, parse_time, word
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
 from crystal.transcript.messages import MessageReader
-from crystal.transcript.parts import Part, unique_id, without_files
-from crystal.transcript.reader import Conversation, Record, Source, SourceError
+from crystal.transcript.parts import Part, call_text, result_text, unique_id, without_files
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 
 _SESSION_CONTEXT = "<session_context>"
 _FOLDER = re.compile(r"Workspace Directories:\*\*\n\s+- (.+)")
@@ -30,8 +29,8 @@ _ANSWERS = ("gemini", "qwen")
 _ROOT_FILE = ".project_root"
 
 
-class GeminiReader(MessageReader):
-    """See ``MessageReader``."""
+class GeminiReader(MessageReader, SnapshotReader):
+    """See ``MessageReader`` and ``SnapshotReader``."""
 
     silent_kinds: tuple[str, ...] = ("user", *_ANSWERS, "info", "warning", "error")
 
@@ -64,12 +63,17 @@ class GeminiReader(MessageReader):
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""
-        return _parts(fields)
-
-    def time_of(self, fields: Fields, context: Context) -> int | None:
-        """Return when a record was written."""
-        del context
-        return parse_time(fields.get("timestamp"))
+        kind, text = fields.get("type"), _text(fields.get("content"))
+        if kind == "user" and not _is_session_context(fields):
+            yield Part("summary", text) if _SUMMARY in fields else Part("user", without_files(text))
+        elif kind in _ANSWERS and text != _COMPRESSED:
+            yield Part("thinking", "\n".join(_thoughts(fields.get("thoughts"))))
+            yield Part("assistant", text)
+            for call in list_of(fields.get("toolCalls")):
+                if isinstance(call, dict):
+                    name = word(call.get("name"))
+                    yield Part("tool_call", call_text(name, call.get("args")), name)
+                    yield Part("tool_result", _result(call), name)
 
 
 READER = GeminiReader()
@@ -135,21 +139,6 @@ def _text(content: object) -> str:
         return content
     texts = [part.get("text") for part in list_of(content) if isinstance(part, dict)]
     return "\n".join(text for text in texts if isinstance(text, str))
-
-
-def _parts(fields: Fields) -> Iterator[Part]:
-    """Yield the parts of a message. A tool's result stands in its call, and once more in a message of its own."""
-    kind, text = fields.get("type"), _text(fields.get("content"))
-    if kind == "user" and not _is_session_context(fields):
-        yield Part("summary", text) if _SUMMARY in fields else Part("user", without_files(text))
-    elif kind in _ANSWERS and text != _COMPRESSED:
-        yield Part("thinking", "\n".join(_thoughts(fields.get("thoughts"))))
-        yield Part("assistant", text)
-        for call in list_of(fields.get("toolCalls")):
-            if isinstance(call, dict):
-                name = word(call.get("name"))
-                yield Part("tool_call", call_text(name, call.get("args")), name)
-                yield Part("tool_result", _result(call), name)
 
 
 def _thoughts(thoughts: object) -> Iterator[str]:

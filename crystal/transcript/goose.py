@@ -13,12 +13,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Role
-from crystal.transcript.claude_code.content import block_text, call_text
 from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
-from crystal.transcript.messages import MessageReader
-from crystal.transcript.parts import Part
-from crystal.transcript.reader import Conversation, Record, Source, SourceError
+from crystal.transcript.messages import MessageReader, title_record
+from crystal.transcript.parts import Part, block_text, call_text
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import columns_of, moment_of, object_of, rows_of
 
 _CONTINUED = "The previous message contains a summary"
@@ -29,8 +28,8 @@ _TOOL = "crystalTool"
 _UNTITLED = frozenset(("CLI Session", "New Chat", "New session"))
 
 
-class GooseReader(MessageReader):
-    """See ``MessageReader``."""
+class GooseReader(MessageReader, SnapshotReader):
+    """See ``MessageReader`` and ``SnapshotReader``."""
 
     silent_kinds = ("user", "assistant")
 
@@ -69,11 +68,25 @@ class GooseReader(MessageReader):
             yield Record(name, format_line(message), context)
         title = word(row.get("name")) or word(row.get("description"))
         if title and title not in _UNTITLED and session == conversation.session:
-            yield Record(f"{session}-title", format_line({"title": title}), context.with_texts(title=title))
+            yield from title_record(session, context.with_texts(title=title))
 
     def parts(self, fields: Fields) -> Iterator[Part]:
-        """Return the parts of a record."""
-        return _parts(fields)
+        """Yield the parts of a message. What the user does not see is a summary, or a hint of the program."""
+        metadata = fields_of(fields.get("metadata"))
+        is_hidden, is_for_model = metadata.get("userVisible") is False, _FOR_MODEL in metadata
+        own: Role = "summary" if is_hidden else "user" if fields.get("role") == "user" else "assistant"
+        for item in map(fields_of, _items(fields)):
+            kind, text = item.get("type"), block_text(item)
+            if "toolCall" in item:
+                name, arguments = _call(item)
+                yield Part("tool_call", call_text(name, arguments), name)
+            elif "toolResult" in item:
+                yield Part("tool_result", _result(fields_of(item["toolResult"])), word(item.get(_TOOL)))
+            elif kind in ("thinking", "reasoning"):
+                yield Part("thinking", word(item.get("thinking")) or word(item.get("text")) or "")
+            else:
+                is_hint = is_for_model or _COPIED in fields or (is_hidden and _CONTINUED in text)
+                yield Part(own, "" if is_hint else text)
 
     def time_of(self, fields: Fields, context: Context) -> int | None:
         """Return when a record was written."""
@@ -150,25 +163,6 @@ def _call(item: Fields) -> tuple[str | None, object]:
     """Return the name and the arguments of a call."""
     value = fields_of(fields_of(item.get("toolCall")).get("value"))
     return word(value.get("name")), value.get("arguments")
-
-
-def _parts(fields: Fields) -> Iterator[Part]:
-    """Yield the parts of a message. What the user does not see is a summary, or a hint of the program."""
-    metadata = fields_of(fields.get("metadata"))
-    is_hidden, is_for_model = metadata.get("userVisible") is False, _FOR_MODEL in metadata
-    own: Role = "summary" if is_hidden else "user" if fields.get("role") == "user" else "assistant"
-    for item in map(fields_of, _items(fields)):
-        kind, text = item.get("type"), block_text(item)
-        if "toolCall" in item:
-            name, arguments = _call(item)
-            yield Part("tool_call", call_text(name, arguments), name)
-        elif "toolResult" in item:
-            yield Part("tool_result", _result(fields_of(item["toolResult"])), word(item.get(_TOOL)))
-        elif kind in ("thinking", "reasoning"):
-            yield Part("thinking", word(item.get("thinking")) or word(item.get("text")) or "")
-        else:
-            is_hint = is_for_model or _COPIED in fields or (is_hidden and _CONTINUED in text)
-            yield Part(own, "" if is_hint else text)
 
 
 def _result(told: Fields) -> str:

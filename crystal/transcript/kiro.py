@@ -15,7 +15,6 @@ from pathlib import PurePath
 from typing import Any
 
 from crystal.transcript import kiro_database
-from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context
 from crystal.transcript.editor import path_of_uri
 from crystal.transcript.kiro_database import NAMES, shown_text, typed_text
@@ -30,9 +29,9 @@ from crystal.transcript.line import (
     parse_time,
     word,
 )
-from crystal.transcript.messages import MessageReader
-from crystal.transcript.parts import Part, unique_id
-from crystal.transcript.reader import Conversation, Record, Source, SourceError
+from crystal.transcript.messages import MessageReader, title_record
+from crystal.transcript.parts import Part, call_text, unique_id
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 
 _EVENTS, _SESSION = "messages.jsonl", "session.json"
 _SAID = ("Prompt", "AssistantMessage", "ToolResults")
@@ -40,8 +39,8 @@ _EVENTS_SAID = ("user", "assistant", "tool_call", "tool_result", "sub_agent_star
 _CWD = re.compile(rb'"cwd"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
-class KiroReader(MessageReader):
-    """See ``MessageReader``."""
+class KiroReader(MessageReader, SnapshotReader):
+    """See ``MessageReader`` and ``SnapshotReader``."""
 
     silent_kinds = (*_SAID, *_EVENTS_SAID, "turn_start", "turn_end", "tombstone", "ResetTo")
 
@@ -65,8 +64,7 @@ class KiroReader(MessageReader):
         if conversation.subagent is not None:
             context = context._replace(title=None)
         yield from _of_file(source, conversation.subagent or conversation.session, context)
-        if context.title:
-            yield Record(f"{conversation.session}-title", format_line({"title": context.title}), context)
+        yield from title_record(conversation.session, context)
 
     def kind(self, fields: Mapping[str, Any]) -> str | None:
         """Return the kind of a record, or of the event in it."""
@@ -74,7 +72,12 @@ class KiroReader(MessageReader):
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""
-        return _parts(fields)
+        if "payload" in fields:
+            yield from _event(fields_of(fields["payload"]), fields_of(fields.get(NAMES)))
+        elif "kind" in fields:
+            yield from _message(fields.get("kind"), fields_of(fields.get("data")), fields_of(fields.get(NAMES)))
+        else:
+            yield from kiro_database.parts(fields)
 
     def time_of(self, fields: Fields, context: Context) -> int | None:
         """Return when a record was written."""
@@ -82,15 +85,6 @@ class KiroReader(MessageReader):
 
 
 READER = KiroReader()
-
-
-def _parts(fields: Fields) -> Iterator[Part]:
-    if "payload" in fields:
-        yield from _event(fields_of(fields["payload"]), fields_of(fields.get(NAMES)))
-    elif "kind" in fields:
-        yield from _message(fields.get("kind"), fields_of(fields.get("data")), fields_of(fields.get(NAMES)))
-    else:
-        yield from kiro_database.parts(fields)
 
 
 def _time_of(fields: Fields) -> int | None:

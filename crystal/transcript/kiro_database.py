@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context
 from crystal.transcript.line import (
     Fields,
@@ -19,7 +18,7 @@ from crystal.transcript.line import (
     parse_time,
     word,
 )
-from crystal.transcript.parts import Part, unique_id
+from crystal.transcript.parts import Part, call_text, unique_id
 from crystal.transcript.reader import Conversation, Record, Source, SourceError
 
 NAMES = "crystalTools"

@@ -1,4 +1,4 @@
-"""What readers share whose records are messages, with the time in them."""
+"""Read records that are messages: what all readers but Claude Code's share."""
 
 from __future__ import annotations
 
@@ -8,36 +8,57 @@ from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Turn
 from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import Fields, format_line
+from crystal.transcript.line import Fields, format_line, parse_time
 from crystal.transcript.parts import Part, turns_of_parts
-from crystal.transcript.reader import LineFacts, SnapshotReader
+from crystal.transcript.reader import LineFacts, Record, TranscriptReader
 
 
-class MessageReader(SnapshotReader):
-    """Reads records that are messages: what was said is in their parts."""
+class MessageReader(TranscriptReader):
+    """Reads lines, or records of a ``SnapshotReader``, that are messages: what was said is in their parts."""
 
     @abstractmethod
     def parts(self, fields: Fields) -> Iterable[Part]:
         """Return the parts of a message; none if nobody said or did it."""
 
-    @abstractmethod
+    def named_parts(self, fields: Fields, tools: dict[str, str | None]) -> Iterable[Part]:
+        """Return the parts; results that do not name their tools get the names by ``tools``, which has the calls."""
+        del tools
+        return self.parts(fields)
+
+    def uuid_of(self, fields: Fields, context: Context) -> str | None:
+        """Return the id of a message that has one, by itself or by its context."""
+        del fields
+        return context.id
+
     def time_of(self, fields: Fields, context: Context) -> int | None:
         """Return when a message was written, ms."""
+        return parse_time(fields.get("timestamp")) or context.at
+
+    def session_of(self, fields: Fields) -> str | None:
+        """Return the session that a line names."""
+        del fields
+        return None
+
+    def is_subagents(self, fields: Fields) -> bool:
+        """Return whether a message in a session's own transcript is a subagent's."""
+        del fields
+        return False
 
     def turn_of(self, fields: Fields, context: Context) -> Turn:
         """Return what the turns of a message share."""
         at = self.time_of(fields, context)
-        return Turn(context.id or "", 0, "user", "", 0, at, None, context.cwd, context.branch, model=context.model)
+        return Turn("", 0, "user", "", 0, at, None, context.cwd, context.branch, model=context.model)
 
     def facts(self, line: bytes) -> LineFacts:
         """Return the facts of a record."""
         fields, context = parse_completed(line)
-        said = {part.role for part in self.parts(fields) if part.text}
+        shared = self.turn_of(fields, context)
+        said = {part.role for part in self.parts(fields) if part.text.strip()}
         return LineFacts(
-            uuid=context.id,
-            timestamp_ms=self.time_of(fields, context),
-            cwd=context.cwd,
-            session_id=context.session,
+            uuid=self.uuid_of(fields, context),
+            timestamp_ms=shared.timestamp,
+            cwd=shared.cwd,
+            session_id=context.session or self.session_of(fields),
             is_conversation=bool(said - {"summary"}),
             is_summary="summary" in said,
         )
@@ -45,11 +66,20 @@ class MessageReader(SnapshotReader):
     def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
         """Yield the turns of the records, in their order."""
         del key
+        tools: dict[str, str | None] = {}
         for offset, line in lines:
             fields, context = parse_completed(line)
-            if context.id is not None:
-                shared = self.turn_of(fields, context)._replace(offset=offset)
-                yield from turns_of_parts(self.parts(fields), shared, subagent=subagent, record=fields)
+            uuid = self.uuid_of(fields, context)
+            if uuid is not None:
+                shared = self.turn_of(fields, context)._replace(uuid=uuid, offset=offset)
+                is_subagents = subagent or self.is_subagents(fields)
+                yield from turns_of_parts(self.named_parts(fields, tools), shared, fields, subagent=is_subagents)
+
+
+def title_record(session: str, context: Context) -> Iterator[Record]:
+    """Yield the record that gives a session its title, if it has one."""
+    if context.title:
+        yield Record(f"{session}-title", format_line({"title": context.title}), context)
 
 
 def stamp_of(fields: object) -> str:

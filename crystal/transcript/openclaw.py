@@ -14,12 +14,12 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
-from crystal.model.capture import Turn
-from crystal.transcript.context import Context, parse_completed
-from crystal.transcript.line import Fields, identifier, parse_line, parse_time, word
-from crystal.transcript.pi import ENTRIES, SAID, SUMMARIES, entry_turns, entry_uuid, message_of
+from crystal.transcript.context import Context
+from crystal.transcript.line import Fields, fields_of, identifier, parse_line, word
+from crystal.transcript.parts import Part
+from crystal.transcript.pi import ENTRIES, EntryReader, entry_uuid, message_of
 from crystal.transcript.pi import READER as PI
-from crystal.transcript.reader import Conversation, LineFacts, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import columns_of, moment_of, object_of, rows_of, unpacked
 
 _LIST = "sessions.json"
@@ -51,8 +51,8 @@ _PROGRAMS = (
 """Beginnings of what the program itself says in the user's name."""
 
 
-class OpenClawReader(SnapshotReader):
-    """See ``SnapshotReader``."""
+class OpenClawReader(EntryReader, SnapshotReader):
+    """See ``MessageReader`` and ``SnapshotReader``."""
 
     ids_of = "pi"
     silent_kinds = (*ENTRIES, "leaf")
@@ -90,35 +90,23 @@ class OpenClawReader(SnapshotReader):
             name = f"{session}-{fields.get('type')}-{own}" if uuid is None else uuid.partition(":")[2]
             yield Record(name, line, context if uuid is None else context._replace(title=None))
 
-    def facts(self, line: bytes) -> LineFacts:
-        """Return the facts of a record."""
-        fields, context = parse_completed(line)
-        return LineFacts(
-            uuid=context.id,
-            timestamp_ms=parse_time(fields.get("timestamp")),
-            cwd=context.cwd,
-            session_id=context.session,
-            is_conversation=message_of(fields).get("role") in SAID,
-            is_summary=fields.get("type") in SUMMARIES,
-        )
+    def is_subagents(self, fields: Fields) -> bool:
+        """Return whether another session said it."""
+        return _origin(fields) == "inter_session"
 
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        """Yield the turns of the records, in their order."""
-        del key
-        for offset, line in lines:
-            fields, context = parse_completed(line)
-            if context.id is None:
-                continue
-            origin = message_of(fields).get("provenance")
-            kind = origin.get("kind") if isinstance(origin, dict) else None
-            for turn in entry_turns(fields, context, context.id, offset, subagent=subagent or kind == "inter_session"):
-                if turn.role != "user":
-                    yield turn
-                elif kind != "internal_system" and (text := _typed(turn.text)):
-                    yield turn._replace(text=text, full_length=len(text))
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Yield the parts of an entry: of the user's those that somebody typed."""
+        is_programs = _origin(fields) == "internal_system"
+        for part in super().parts(fields):
+            is_typed = part.role == "user" and _origin(fields) != "inter_session"
+            yield part._replace(text="" if is_programs else _typed(part.text)) if is_typed else part
 
 
 READER = OpenClawReader()
+
+
+def _origin(fields: Fields) -> object:
+    return fields_of(message_of(fields).get("provenance")).get("kind")
 
 
 def _is_database(source: Source) -> bool:

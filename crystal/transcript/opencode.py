@@ -13,20 +13,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Turn
-from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, word
-from crystal.transcript.messages import MessageReader
-from crystal.transcript.parts import Part
-from crystal.transcript.reader import Conversation, Record, Source, SourceError
+from crystal.transcript.messages import MessageReader, title_record
+from crystal.transcript.parts import Part, call_text, result_text
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import columns_of, first_ancestor, moment_of, object_of, rows_of
 
 _SAID = frozenset(("user", "assistant", "shell", "compaction"))
 _UNTITLED = ("New session - ", "Child session - ")
 
 
-class OpenCodeReader(MessageReader):
-    """See ``MessageReader``."""
+class OpenCodeReader(MessageReader, SnapshotReader):
+    """See ``MessageReader`` and ``SnapshotReader``."""
 
     silent_kinds = ("user", "assistant", "shell", "compaction", "system", "synthetic", "idle")
 
@@ -60,7 +59,7 @@ class OpenCodeReader(MessageReader):
             yield Record(name, format_line(message), context.with_texts(cwd=folder, model=model))
         title = word(row.get("title"))
         if title and conversation.subagent is None and not title.startswith(_UNTITLED):
-            yield Record(f"{ident}-title", format_line({"title": title}), context.with_texts(title=title))
+            yield from title_record(ident, context.with_texts(title=title))
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""

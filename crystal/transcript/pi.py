@@ -5,15 +5,15 @@ Source: files of versions 0.73 and 0.87, and heads of older ones; tests/data/age
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePath
 
 from crystal.model.capture import Turn
-from crystal.transcript.claude_code.content import block_text, call_text, result_text
-from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time, word
-from crystal.transcript.parts import Part, turns_of_parts
-from crystal.transcript.reader import Identity, LineFacts, TranscriptReader
+from crystal.transcript.messages import MessageReader
+from crystal.transcript.parts import Part, block_text, call_text, result_text
+from crystal.transcript.reader import Identity
 
 SAID = ("user", "assistant", "toolResult", "bashExecution")
 """Roles of messages that somebody said or did; the system's is not one."""
@@ -27,10 +27,24 @@ ENTRIES = (
 """Kinds of entries."""
 
 
-class PiReader(TranscriptReader):
-    """See ``TranscriptReader``."""
+class EntryReader(MessageReader):
+    """Reads entries in Pi's form."""
 
-    silent_kinds = ENTRIES
+    silent_kinds: tuple[str, ...] = ENTRIES
+
+    def turn_of(self, fields: Fields, context: Context) -> Turn:
+        """Return what the turns of an entry share."""
+        model = word(message_of(fields).get("model")) or context.model
+        return super().turn_of(fields, context)._replace(model=model)
+
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Yield the parts of an entry."""
+        return _parts(fields)
+
+
+class PiReader(EntryReader):
+    """See ``MessageReader``."""
+
     context_marks = (b'"session"', b'"model_change"', b'"session_info"')
 
     def identify(self, path: PurePath) -> Identity:
@@ -47,27 +61,14 @@ class PiReader(TranscriptReader):
         title = fields.get("name") if kind == "session_info" else fields.get("title")
         return context.with_texts(cwd=fields.get("cwd"), model=model, title=title)
 
-    def facts(self, line: bytes) -> LineFacts:
-        """Return the facts of a line."""
-        fields, context = parse_completed(line)
-        kind = word(fields.get("type"))
-        return LineFacts(
-            uuid=entry_uuid(fields, "pi"),
-            timestamp_ms=parse_time(fields.get("timestamp")),
-            cwd=context.cwd,
-            session_id=context.session or (identifier(fields.get("id")) if kind == "session" else None),
-            is_conversation=word(message_of(fields).get("role")) in SAID,
-            is_summary=kind in SUMMARIES,
-        )
+    def uuid_of(self, fields: Fields, context: Context) -> str | None:
+        """Return the id of an entry."""
+        del context
+        return entry_uuid(fields, "pi")
 
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        """Yield the turns of the lines, in their order."""
-        del key
-        for offset, line in lines:
-            fields, context = parse_completed(line)
-            uuid = entry_uuid(fields, "pi")
-            if uuid is not None:
-                yield from entry_turns(fields, context, uuid, offset, subagent=subagent)
+    def session_of(self, fields: Fields) -> str | None:
+        """Return the session, which the first entry names."""
+        return identifier(fields.get("id")) if fields.get("type") == "session" else None
 
 
 READER = PiReader()
@@ -90,14 +91,6 @@ def entry_uuid(fields: Fields, harness: str) -> str | None:
         return None
     names = [ident] if ident else [identifier(message.get("role")), identifier(message.get("toolCallId"))]
     return f"{harness}:{'-'.join(name for name in names if name)}-{at}"
-
-
-def entry_turns(fields: Fields, context: Context, uuid: str, offset: int, *, subagent: bool) -> Iterator[Turn]:
-    """Yield the turns of an entry."""
-    model = word(message_of(fields).get("model")) or context.model
-    at = parse_time(fields.get("timestamp"))
-    shared = Turn(uuid, 0, "user", "", offset, at, cwd=context.cwd, branch=context.branch, model=model)
-    yield from turns_of_parts(_parts(fields), shared, subagent=subagent, record=fields)
 
 
 def _parts(fields: Fields) -> Iterator[Part]:

@@ -142,6 +142,12 @@ def _scp_without_user(address: str) -> str:
     return address if match is None or match[1] in (None, "git") else match[2]
 
 
+def shared_git_folder(folder: Path) -> Path | None:
+    """Return git's folder of a repository's top, for a linked worktree that of its origin; None if it is no top."""
+    repository = _repository_at(folder)
+    return None if repository is None else repository.common_dir
+
+
 def _find_repository(folder: Path) -> _Repository | None:
     """Walk up from a folder to the first one with a ``.git`` that git would accept."""
     for place in (folder, *folder.parents):

@@ -5,17 +5,16 @@ Source: files of versions 0.1 and 0.24; tests/data/agents/qwen-code/README.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePath
 
 from crystal.model.capture import Turn
-from crystal.transcript.claude_code.content import call_text, result_text
 from crystal.transcript.claude_code.turns import strip_injected
-from crystal.transcript.context import Context, parse_completed
+from crystal.transcript.context import Context
 from crystal.transcript.gemini_cli import GeminiReader
-from crystal.transcript.line import Fields, fields_of, identifier, list_of, parse_line, parse_time, word
-from crystal.transcript.parts import Part, turns_of_parts, without_files
-from crystal.transcript.reader import Identity, LineFacts
+from crystal.transcript.line import Fields, fields_of, identifier, list_of, parse_line, word
+from crystal.transcript.parts import Part, call_text, result_text, without_files
+from crystal.transcript.reader import Identity
 
 _SUBAGENTS = "subagents"
 _TYPED = (None, "mid_turn_user_message", "realtime_message")
@@ -48,34 +47,26 @@ class QwenReader(GeminiReader):
         fields = parse_line(line) or {}
         return context.with_texts(title=_payload(fields).get("customTitle"))
 
-    def facts(self, line: bytes) -> LineFacts:
-        """Return the facts of a line."""
-        fields, context = parse_completed(line)
-        if _is_of_document(fields):
-            return super().facts(line)
-        is_said = any(part.text.strip() and part.role != "summary" for part in _parts(fields))
-        ident = identifier(fields.get("uuid"))
-        return LineFacts(
-            uuid=f"qwen-code:{ident}" if ident else context.id if is_said else None,
-            timestamp_ms=parse_time(fields.get("timestamp")),
-            cwd=word(fields.get("cwd")),
-            session_id=context.session or identifier(fields.get("sessionId")),
-            is_conversation=is_said,
-            is_summary=fields.get("subtype") == _COMPRESSION,
-        )
+    def uuid_of(self, fields: Fields, context: Context) -> str | None:
+        """Return the id of a line; a document's messages have one in their contexts."""
+        ident = None if _is_of_document(fields) else identifier(fields.get("uuid"))
+        return f"qwen-code:{ident}" if ident else context.id
 
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        """Yield the turns of the lines, in their order."""
-        for offset, line in lines:
-            fields, uuid = parse_line(line) or {}, self.facts(line).uuid
-            if _is_of_document(fields):
-                yield from super().turns([(offset, line)], key, subagent=subagent)
-            elif uuid is not None:
-                shared = Turn(
-                    uuid, 0, "user", "", offset, parse_time(fields.get("timestamp")), cwd=word(fields.get("cwd")),
-                    branch=word(fields.get("gitBranch")), model=word(fields.get("model")),
-                )  # fmt: skip
-                yield from turns_of_parts(_parts(fields), shared, subagent=subagent)
+    def session_of(self, fields: Fields) -> str | None:
+        """Return the session that a line names."""
+        return None if _is_of_document(fields) else identifier(fields.get("sessionId"))
+
+    def turn_of(self, fields: Fields, context: Context) -> Turn:
+        """Return what the turns of a line share."""
+        shared = super().turn_of(fields, context)
+        if _is_of_document(fields):
+            return shared
+        cwd, branch, model = (word(fields.get(name)) for name in ("cwd", "gitBranch", "model"))
+        return shared._replace(cwd=cwd, branch=branch, model=model)
+
+    def parts(self, fields: Fields) -> Iterator[Part]:
+        """Yield the parts of a line, or of a document's message."""
+        return super().parts(fields) if _is_of_document(fields) else _parts(fields)
 
 
 READER = QwenReader()

@@ -18,7 +18,7 @@ from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, format_line, parse_time, word
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Conversation, Record, Source, SourceError
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 
 _SESSION = re.compile(r"^<!-- .*?\bSession ([\w-]{1,128}) \(([^)\n]*)\) -->$", re.MULTILINE | re.IGNORECASE)
 _HEAD = re.compile(r"^_\*\*(User|Agent|Assistant)(?: - (sidechain|subagent))?(?: \(([^)\n]*)\))?\*\*_$", re.MULTILINE)
@@ -37,8 +37,8 @@ class _Message(NamedTuple):
     fields: Fields
 
 
-class SpecStoryReader(MessageReader):
-    """See ``MessageReader``."""
+class SpecStoryReader(MessageReader, SnapshotReader):
+    """See ``MessageReader`` and ``SnapshotReader``."""
 
     silent_kinds = ("*",)
 

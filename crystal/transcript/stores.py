@@ -17,7 +17,7 @@ from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, format_line, list_of, milliseconds, word
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Conversation, Record, Source
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source
 from crystal.transcript.tables import columns_of
 
 PAGE = 500
@@ -69,7 +69,7 @@ class StoredVector(NamedTuple):
     data: bytes
 
 
-class StoreReader(MessageReader):
+class StoreReader(MessageReader, SnapshotReader):
     """Reads the store of another memory program."""
 
     silent_kinds = ("*",)

@@ -72,17 +72,17 @@ def first_ancestor(ident: str, parents: Mapping[str, object]) -> str:
     return ident
 
 
-def unpacked(data: bytes) -> bytes:
+def unpacked(data: bytes, limit: int = MAX_UNPACKED_BYTES) -> bytes:
     """Return data, decompressed if it was compressed with zstd.
 
     Raises:
-        SourceError: It is damaged, or larger than ``MAX_UNPACKED_BYTES``.
+        SourceError: It is damaged, or larger than ``limit``.
     """
     if not data.startswith(_ZSTD):
         return data
     try:
         opener = zstd.ZstdDecompressor()
-        found = opener.decompress(data, max_length=MAX_UNPACKED_BYTES)
+        found = opener.decompress(data, max_length=limit)
     except zstd.ZstdError as error:
         raise SourceError(f"a compressed record is damaged: {error}", hint="crystal tries again by itself") from error
     if not opener.eof:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, format_line
-from crystal.transcript.messages import MessageReader, stamp_of
-from crystal.transcript.reader import Conversation, Record, Source, SourceError
+from crystal.transcript.messages import MessageReader, stamp_of, title_record
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 
 
 class Tree(NamedTuple):
@@ -34,7 +34,7 @@ class Tree(NamedTuple):
     shown: str | None
 
 
-class ExportReader(MessageReader):
+class ExportReader(MessageReader, SnapshotReader):
     """Reads a file that is a list of such conversations."""
 
     silent_kinds = ("*",)
@@ -66,8 +66,7 @@ class ExportReader(MessageReader):
                         if message is not None:
                             own = tree.context.with_texts(model=self.model_of(message))
                             yield Record(ident, format_line(message), own)
-                    if tree.context.title is not None:
-                        yield Record(f"{session}-title", format_line({"title": tree.context.title}), tree.context)
+                    yield from title_record(session, tree.context)
                     return
 
     def _trees(self, source: Source) -> Iterator[tuple[Fields, Tree]]:

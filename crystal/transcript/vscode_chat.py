@@ -15,13 +15,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import Any
 
-from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, name_of_uri, path_of_uri
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_line, word
-from crystal.transcript.messages import MessageReader
-from crystal.transcript.parts import Part, unique_id
-from crystal.transcript.reader import Conversation, Record, Source, SourceError
+from crystal.transcript.messages import MessageReader, title_record
+from crystal.transcript.parts import Part, call_text, unique_id
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 
 _ANSWER_FIELDS = ("response", "result")
 _REPEATED_FIELDS = ("requestId", "timestamp", "modelId", "modelState")
@@ -30,8 +29,8 @@ _FENCE = re.compile(r"\s*`{3,}\s*")
 _SET, _PUSH, _DELETE = 1, 2, 3
 
 
-class VSCodeChatReader(MessageReader):
-    """See ``MessageReader``."""
+class VSCodeChatReader(MessageReader, SnapshotReader):
+    """See ``MessageReader`` and ``SnapshotReader``."""
 
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
         """Return the file that names the workspace's folder: beside ``chatSessions``."""
@@ -61,17 +60,27 @@ class VSCodeChatReader(MessageReader):
                 if request.get("response"):
                     answer = {name: request[name] for name in (*_REPEATED_FIELDS, *_ANSWER_FIELDS) if name in request}
                     yield Record(f"{ident}-answer", format_line(answer), own)
-        if context.title:
-            yield Record(f"{conversation.session}-title", format_line({"title": context.title}), context)
+        yield from title_record(conversation.session, context)
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""
-        return _parts(fields)
+        if "response" in fields:
+            yield from _answer(list_of(fields["response"]), fields_of(fields_of(fields.get("result")).get("metadata")))
+        else:
+            message = fields.get("message")
+            pieces = list_of(fields_of(message).get("parts"))
+            typed = "".join(_text(piece.get("text")) for piece in pieces if isinstance(piece, dict))
+            yield Part("user", word(message) or word(fields_of(message).get("text")) or typed)
 
     def time_of(self, fields: Fields, context: Context) -> int | None:
-        """Return when a record was written."""
+        """Return when a prompt was sent, or an answer was complete."""
         del context
-        return _time_of(fields)
+        at = milliseconds(fields.get("timestamp"))
+        if "response" not in fields:
+            return at
+        elapsed = fields_of(fields_of(fields.get("result")).get("timings")).get("totalElapsed")
+        done = milliseconds(fields_of(fields.get("modelState")).get("completedAt"))
+        return done or (at + (milliseconds(elapsed) or 0) if at else None)
 
 
 READER = VSCodeChatReader()
@@ -126,26 +135,6 @@ def _text(value: object) -> str:
     if isinstance(value, list):
         return "".join(one for one in value if isinstance(one, str))
     return value if isinstance(value, str) else word(fields_of(value).get("value")) or ""
-
-
-def _time_of(fields: Fields) -> int | None:
-    """Return when a prompt was sent, or an answer was complete."""
-    at = milliseconds(fields.get("timestamp"))
-    if "response" not in fields:
-        return at
-    elapsed = fields_of(fields_of(fields.get("result")).get("timings")).get("totalElapsed")
-    done = milliseconds(fields_of(fields.get("modelState")).get("completedAt"))
-    return done or (at + (milliseconds(elapsed) or 0) if at else None)
-
-
-def _parts(fields: Fields) -> Iterator[Part]:
-    if "response" in fields:
-        yield from _answer(list_of(fields["response"]), fields_of(fields_of(fields.get("result")).get("metadata")))
-    else:
-        message = fields.get("message")
-        pieces = list_of(fields_of(message).get("parts"))
-        typed = "".join(_text(piece.get("text")) for piece in pieces if isinstance(piece, dict))
-        yield Part("user", word(message) or word(fields_of(message).get("text")) or typed)
 
 
 def _answer(response: list[Any], metadata: Fields) -> Iterator[Part]:

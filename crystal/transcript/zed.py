@@ -13,19 +13,18 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from crystal.transcript.claude_code.content import call_text
 from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
-from crystal.transcript.messages import MessageReader
-from crystal.transcript.parts import Part
-from crystal.transcript.reader import Conversation, Record, Source, SourceError
+from crystal.transcript.messages import MessageReader, title_record
+from crystal.transcript.parts import Part, call_text
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import first_ancestor, moment_of, rows_of, unpacked
 
 _SUMMARY = "crystalSummary"
 
 
-class ZedReader(MessageReader):
-    """See ``MessageReader``."""
+class ZedReader(MessageReader, SnapshotReader):
+    """See ``MessageReader`` and ``SnapshotReader``."""
 
     silent_kinds = ("user", "assistant", "Resume")
 
@@ -53,17 +52,12 @@ class ZedReader(MessageReader):
         if summary:
             yield Record(f"{ident}-summary", format_line({_SUMMARY: summary}), context)
         title = word(row.get("summary")) or word(thread.get("title")) or word(thread.get("summary"))
-        if title and conversation.subagent is None:
-            yield Record(f"{ident}-title", format_line({"title": title}), context.with_texts(title=title))
+        if conversation.subagent is None:
+            yield from title_record(ident, context.with_texts(title=title))
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""
         return _parts(fields)
-
-    def time_of(self, fields: Fields, context: Context) -> int | None:
-        """Return when a record was written."""
-        del fields
-        return context.at
 
 
 READER = ZedReader()
@@ -86,17 +80,15 @@ def _thread(row: Fields) -> Fields:
 
 def _with_place(context: Context, row: Fields, thread: Fields) -> Context:
     """Return the context with the thread's folder, branch and model."""
-    snapshot = thread.get("initial_project_snapshot")
-    trees = snapshot.get("worktree_snapshots") if isinstance(snapshot, dict) else None
-    tree = next((tree for tree in trees if isinstance(tree, dict)), {}) if isinstance(trees, list) else {}
+    trees = list_of(_inner(thread, "initial_project_snapshot").get("worktree_snapshots"))
+    tree = next((tree for tree in trees if isinstance(tree, dict)), {})
     folders = str(row.get("folder_paths") or "").split("\n")
     order = str(row.get("folder_paths_order") or "").split(",")
     first = order.index("0") if "0" in order and len(order) == len(folders) else 0
-    git, model = tree.get("git_state"), thread.get("model")
     return context.with_texts(
         cwd=folders[first] or tree.get("worktree_path"),
-        branch=git.get("current_branch") if isinstance(git, dict) else None,
-        model=model.get("model") if isinstance(model, dict) else None,
+        branch=_inner(tree, "git_state").get("current_branch"),
+        model=_inner(thread, "model").get("model"),
     )
 
 
@@ -153,8 +145,8 @@ def _typed(content: object) -> str:
     """Return a text, or what a person named with an @."""
     if not isinstance(content, dict):
         return ""
-    uri = _inner(content, "Mention").get("uri")
-    named = next((one for one in uri.values() if isinstance(one, dict)), {}) if isinstance(uri, dict) else {}
+    uri = fields_of(_inner(content, "Mention").get("uri"))
+    named = next((one for one in uri.values() if isinstance(one, dict)), {})
     names = (word(named.get(name)) for name in ("abs_path", "path", "url", "name", "file_path", "skill_file_path"))
     mention = next((name for name in names if name), None)
     text = content.get("Text")

@@ -15,10 +15,11 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from crystal.config.json_file import read_json
 from crystal.config.paths import VAULT_FILE, make_private_dir, refused, replace_file, system_errors, write_private
-from crystal.errors import DamagedError, UnavailableError, UsageError
+from crystal.errors import UnavailableError, UsageError
 from crystal.sources.content import FileContent, read_content
 from crystal.sources.scan import SkippedFile, conflict_original
 
@@ -58,16 +59,12 @@ def read_kept(ldm_home: Path) -> tuple[str | None, dict[str, KeptFile]]:
         DamagedError: The file is no such list.
         CrystalError: The system refuses to read it.
     """
-    path = ldm_home / VAULT_FILE
-    try:
-        found = json.loads(path.read_bytes())
-        return str(found["folder"]), {name: KeptFile(**one) for name, one in found["files"].items()}
-    except FileNotFoundError:
-        return None, {}
-    except OSError as error:
-        raise refused(error, path) from error
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise DamagedError(f"{path} is damaged", hint="move it away, then run: crystal vault sync") from error
+    hint = "move it away, then run: crystal vault sync"
+    return read_json(ldm_home / VAULT_FILE, _kept_files, hint) or (None, {})
+
+
+def _kept_files(found: Any) -> tuple[str | None, dict[str, KeptFile]]:
+    return str(found["folder"]), {name: KeptFile(**one) for name, one in found["files"].items()}
 
 
 class Vault:
@@ -76,8 +73,12 @@ class Vault:
     def __init__(self, root: Path, ldm_home: Path, key: bytes) -> None:
         self.root = Path(os.path.realpath(root))
         self._ldm_home, self._key = ldm_home, key
-        self.former, kept = read_kept(ldm_home)
-        self.kept = kept if self.former == str(self.root) else {}
+        former, kept = read_kept(ldm_home)
+        is_same = former == str(self.root)
+        self.kept = kept if is_same else {}
+        self.left_behind = (
+            [] if is_same else [str(Path(former or "", one)) for one in kept if Path(former or "", one).exists()]
+        )
 
     def check(self) -> None:
         """Refuse a folder that is away, or whose files would be written elsewhere.

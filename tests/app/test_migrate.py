@@ -2,121 +2,47 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
 import struct
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import apsw
 import pytest
 
 from crystal.app.context import open_machine
 from crystal.app.import_past import import_sessions
-from crystal.app.migrate.found import FoundStore, find_stores
+from crystal.app.migrate.found import FoundStore
 from crystal.app.migrate.migration import Migration
 from tests.support import memory_stores as stores
 from tests.support.command import Done, crystal
 from tests.support.exports import remember
 from tests.support.killed import killed_at
+from tests.support.migrating import (
+    COUNTS,
+    MAKERS,
+    MEMORIES,
+    SECRET,
+    TEXTS,
+    fingerprints,
+    hits,
+    listed,
+    make_claude_mem,
+    make_deja_vu,
+    make_episodic_memory,
+    make_memory_crystal,
+    numbers,
+    start,
+    took,
+)
 from tests.support.providers_server import KEY, serve_providers
 from tests.support.providers_server import vector as served_vector
-
-SECRET = "sk-ant-api03-" + "a1B2" * 24
-TEXTS = ("how do we deploy the zeppelin", "with make zeppelin", f"my key is {SECRET}", "<private>the quokka</private>")
-MEMORIES = (("the user likes tea", "preference", "active"), ("we used svn", "fact", "deprecated"))
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path
-
-
-def make_memory_crystal(home: Path) -> Path:
-    path = home / ".openclaw" / "memory-crystal" / "crystal.db"
-    stores.memory_crystal(path, TEXTS, memories=MEMORIES)
-    return path
-
-
-def make_context_embeddings(home: Path) -> Path:
-    path = home / ".openclaw" / "memory" / "context-embeddings.sqlite"
-    stores.context_embeddings(path, ("the zeppelin of lesa", "is yellow", " "))
-    return path
-
-
-def make_claude_mem(home: Path) -> Path:
-    path = home / ".claude-mem" / "claude-mem.db"
-    stores.claude_mem(path, ("fix the zeppelin", f"use {SECRET}"), "the zeppelin leaked", "helium matters")
-    return path
-
-
-def make_episodic_memory(home: Path) -> Path:
-    path = home / ".config" / "superpowers" / "conversation-index" / "db.sqlite"
-    stores.episodic_memory(path, (("what is a zeppelin", "an airship"), ("thanks", "<private>the quokka</private>")))
-    return path
-
-
-def make_deja_vu(home: Path) -> Path:
-    path = home / ".local" / "share" / "deja" / "notes.jsonl"
-    stores.deja_vu(path, ("the zeppelin flies on fridays", SECRET, ""))
-    return path
-
-
-MAKERS: dict[str, Callable[[Path], Path]] = {
-    "memory-crystal": make_memory_crystal,
-    "context-embeddings": make_context_embeddings,
-    "claude-mem": make_claude_mem,
-    "episodic-memory": make_episodic_memory,
-    "deja-vu": make_deja_vu,
-}
-COUNTS = {  # rows, those that come, those that do not
-    "memory-crystal": (6, 5, 1),
-    "context-embeddings": (3, 2, 1),
-    "claude-mem": (5, 4, 1),
-    "episodic-memory": (3, 3, 0),
-    "deja-vu": (3, 1, 2),
-}
-
-
-def start() -> None:
-    assert crystal("init", "--yes", "--no-import").code == 0
-
-
-def took(name: str, *words: str) -> dict[str, Any]:
-    done = crystal("migrate", name, "--yes", "--json", *words)
-    assert done.code == 0, done.err
-    found: dict[str, Any] = json.loads(done.out)
-    return found
-
-
-def listed() -> dict[str, dict[str, Any]]:
-    done = crystal("migrate", "--json")
-    assert done.code == 0, done.err
-    return {one["name"]: one for one in json.loads(done.out)["stores"]}
-
-
-def hits(query: str, *words: str) -> list[dict[str, Any]]:
-    done = crystal("search", query, "--json", *words)
-    assert done.code == 0, done.err
-    found: list[dict[str, Any]] = json.loads(done.out)["hits"]
-    return found
-
-
-def fingerprints(folder: Path) -> dict[str, tuple[str, int]]:
-    """The content and the time of every file."""
-    return {
-        str(path): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
-def numbers(counts: dict[str, Any]) -> tuple[int, int, int, int]:
-    return counts["read"], counts["new"], counts["known"], sum(counts["left_out"].values())
 
 
 def everything() -> tuple[int, list[str], list[str]]:
@@ -350,59 +276,6 @@ def test_the_owner_may_be_at_work(home: Path) -> None:
     assert took("claude-mem")["new"] == 4
     owner.execute("COMMIT")
     assert took("claude-mem")["new"] == 0
-
-
-def test_memory_crystals_database_makes_way_for_crystals_own(home: Path) -> None:
-    path = home / ".ldm" / "memory" / "crystal.db"
-    stores.memory_crystal(path, TEXTS, memories=MEMORIES)
-    before = path.read_bytes()
-    assert json.loads(crystal("migrate", "--json").out)["stores"][0]["new"] == 5
-    assert crystal("migrate", "memory-crystal", "--dry-run").code == 0
-    assert path.read_bytes() == before
-    assert numbers(took("memory-crystal")) == (6, 5, 0, 1)
-    assert path.with_name("memory-crystal.db").read_bytes() == before
-    assert [one.path.name for one in find_stores()] == ["memory-crystal.db"]
-    assert numbers(took("memory-crystal")) == (6, 0, 5, 1)
-
-
-def test_a_database_that_made_way_before_is_not_replaced(home: Path) -> None:
-    path = home / ".ldm" / "memory" / "crystal.db"
-    stores.memory_crystal(path, TEXTS, memories=MEMORIES)
-    before, older = path.read_bytes(), path.with_name("memory-crystal.db")
-    older.write_bytes(b"older")
-    done = crystal("migrate", "memory-crystal", "--yes")
-    assert (done.code, "exists already" in done.err) == (2, True)
-    assert (older.read_bytes(), path.read_bytes()) == (b"older", before)
-
-
-def test_legacy_is_taken_over_and_leaves_a_link(home: Path) -> None:
-    path = make_memory_crystal(home)
-    before = path.read_bytes()
-    done = took("legacy")
-    assert done["new"] == 5
-    assert path.is_symlink()
-    assert os.path.realpath(path) == done["moved_to"]
-    assert path.with_name("crystal.db.before-crystal").read_bytes() == before
-    db = apsw.Connection(str(path))
-    assert db.execute("SELECT count(*) FROM chunks").get == 4
-    assert crystal("migrate", "legacy", "--yes").code == 1  # it is no longer there
-
-
-def test_crystals_own_memory_moves_out_of_the_legacy_folder(home: Path) -> None:
-    legacy = home / ".openclaw" / "memory-crystal"
-    legacy.mkdir(parents=True)
-    remember(home, ("about the zeppelin", "yes"))
-    assert (legacy / "crystal.db").exists()
-    (legacy / "config-of-mine.txt").write_text("kept", encoding="utf-8")
-    sessions = crystal("sessions", "--json").out
-    assert crystal("migrate", "legacy", "--dry-run").code == 0
-    assert not (legacy / "crystal.db").is_symlink()
-    assert took("legacy")["read"] > 0
-    assert (legacy / "crystal.db").is_symlink()
-    assert (home / ".ldm" / "memory" / "config-of-mine.txt").read_text(encoding="utf-8") == "kept"
-    assert crystal("sessions", "--json").out == sessions
-    assert hits("zeppelin")
-    assert crystal("verify").code == 0
 
 
 def test_lancedb_tables_come_with_their_vectors(home: Path) -> None:

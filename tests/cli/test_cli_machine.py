@@ -206,6 +206,9 @@ def test_uninstall_gives_the_settings_back_and_keeps_the_memory(home: Path, proj
     assert settings.read_bytes() == before
     assert (home / ".ldm/memory/crystal.db").exists()
     assert crystal("uninstall", "--purge").code == 2
+    for name in ("sources.lock", "sources-watch.lock", "vault.lock", "watch.lock"):
+        (home / ".ldm/memory" / name).touch()
+    (home / ".ldm/memory/imports").mkdir()
     assert crystal("uninstall", "--purge", "--yes").code == 0
     assert not (home / ".ldm").exists()
 

@@ -34,7 +34,7 @@ def ask(machine: Machine, prompt: str, *, session: str = "s1", cwd: str | None =
             "hook_event_name": "UserPromptSubmit", "session_id": session, "cwd": cwd, "prompt": prompt
         }  # fmt: skip
         asked = hook.asked_to_remember(said, {})
-        hook._write_note(str(spool), said, {}, machine.now() * 1_000_000, asked)
+        hook._write_note(str(spool.parent), said, {}, machine.now() * 1_000_000, asked)
     worker.main()
     return "" if asked is None else str(asked["id"])
 
@@ -67,9 +67,19 @@ def test_two_hooks_and_a_second_time_make_one_memory(machine: Machine) -> None:
     assert machine.store.rows("SELECT key FROM meta WHERE value = ?", (one.id,)) == []
 
 
+@pytest.mark.parametrize(
+    "begin", ["From now on, remember: ", "pls remember this: ", "/remember ", "\u8bf7\u8bb0\u4f4f\uff1a"]
+)
+def test_forgetting_a_memory_takes_the_prompt_that_asked_for_it(machine: Machine, begin: str) -> None:
+    say(machine, "s1", line(f"{begin}tabs"), line("I remember that tabs are ugly"))
+    one = remember(machine, "tabs", source="prompt", session="s1")
+    plan = plan_forget(machine, ForgetRequest(targets=(one.id,)))
+    assert [item.text for item in plan.items if item.kind == "line"] == [f"{begin}tabs"]
+
+
 @pytest.mark.slow
 def test_the_id_that_the_user_was_told_is_the_memorys_also_when_the_note_is_read_twice(machine: Machine) -> None:
-    ident = ask(machine, "remember: tabs")
+    ident = ask(machine, "remember this: tabs")
     edit(machine, ident, text="spaces")
     remember(machine, "tabs", ident=ident)  # a worker was killed before it removed the note
     assert [(one.id, one.text) for one in memories.all_memories(machine.store)] == [(ident, "spaces")]
@@ -87,30 +97,30 @@ def test_where_something_may_be_private_the_hook_is_told(machine: Machine) -> No
 
 @pytest.mark.slow
 def test_secrets_and_private_spans_are_taken_out_first(machine: Machine) -> None:
-    ask(machine, "remember: DB_PASSWORD=hunter2 of <private>Ada Lovelace</private> is old")
+    ask(machine, "remember this: DB_PASSWORD=hunter2 of <private>Ada Lovelace</private> is old")
     ((text, *_),) = remembered(machine)
     assert "hunter2" not in text
     assert "Ada" not in text
     assert "[private] is old" in text
-    ask(machine, "remember: <private>nothing of this</private>")
+    ask(machine, "remember this: <private>nothing of this</private>")
     assert len(remembered(machine)) == 1
     assert list(machine.places.spool.glob("*.json")) == []
 
 
 @pytest.mark.slow
 def test_a_character_that_no_text_has_loses_nothing_else(machine: Machine) -> None:
-    ask(machine, "remember: tabs \0 and \ud83d spaces")
+    ask(machine, "remember this: tabs \0 and \ud83d spaces")
     assert [text for text, *_ in remembered(machine)] == ["tabs \ufffd and ? spaces"]
 
 
 @pytest.mark.slow
 def test_what_is_too_long_is_said_and_not_kept(machine: Machine) -> None:
-    ask(machine, "remember: " + "long words " * 1000)
+    ask(machine, "remember this: " + "long words " * 1000)
     assert remembered(machine) == []
     problem = problems.find_problem(machine.store, "remember")
     assert problem is not None
     assert problem.message == "a prompt asked to remember 10,999 characters, a memory has at most 8,000"
-    ask(machine, "remember: tabs")
+    ask(machine, "remember this: tabs")
     assert problems.find_problem(machine.store, "remember") is None
 
 
@@ -118,18 +128,18 @@ def test_what_is_too_long_is_said_and_not_kept(machine: Machine) -> None:
 def test_nothing_is_remembered_where_nothing_is_kept(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = "0b7d2a4e-6d0a-4c55-9e5f-0d1c2b3a4f50"
     turn_off(machine, closed)
-    ask(machine, "remember: a", session=closed)
+    ask(machine, "remember this: a", session=closed)
     monkeypatch.setenv("CRYSTAL_PRIVATE_PROJECTS", "/home/dev/*")
     monkeypatch.setenv("CRYSTAL_PRIVATE_SESSIONS", "hush*")
-    ask(machine, "remember: b")
-    ask(machine, "remember: c", cwd=None)
-    ask(machine, "remember: d", cwd="/srv", session="hush-1")
+    ask(machine, "remember this: b")
+    ask(machine, "remember this: c", cwd=None)
+    ask(machine, "remember this: d", cwd="/srv", session="hush-1")
     turn_off(machine, None)
-    ask(machine, "remember: e", cwd="/srv")
+    ask(machine, "remember this: e", cwd="/srv")
     turn_on(machine, None)
     assert remembered(machine) == []
     assert list(machine.places.spool.glob("*.json")) == []
-    ask(machine, "remember: f", cwd="/srv")
+    ask(machine, "remember this: f", cwd="/srv")
     assert [text for text, *_ in remembered(machine)] == ["f"]
 
 

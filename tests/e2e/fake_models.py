@@ -50,7 +50,7 @@ class FakeModels:
         self._server.models = self
 
     def __enter__(self) -> FakeModels:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,12 @@ import pytest
 
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.handoff.target import TARGETS
+from crystal.mcp.offer import ClientContext
 from crystal.store import Store
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
 from tests.support.exports import SESSION, remember
+from tests.support.mcp_client import Tools
 
 PLAYED = """#!{python}
 import json, sqlite3, sys
@@ -108,6 +112,34 @@ def test_it_names_what_it_wrote_the_command_and_how_to_undo_it(home: Path, proje
     assert resume == f"go on with: cd {project} && codex resume {path.stem[-36:]}"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert b"4711." in path.read_bytes()
+
+
+@pytest.mark.usefixtures("_opencode")
+@pytest.mark.parametrize("to", sorted(TARGETS.keys() - {CLAUDE_CODE}))
+def test_afterwards_nothing_is_behind_and_undo_leaves_nothing(to: str, home: Path, project: Path) -> None:
+    remember(home, ["Which port?", "4711."], cwd=str(project))
+    folder = home / f".{HARNESSES[to].name.split('-')[0]}"
+    before = {path for path in folder.rglob("*") if path.is_file()}
+    done = handed(SESSION, to)
+    proof = crystal("verify", "--json")
+    assert (proof.code, json.loads(proof.out)["faults"]) == (0, [])
+    if to != "opencode":
+        subprocess.run(shlex.split(done["undo"]), check=True)
+        assert {path for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.usefixtures("_opencode")
+@pytest.mark.parametrize("to", sorted(TARGETS.keys() - {CLAUDE_CODE}))
+def test_no_word_of_an_isolated_session_is_seen_in_the_new_one(to: str, home: Path, project: Path) -> None:
+    remember(home, ["Which quokka port?", "4711."], cwd=str(project), title="the numbat plan")
+    assert crystal("config", "set", "agents.claude-code.isolated", "true").code == 0
+    new = handed(SESSION, to)["new_session"]
+    tools = Tools(ClientContext(agent="goose", folder=str(project)))
+    assert "numbat" not in json.dumps(tools.methods["resources/list"]({}))
+    for name, arguments in (("crystal_recent", {"what": "sessions", "all": True}), ("crystal_get", {"id": new}),
+                            ("crystal_search", {"query": "numbat quokka"}), ("crystal_recent", {"agent": to}), ("crystal_timeline", {})):  # fmt: skip
+        told = tools.text(name, **arguments).replace("numbat quokka", "")
+        assert not [word for word in ("numbat", "quokka", "4711") if word in told], told
 
 
 def test_a_dry_run_writes_nothing(home: Path, project: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.hook import main as hook
-from crystal.hook.remember import words_to_remember
+from crystal.hook.remember import DOUBT, KEEP, judged
 from crystal.hook.remember_line import line_for_user
 from crystal.memories.rules import MEMORY_ID
 from tests.support.command import crystal
@@ -25,37 +25,35 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the hook is unt
 # --- what a prompt asks to remember
 
 
-@pytest.mark.parametrize(
-    ("prompt", "words"),
-    [
-        ("remember the port is 8080", "the port is 8080"),
-        ("Remember: we deploy on Fridays", "we deploy on Fridays"),
-        ("REMEMBER THAT  tabs always win", "tabs always win"),
-        (" \n\tplease remember to always sign commits", "to always sign commits"),
-        ("Please Remember that: x1", "x1"),
-        ("remember this: the key is under the pot", "the key is under the pot"),
-        ("remember\n\nfirst\n\nsecond\n", "first\n\nsecond"),
-        ("remember: what is our port? 8080", "what is our port? 8080"),
-        ("remember how to deploy: make ship", "how to deploy: make ship"),
-        ("remember that http://x.test/?a=b is the staging server", "http://x.test/?a=b is the staging server"),
-        ("\ufeffremember: a", "a"),
-        ("记住我喜欢用制表符", "我喜欢用制表符"),
-        ("记住：周五部署", "周五部署"),
-        ("請記住: 週五部署", "週五部署"),
-        ("请记住，所有提交都要签名", "所有提交都要签名"),
-        ("記住 8080 是測試埠", "8080 是測試埠"),
-        ("remember\u3000：全角", "全角"),
-        ("remember - buy milk", "buy milk"),
-        ("Remember \u2014 buy milk", "buy milk"),
-        ("remember, we deploy on Fridays", "we deploy on Fridays"),
-        ("Please, remember: x", "x"),
-        ("remember:\n- a\n- b", "- a\n- b"),
-        ("记住 - 用制表符", "用制表符"),
-        ("remember: this", "this"),
-    ],
-)
+KEPT = [
+    ("remember that the port is 8080", "the port is 8080"),
+    ("Remember: we deploy on Fridays", "we deploy on Fridays"),
+    ("REMEMBER THAT  we never rebase", "we never rebase"),
+    (" \n\tplease remember to always sign commits", "to always sign commits"),
+    ("remember this: the key is under the pot", "the key is under the pot"),
+    ("remember\n\nfirst\n\nsecond\n", "first\n\nsecond"),
+    ("remember that http://x.test/a=b is our staging server", "http://x.test/a=b is our staging server"),
+    ("\ufeffremember this: a", "a"),
+    ("记住我喜欢用制表符", "我喜欢用制表符"),
+    ("记住：周五部署", "周五部署"),
+    ("請記住: 週五部署", "週五部署"),
+    ("请记住，所有提交都要签名", "所有提交都要签名"),
+    ("记住 - 用制表符", "用制表符"),
+    ("remember\u3000this：全角", "全角"),
+    ("Remember \u2014 our bank is N26", "our bank is N26"),
+    ("remember, we deploy on Fridays", "we deploy on Fridays"),
+    ("For future sessions, remember that tests need redis", "tests need redis"),
+    ("remember from now on: explain before you edit", "explain before you edit"),
+    ("remember for next time: npm ci", "npm ci"),
+    ("remember:\n- a\n- b at our place", "- a\n- b at our place"),
+    ("remember I prefer tabs", "I prefer tabs"),
+    ("remember never force push", "never force push"),
+]
+
+
+@pytest.mark.parametrize(("prompt", "words"), KEPT)
 def test_what_stands_behind_the_word_is_remembered(prompt: str, words: str) -> None:
-    assert words_to_remember(prompt) == (words, False)
+    assert judged(prompt) == (KEEP, words, False)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +65,15 @@ def test_what_stands_behind_the_word_is_remembered(prompt: str, words: str) -> N
     ],
 )
 def test_everywhere_is_told_apart(prompt: str, words: str) -> None:
-    assert words_to_remember(prompt) == (words, True)
+    assert judged(prompt) == (KEEP, words, True)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    ["remember: one file at a time", "remember that the array is sorted"],
+)
+def test_what_may_be_of_the_task_alone_is_in_doubt(prompt: str) -> None:
+    assert judged(prompt)[0] == DOUBT
 
 
 def labelled(name: str) -> list[tuple[str, bool]]:
@@ -78,15 +84,17 @@ def labelled(name: str) -> list[tuple[str, bool]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "least", "recall"), [("tuned", 0.99, 0.9), ("held-out", 0.95, 0.9), ("hard", 0.95, 0.75)]
+    ("names", "least", "recall"),
+    [
+        (["tuned", "held-out"], 0.98, 0.58),
+        (["hard"], 0.98, 0.5),
+        ([f"fresh-{number}" for number in range(1, 9)], 0.96, 0.72),
+    ],
 )
-def test_what_is_taken_was_meant_so(name: str, least: float, recall: float) -> None:
-    """The rules were made, and later made shorter, without the second set in sight.
-
-    The third has talk about the present work that looks like a statement that lasts.
-    """
-    prompts = labelled(name)
-    taken = [is_wish for prompt, is_wish in prompts if words_to_remember(prompt)]
+def test_what_is_taken_was_meant_so(names: list[str], least: float, recall: float) -> None:
+    """What each set gave before the rules had seen it is in tests/data/remember/README.md."""
+    prompts = [one for name in names for one in labelled(name)]
+    taken = [is_wish for prompt, is_wish in prompts if judged(prompt)[0] == KEEP]
     assert sum(taken) / len(taken) >= least
     assert sum(taken) / sum(is_wish for _, is_wish in prompts) >= recall
 
@@ -104,20 +112,31 @@ def test_what_is_taken_was_meant_so(name: str, least: float, recall: float) -> N
         "I remember: it was 8080",
         "<task-notification>remember: x</task-notification>",
         "rеmember: with a Cyrillic letter",
+        "remember the build is broken, fix it",
+        "remember me should default to false",
+        "remember when we met",
+        "remember this",
+        "remember that we use pnpm, add a lock file",
     ],
 )
 def test_other_prompts_ask_for_nothing(prompt: str) -> None:
-    assert words_to_remember(prompt) is None
+    assert judged(prompt)[0] is None
 
 
 @pytest.mark.slow
 @given(st.text(max_size=60))
 def test_any_prompt_is_understood_or_left(text: str) -> None:
-    for prompt in (text, f"remember {text}", f"Please remember: {text}", f"记住{text}"):
-        found = words_to_remember(prompt)
-        assert found is None or (found[0] in prompt and found[0].strip() == found[0])
-        begin = prompt.lstrip("\ufeff \t\r\n").lstrip()[:1].lower()
-        assert found is None or (begin and begin in hook.PROMPT_BEGINS)
+    for prompt in (text, f"remember {text}", f"Please remember: {text}", f"remember this: {text}", f"记住{text}"):
+        verdict, words, _ = judged(prompt)
+        assert verdict != KEEP or (words in prompt and words.strip() == words)
+        is_looked_at = any(word in prompt[: hook.NEAR].lower() for word in hook.REMEMBER)
+        assert verdict is None or is_looked_at
+
+
+def test_in_doubt_one_line_says_how_to_keep_it_and_nothing_is_written(door: Hook) -> None:
+    answer = door.run({**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember: small commits"})
+    assert answer == {"systemMessage": hook.NOT_KEPT}
+    assert [path.name for path in door.ldm.rglob("*")] == ["memory"]
 
 
 def test_a_prompt_that_asks_leaves_its_words_for_the_worker_alone(door: Hook) -> None:
@@ -141,7 +160,9 @@ def test_a_prompt_that_asks_leaves_its_words_for_the_worker_alone(door: Hook) ->
 
 
 def test_too_many_words_are_counted_and_not_written(door: Hook) -> None:
-    answer = door.run({**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember: " + "no such words " * 600})
+    answer = door.run(
+        {**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember this: " + "no such words " * 600}
+    )
     (note,) = door.notes
     assert {**note["remember"], "id": ""} == {"words": None, "length": 8399, "everywhere": False, "id": ""}
     assert answer == {"systemMessage": "crystal: not remembered: 8,399 characters, a memory has at most 8,000"}
@@ -149,7 +170,7 @@ def test_too_many_words_are_counted_and_not_written(door: Hook) -> None:
 
 
 def test_of_what_may_be_private_nothing_is_promised(door: Hook) -> None:
-    said = {**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember: x"}
+    said = {**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember this: x"}
     by_environment = door.run(said, env={"CRYSTAL_PRIVATE_PROJECTS": "/home/dev/*"})
     (door.data / "private").touch()
     for answer in (by_environment, door.run(said)):
@@ -200,7 +221,7 @@ def test_the_check_for_a_secret_uses_the_package_that_the_hook_belongs_to(door: 
 
 def test_without_a_note_nothing_is_said_to_be_remembered(door: Hook) -> None:
     (door.data / "spool").touch()
-    answer = door.run({**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember: x"})
+    answer = door.run({**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember this: x"})
     assert answer == {"systemMessage": "crystal: not remembered: nothing can be written; run: crystal doctor"}
 
 
@@ -212,9 +233,9 @@ def test_without_a_note_nothing_is_said_to_be_remembered(door: Hook) -> None:
         ({"prompt": "remember when we met?"}, {}),
         ({"prompt": ["remember x"]}, {}),
         ({}, {}),
-        ({"prompt": "remember: x", "agent_id": "a1"}, {}),
-        ({"prompt": "remember: x"}, {"CRYSTAL_PRIVATE": "1"}),
-        ({"prompt": "remember: x"}, {"CRYSTAL_INTERNAL": "1"}),
+        ({"prompt": "remember this: x", "agent_id": "a1"}, {}),
+        ({"prompt": "remember this: x"}, {"CRYSTAL_PRIVATE": "1"}),
+        ({"prompt": "remember this: x"}, {"CRYSTAL_INTERNAL": "1"}),
     ],
 )
 def test_every_other_prompt_leaves_no_trace(door: Hook, said: dict[str, Any], env: dict[str, str]) -> None:

@@ -192,7 +192,7 @@ space["main"]([])
 with open(os.path.join(os.environ["LDM_HOME"], "modules"), "w") as file:
     file.write(" ".join(set(sys.modules) - before))
 """
-    for said in (START, {**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember: x"}):
+    for said in (START, {**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember this: x"}):
         door.run(said, ("-c", look, door.command[3]), {"CRYSTAL_HOOK_WAIT": ""})
         loaded = set((door.ldm / "modules").read_text().split())
         assert {"session_start", "remember"} & loaded

@@ -57,7 +57,7 @@ HOOK_MAY_LOAD = {
 }
 # What must not be paid for by who only wants the Python API, or only `crystal --help`.
 HEAVY = {"numpy", "httpx", "keyring", "typer", "rich", "apsw", "re2", "orjson", "pydantic", "cryptography"}
-HEAVY |= {"huggingface_hub", "onnx", "onnxruntime", "tokenizers"}
+HEAVY |= {"huggingface_hub", "onnx", "onnxruntime", "tokenizers", "jinja2", "starlette", "uvicorn"}
 
 
 def name_of(path: Path) -> str:

@@ -159,6 +159,13 @@ def test_the_benchmark_of_the_mirror_prints_its_costs(tmp_path):
     )
 
 
+def test_the_benchmark_of_the_page_prints_its_times(tmp_path):
+    options = ("--sizes", "300", "--queries", "2", "--long", "300")
+    printed = ran("web.py", *options, "--folder", str(tmp_path / "kept"), home=tmp_path)
+    for words in ("Timeline", "Health", "the search alone", "a search as you type", "a page of a long session"):
+        assert numbers(printed, rf"^{words} +([\d.]+) ms +([\d.]+) ms \(95 %\)$")[0] > 0
+
+
 def test_the_benchmark_of_search_prints_its_ratios(tmp_path):
     options = ("--sizes", "300", "600", "--wide", "--command", "300", "--queries", "1", "--runs", "1")
     printed = ran("search.py", *options, "--folder", str(tmp_path / "kept"), home=tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 import re
 import textwrap
 from pathlib import Path
@@ -14,7 +15,7 @@ from mnemonic import Mnemonic
 
 from crystal.redact import Redactor
 from crystal.redact.encoded import MIN_ANYWHERE, MIN_LITERAL
-from crystal.redact.formats import FORMATS
+from crystal.redact.formats import FORMATS, SHORT_LITERALS
 from tests.support import redact_samples as samples
 from tests.support.table import each_row
 
@@ -66,8 +67,7 @@ def test_a_row_takes_its_sample_and_leaves_the_near_miss(kind: str, positive: st
 ENCODABLE = [
     (kind, positive, pattern)
     for (kind, literals, positive, _), (_, _, pattern) in zip(ROWS, FORMATS, strict=True)
-    if max(map(len, literals.split()), default=0) >= MIN_ANYWHERE
-    and kind not in ("password-hash", "x-bearer-token", "newrelic-key")
+    if max(map(len, literals.split()), default=0) >= MIN_ANYWHERE and kind not in ("x-bearer-token", "newrelic-key")
 ]
 
 
@@ -79,7 +79,7 @@ def test_a_known_token_goes_in_base64_and_hex_at_any_alignment(
     token = f"{before} {filled(positive)}\n".encode()
     secret = re.search(pattern, token)
     assert secret
-    begin = secret.start(1) if secret.groups() else secret.start()
+    begin = secret.start(secret.lastindex or 0)
     for encoded in (
         base64.b64encode(token),
         base64.urlsafe_b64encode(token),
@@ -98,9 +98,7 @@ def test_a_known_token_goes_in_base64_and_hex_at_any_alignment(
 SHORT = [
     (kind, filled(positive))
     for kind, literals, positive, _ in ROWS
-    if {len(literal) for literal in literals.split()} == {MIN_LITERAL}
-    and kind != "password-hash"
-    and len(filled(positive)) >= 16
+    if {len(literal) for literal in literals.split()} == {MIN_LITERAL} and len(filled(positive)) >= 16
 ]
 
 
@@ -113,6 +111,37 @@ def test_a_token_with_a_short_prefix_goes_in_hex_and_where_base64_begins(kind: s
         json.dumps({"a": "x\n" + base64.b64encode(f"{token}\n".encode()).decode()}),
     ):
         assert kind in found(text), text
+
+
+BEGIN_SHORT = [(kind, token) for kind, token in SHORT if token.encode().startswith(tuple(SHORT_LITERALS))]
+
+
+@each_row(("kind", "token"), BEGIN_SHORT)
+def test_a_token_with_a_short_prefix_goes_inside_base64_and_where_a_line_was_cut(kind: str, token: str) -> None:
+    for before in ("k: ", "key: ", "the key is "):
+        assert kind in found(f"see {base64.b64encode((before + token).encode()).decode()} there")
+    for width, start in ((40, 12), (40, 30), (64, 50)):
+        text = "\n".join(re.findall(f".{{1,{width}}}", f"{'x' * start} {token}"))
+        assert kind in found(text), text
+
+
+def test_a_long_token_goes_that_was_cut_in_a_narrow_terminal_and_discords_in_base64() -> None:
+    for name in ("telegram-bot-token", "password-hash"):
+        token = samples.FORMATS[name](3)
+        assert found("\n".join(re.findall(".{1,40}", f"see {token}"))) == {name: 1}
+    token = samples.FORMATS["discord-bot-token"](3)
+    assert found(f"data:\n  token: {base64.b64encode(token.encode()).decode()}\n") == {"discord-bot-token": 1}
+
+
+def test_pictures_and_lists_of_files_stay() -> None:
+    dice = random.Random(3)
+    for text in (
+        base64.b64encode(dice.randbytes(200_000)).decode(),
+        dice.randbytes(200_000).hex(),
+        base64.b64encode(("sk-learn, sk_buff, the hf_hub and the path to " * 50).encode()).decode(),
+        "".join(f"{name:x<40}\n{name}_of_the_project.py\n" for name in ("sk-learn/a", "path/b", "hf_hub/c", "pa-d")),
+    ):
+        assert found(text) == {}
 
 
 @pytest.mark.slow

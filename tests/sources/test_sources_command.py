@@ -24,6 +24,7 @@ from tests.support.command import crystal
 from tests.support.mcp_client import Tools
 from tests.support.whole_memory import wait_until
 
+TOKEN = "ghp_" + "kJ8sLm2Qw9ZxCv4BnT6yUiOpAsDfGh1JqRtE"
 NOTE = "# Deploy\n\nWe use blue green.\n\n## Rollback\n\nRun the zebracorn script."
 
 
@@ -193,10 +194,58 @@ def test_files_are_never_told_unasked_and_stay_on_this_machine(added: Path) -> N
         assert not mirror_export.decide(machine.store, lambda size: b"s" * size, 2)
 
 
+@pytest.mark.parametrize(("folder", "options"), [(f"backup-{TOKEN}", ()), ("plain", ("--name", TOKEN))])
+def test_a_secret_in_the_name_or_the_path_of_a_source_is_refused(home: Path, folder: str, options: tuple) -> None:
+    (home / folder).mkdir()
+    done = crystal("sources", "add", str(home / folder), *options)
+    assert done.code == 2
+    assert "has a secret" in done.err
+    assert TOKEN not in done.err
+    assert not any(TOKEN.encode() in path.read_bytes() for path in (home / ".ldm").rglob("*") if path.is_file())
+
+
+def test_a_file_that_icloud_takes_off_the_disk_is_still_found(added: Path) -> None:
+    (added / "a.md").rename(added / ".a.md.icloud")
+    (added / ".a.md.icloud").write_bytes(b"bplist00")
+    done = crystal("sources", "sync")
+    assert "a.md: in iCloud, not downloaded" in done.out
+    assert hit("zebracorn")["file"]["path"] == "a.md"
+
+
+def test_plain_sync_reads_the_sources_too(added: Path) -> None:
+    (added / "new.md").write_text("the numbat sings")
+    assert crystal("sync").out == "notes: 1 added\n"
+    assert hit("numbat")["file"]["path"] == "new.md"
+    assert crystal("sync").out == "nothing new\n"
+    (added / "new.md").unlink()
+    assert json.loads(crystal("sync", "--json").out)["sources"][0]["removed"] == 1
+    shutil.move(added, added.with_name("away"))
+    assert "source notes: the folder" in crystal("sync").err
+
+
 def test_a_hit_in_a_file_is_not_forgotten_but_explained(added: Path) -> None:
     done = crystal("forget", f"h{hit('zebracorn')['id']}", "--yes")
     assert done.code == 2
     assert f"this is in your file {added}/a.md" in done.err
+
+
+@pytest.mark.parametrize("is_said", [True, False])
+def test_forgetting_words_names_the_files_that_have_them(added: Path, *, is_said: bool) -> None:
+    (added / "long.md").write_text("# Zebracorn\n\n" + "filler words " * 2_000 + "\n\n# Script\n")
+    crystal("sources", "sync")
+    if is_said:
+        crystal("remember", "the zebracorn script is slow")
+    done = crystal("forget", "--query", "script zebracorn", "--dry-run")
+    assert done.code == (not is_said)
+    assert "and still found: 2 files of your sources with these words:" in done.out
+    assert f"  {added}/a.md\n" in done.out
+    assert f"  {added}/long.md\n" in done.out, "words in two chunks of a file"
+    assert "run: crystal sources sync" in done.out
+    shown = json.loads(crystal("forget", "--query", "quagga", "--dry-run", "--json").out)
+    assert shown["source_files"] == [str(added / "sub" / "b.py")]
+    (added / ".crystalignore").write_text("*.md\n")
+    crystal("sources", "sync")
+    assert "your sources" not in crystal("forget", "--query", "script zebracorn", "--dry-run").out
 
 
 def test_forgetting_is_proved_although_a_file_says_the_same(added: Path) -> None:

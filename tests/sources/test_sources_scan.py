@@ -129,6 +129,28 @@ def test_a_folder_that_cannot_be_listed_is_unknown_not_empty(tmp_path: Path, mon
     assert not looked.is_unknown("a.md")
 
 
+def test_what_icloud_holds_elsewhere_is_unknown_not_gone(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("b.md\n")
+    for name in (".Note 1.md.icloud", ".b.md.icloud", "c.md"):
+        (tmp_path / name).touch()
+    looked = scan(tmp_path, (), time.time_ns())
+    assert set(looked.files) == {".gitignore", "c.md"}
+    assert looked.unread == {"Note 1.md": "in iCloud, not downloaded"}
+    assert looked.is_unknown("Note 1.md")
+    assert not looked.is_unknown("Note 1.md.old")
+
+
+def test_a_linked_worktree_has_the_excludes_of_its_repository(tmp_path: Path) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.test", "-C", str(tmp_path / "main")]
+    (tmp_path / "main").mkdir()
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"], ["worktree", "add", "-q", "../linked"]):
+        subprocess.run([*git, *words], check=True)
+    (tmp_path / "main" / ".git" / "info" / "exclude").write_text("secret.md\n")
+    for name in ("secret.md", "a.md"):
+        (tmp_path / "linked" / name).touch()
+    assert found(tmp_path / "linked") == {"a.md"}
+
+
 def test_a_missing_folder_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="is not there"):
         scan(tmp_path / "away", (), 0)

@@ -51,7 +51,13 @@ def test_markdown_is_split_at_headings_with_the_path_of_headings_as_title() -> N
     ]
 
 
+def need_grammar(path: str) -> None:
+    pytest.importorskip("tree_sitter")
+    pytest.importorskip(code.GRAMMARS[path.rpartition(".")[2]].package)
+
+
 def test_code_is_split_at_functions_and_large_classes_at_methods() -> None:
+    need_grammar("a.py")
     body = "\n".join(f"        x{number} = {number}" for number in range(60))
     text = f'"""Doc."""\n\nimport os\n\n\n# About f\n@cache\ndef f():\n    pass\n\n\nclass A:\n    y = 1\n\n    def g(self):\n{body}\n\n    def h(self):\n{body}\n'
     assert titles("a.py", text) == [("", 1, 3), ("f", 6, 9), ("A", 12, 13), ("A.g", 15, 75), ("A.h", 77, 137)]
@@ -69,6 +75,7 @@ def test_code_is_split_at_functions_and_large_classes_at_methods() -> None:
     ],
 )
 def test_names_of_definitions(path: str, text: str, names: list[str]) -> None:
+    need_grammar(path)
     assert [title for title, *_ in titles(path, text)] == names
 
 

@@ -23,8 +23,8 @@ def write_sample(home: Path, now: datetime) -> None:
     folder = home / ".claude" / "projects" / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     project = f"{home}/shop"
-    _write(folder / f"{TESTS}.jsonl", _tests(), project, now - timedelta(days=20))
-    _write(folder / f"{PRICES}.jsonl", _prices(project), project, now - timedelta(hours=3, minutes=10))
+    write_session(folder / f"{TESTS}.jsonl", _tests(), project, now - timedelta(days=20))
+    write_session(folder / f"{PRICES}.jsonl", _prices(project), project, now - timedelta(hours=3, minutes=10))
 
 
 def _tests() -> Iterator[tuple[str, Any]]:
@@ -33,11 +33,11 @@ def _tests() -> Iterator[tuple[str, Any]]:
         "assistant",
         {"type": "thinking", "thinking": "Port 5432 is PostgreSQL. Probably the container is down.", "signature": ""},
     )
-    yield "assistant", _call("Bash", command="docker compose ps", description="See which containers run")
-    yield "user", _result("Bash", "NAME        STATUS\nshop-redis  Up 2 hours\nshop-db     Exited (137)")
+    yield "assistant", call_block("Bash", command="docker compose ps", description="See which containers run")
+    yield "user", result_block("Bash", "NAME        STATUS\nshop-redis  Up 2 hours\nshop-db     Exited (137)")
     yield (
         "assistant",
-        _text(
+        text_block(
             "PostgreSQL was killed for lack of memory (exit code 137).\n\n"
             "Start it again with `docker compose up -d db`; with `mem_limit: 1g` in `compose.yaml` it stays up."
         ),
@@ -47,39 +47,44 @@ def _tests() -> Iterator[tuple[str, Any]]:
 
 def _prices(project: str) -> Iterator[tuple[str, Any]]:
     yield "user", "Add a retry with exponential backoff to fetch_price in prices.py."
-    yield "assistant", _call("Read", file_path=f"{project}/prices.py")
-    yield "user", _result("Read", "1\tdef fetch_price(sku):\n2\t    return http.get(PRICES + sku).json()['amount']")
+    yield "assistant", call_block("Read", file_path=f"{project}/prices.py")
     yield (
-        "assistant",
-        _text("It calls the price service once. I wrap the call in three attempts that wait 0.2, 0.4 and 0.8 seconds."),
+        "user",
+        result_block("Read", "1\tdef fetch_price(sku):\n2\t    return http.get(PRICES + sku).json()['amount']"),
     )
     yield (
         "assistant",
-        _call(
+        text_block(
+            "It calls the price service once. I wrap the call in three attempts that wait 0.2, 0.4 and 0.8 seconds."
+        ),
+    )
+    yield (
+        "assistant",
+        call_block(
             "Edit",
             file_path=f"{project}/prices.py",
             old_string="http.get(PRICES + sku)",
             new_string="attempt(3, PRICES + sku)",
         ),
     )
-    yield "user", _result("Edit", f"The file {project}/prices.py has been updated.")
+    yield "user", result_block("Edit", f"The file {project}/prices.py has been updated.")
     yield "user", f"Push it with GITHUB_TOKEN={TOKEN} <private>the client is called Acme</private> please."
-    yield "assistant", _text("Pushed to `retry-prices`. By the way: do not paste tokens into a chat.")
+    yield "assistant", text_block("Pushed to `retry-prices`. By the way: do not paste tokens into a chat.")
 
 
-def _text(words: str) -> dict[str, Any]:
+def text_block(words: str) -> dict[str, Any]:
     return {"type": "text", "text": words}
 
 
-def _call(name: str, **given: str) -> dict[str, Any]:
+def call_block(name: str, **given: str) -> dict[str, Any]:
     return {"type": "tool_use", "id": f"toolu_{name}", "name": name, "input": given}
 
 
-def _result(tool: str, text: str) -> list[dict[str, Any]]:
+def result_block(tool: str, text: str) -> list[dict[str, Any]]:
     return [{"type": "tool_result", "tool_use_id": f"toolu_{tool}", "content": text, "is_error": False}]
 
 
-def _write(path: Path, said: Iterator[tuple[str, Any]], project: str, start: datetime) -> None:
+def write_session(path: Path, said: Iterator[tuple[str, Any]], project: str, start: datetime) -> None:
     session = path.stem
     lines = []
     parent, at = None, start

@@ -29,13 +29,17 @@ def remember_samples(home: Path, harnesses: Iterable[str] = samples.ONE_OF_EACH)
     start_and_import()
 
 
-def remember(home: Path, texts: Iterable[str], *, session: str = SESSION, cwd: str = "/home/me/shop") -> None:
+def remember(
+    home: Path, texts: Iterable[str], *, session: str = SESSION, cwd: str = "/home/me/shop", title: str | None = None
+) -> None:
     """Import a conversation of Claude Code in which these texts are said, prompts and answers in turn."""
     path = home / ".claude" / "projects" / "w" / f"{session}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         for number, text in enumerate(texts):
             file.write(transcript_line(text, number, session=session, cwd=cwd))
+        if title is not None:
+            file.write(json.dumps({"type": "custom-title", "customTitle": title, "sessionId": session}) + "\n")
     start_and_import()
 
 

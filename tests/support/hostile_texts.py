@@ -5,14 +5,25 @@ from __future__ import annotations
 import random
 from string import ascii_letters, ascii_lowercase, digits
 
+from crystal.redact.addresses import COMMANDS, HEADERS
+from crystal.redact.blocks import BLOCK_HINTS
 from crystal.redact.formats import FORMATS
+from crystal.redact.recalled import FENCE_NAME
 
-PREFIXES = (
+RULES = (
     *(literal.decode() for row in FORMATS for literal in row.literals if literal),
+    *(word.decode() + mark for word, *_ in HEADERS for mark in (" ", ": ")),
+    *(" ".join(filter(None, (*(word.decode() for word in words[:1]), mark.decode()))) for mark, words, *_ in COMMANDS),
+    *(hint.decode() for hint in BLOCK_HINTS),
+    FENCE_NAME.decode(),
+)
+"""What the tables of rules themselves say that each rule begins with: a new row is among them."""
+PREFIXES = (
+    *RULES,
     *("password=", "-ppassword=", "token: ", '"api_key": "', "secret='", "--token ", "password is ", "key=", "pass='"),
-    *("://", "http://a:b", "mysql://a:", "Bearer ", "Basic ", "Authorization: ", "Cookie: a=", "curl -u a:"),
+    *("://", "http://a:b", "mysql://a:", "Authorization: Basic ", "Cookie: a=", "curl -u a:", "login a password "),
     *("mysql -p", "sshpass -p ", "login -p ", "db:5432:a:b:", "abandon ", "-----BEGIN PRIVATE KEY-----"),
-    *("LS0tLS1CRUdJTi", "PuTTY-User-Key-File-2:", "<private>", "<private ", "< private ", "\\u003cprivate "),
+    *("<private>", "<private ", "< private ", "\\u003cprivate "),
     *("<crystal-memory>", "\\", '\\"', "\\n", "\\u0041", "%3D", "\x1b[31m", "[redacted:", '{"a":', "[", '"'),
     *("QUtJQ", "414b4941", ""),
 )

@@ -244,6 +244,19 @@ def test_forgetting_cleans_the_vault_at_once_and_its_proof_names_what_a_person_c
     assert path.exists()
 
 
+def test_another_folder_names_the_files_in_the_former_one(vault: Path, home: Path) -> None:
+    before = tree(vault)
+    done = sync("--to", str(home / "New"))
+    assert tree(vault) == before
+    assert f"in the former folder {len(before)} files stay" in done.err
+    assert all(f"  {vault / path}\n" in done.err for path in before)
+    assert sync().err == ""
+    note(vault, "drink").unlink()
+    assert json.loads(sync("--to", str(vault), "--json").out)["left_behind"] == [
+        str(home / "New" / path) for path in sorted(tree(home / "New"))
+    ]
+
+
 def test_a_proof_without_the_vault_is_none(vault: Path) -> None:
     vault.rename(vault.with_name("away"))
     done = crystal("forget", "--key", "drink", "--yes", "--prove")

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting.match.archive_lines import ArchivedMatch, ArchiveSearch, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
-from crystal.forgetting.match.terms import Terms
+from crystal.forgetting.match.terms import Terms, folded
 from crystal.forgetting.plan.select import (
     Limit,
     Scope,
@@ -35,6 +35,7 @@ from crystal.store.forget import forgotten_rows, traces
 from crystal.store.forget.forgetting import TombstoneKind
 from crystal.store.memories.learned import learned_only_from
 from crystal.store.memories.memories import memory_of
+from crystal.store.search.file_places import each_file
 
 TEXT_CHARACTERS = 300
 
@@ -111,7 +112,7 @@ class _Planner:
         self._add_repetitions(Limit(MAX_LOOKED_UP, MAX_READ) if is_brief else None)
         if not self.unread:
             self._search_archives(is_brief=is_brief)
-        plan = replace(self._listed(), is_brief=is_brief, unread=self.unread)
+        plan = replace(self._listed(), is_brief=is_brief, unread=self.unread, source_files=self._source_files())
         if plan.is_empty and self.wish.query is not None:
             return replace(plan, suggestions=tuple(self.context.suggest(self.wish.query)))
         # One word or phrase alone may not occur anywhere any more.
@@ -130,7 +131,7 @@ class _Planner:
             self._select(None)
         self._add_repetitions(None)
         self._search_archives(is_brief=False)
-        return replace(self._listed(), needles=plan.needles)
+        return replace(self._listed(), needles=plan.needles, source_files=plan.source_files)
 
     # -- what the memories have --------------------------------------------------------------------------------------
 
@@ -206,6 +207,11 @@ class _Planner:
         """Return the words of the query if nothing else is requested, or None."""
         is_alone = self.wish.query is not None and self.wish == ForgetRequest(query=self.wish.query)
         return Terms.of(str(self.wish.query)) if is_alone else None
+
+    def _source_files(self) -> tuple[Path, ...]:
+        """Return the files of sources with the words of a query: the memory follows them, so they are only named."""
+        terms, files = self._only_terms(), each_file(self.context.store)
+        return tuple(Path(path) for path, text in files if terms.are_in(folded(text))) if terms is not None else ()
 
     def _stays(self, uuid: str) -> bool:
         return uuid not in self.lines and any(traces.has_line(store, uuid) for store in self.every)

@@ -13,6 +13,7 @@ from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting.match.terms import Terms, folded, repetitions
 from crystal.forgetting.plan.indexed_turns import turns_repeating, turns_with_terms
 from crystal.forgetting.request import Because, ForgetRequest, Progress, Selection, counted
+from crystal.hook.remember import judged
 from crystal.model.capture import MIRROR_IDS, Memory, is_unicode, parse_hit_name
 from crystal.model.sources import FilePlace
 from crystal.store import Store
@@ -223,10 +224,6 @@ def find_duplicates(
         yield Selection(forgotten_rows.summaries_after(store, gone)), "summary"
 
 
-ASKING = ("remember", "/remember", "please remember", "please, remember", "记住", "記住", "请记住", "請記住")
-"""Beginnings of prompts that ask to remember something; see docs/how-to/start-with-context.md."""
-
-
 def _words_of_asking(store: Store, memories: Collection[str]) -> set[str]:
     """Return the lines that asked for a memory, also of one too short to be searched for everywhere."""
     found: set[str] = set()
@@ -237,7 +234,7 @@ def _words_of_asking(store: Store, memories: Collection[str]) -> set[str]:
         text = folded(memory.text)
         for uuid, role, tool, said in forgotten_rows.turns_of_session(store, memory.session_id):
             is_call = tool is not None and ("remember" in tool or "save_memory" in tool)
-            asks = folded(said).startswith(ASKING) if role == "user" else is_call
-            if asks and text and text in folded(said):
+            asked = judged(said.lstrip("/"))[1] if role == "user" else said if is_call else ""
+            if text and text in folded(asked):
                 found.add(uuid)
     return found

@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crystal.config.paths import system_errors
 from crystal.errors import CrystalError, DamagedError, UsageError
 from crystal.install.clients.entry_text import document_of, entry_in, with_server, without_server
 from crystal.install.clients.known import SERVER, Client, ServerCommand, is_ours, updated
 from crystal.install.file_change import FileChange, decoded, encoded, json_errors, read_whole
-from crystal.install.record import Made, missing_folders, read_record, write_record
+from crystal.install.record import Made, made_of_nothing, read_record, remove_empty, write_record
 
 CLI_SECONDS = 60
 NAMED = re.compile(rb"""(?:^|[\s"'.{,])crystal[\s"'\].=]""")
@@ -135,9 +134,7 @@ def apply(plan: ClientPlan, ldm_home: Path, env: Mapping[str, str]) -> None:
     if plan.entry is not None and plan.made is not None:
         record[plan.client.name] = plan.made
         if record != known:
-            write_record(
-                ldm_home, record
-            )  # first: a crash in between leaves a record without a change, which is harmless
+            write_record(ldm_home, record)  # first: a record without a change is harmless
     if plan.changed and not _done_by_client(plan, env):
         _apply_to_file(plan)
     if plan.entry is None and known.get(plan.client.name) is not None:
@@ -171,7 +168,7 @@ def _plan_remove(client: Client, path: Path, made: Made | None, program: str | N
         _check_rest(client, document, document_of(client, left), None)
     after: bytes | None = mark + left.encode()
     if made and made.what == "file" and left.strip() in ("", "{}"):
-        after = None if made.blank is None else mark + made.blank.encode()
+        after = made.content(mark)
     return replace(unchanged, after=after, program=program, had_entry=True)
 
 
@@ -188,12 +185,8 @@ def _done_by_client(plan: ClientPlan, env: Mapping[str, str]) -> bool:
 def _apply_to_file(plan: ClientPlan) -> None:
     if plan.program is not None:  # it may have made part of the change
         plan = _again(plan)
-    with system_errors(plan.path):
-        plan.check_unchanged()
-        plan.write()
-    for folder in reversed(plan.made.folders if plan.made and plan.after is None else ()):
-        with contextlib.suppress(OSError):
-            Path(folder).rmdir()
+    plan.apply()
+    remove_empty(plan.made.folders if plan.made and plan.after is None else ())
 
 
 def _again(plan: ClientPlan) -> ClientPlan:
@@ -220,10 +213,8 @@ def _check_rest(client: Client, old: Any, new: Any, entry: Mapping[str, Any] | N
 
 def _made(client: Client, target: Path, text: str | None, document: Any, *, had_entry: bool) -> Made:
     """Return the record of this change, to undo it later."""
-    path = str(client.file)
-    if text is None or not text.strip():
-        return Made(path, "file", text, missing_folders(target) if text is None else ())
-    return Made(path, "entry" if had_entry or client.servers in document else "servers")
+    made = made_of_nothing(client.file, target, text)
+    return made or Made(str(client.file), "entry" if had_entry or client.servers in document else "servers")
 
 
 def _mend(client: Client) -> str:

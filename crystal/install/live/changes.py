@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crystal.config.paths import home_of, system_errors
+from crystal.config.paths import home_of
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 from crystal.install import jsontext
 from crystal.install.file_change import FileChange, decoded, encoded, json_errors, read_whole
 from crystal.install.live import json_entries
 from crystal.install.live.mechanisms import MECHANISMS, WRITTEN, HookCommand, OwnFile, Part, SharedFile
-from crystal.install.record import LIVE, Made, missing_folders, read_record, write_record
+from crystal.install.record import LIVE, Made, made_of_nothing, missing_folders, read_record, remove_empty, write_record
 
 MEND = "nothing was changed there; correct that place, then run the command again"
 MODE = 0o700
@@ -104,7 +104,7 @@ def apply(plan: LivePlan, ldm_home: Path) -> LivePlan:
         if change.made is not None and record.get(str(change.path)) != change.made:
             record[str(change.path)] = change.made
             write_record(ldm_home, record, LIVE)  # first: a record without a change is harmless
-        _write(change)
+        change.apply()
     return plan
 
 
@@ -136,11 +136,11 @@ def apply_removal(changes: list[LiveChange] | tuple[LiveChange, ...], ldm_home: 
     """
     record = read_record(ldm_home, LIVE)
     for change in changes:
-        _write(_plan_removal(change.path, record.get(str(change.path)), is_own=change.is_own))
+        _plan_removal(change.path, record.get(str(change.path)), is_own=change.is_own).apply()
         if record.pop(str(change.path), None) is not None:
             write_record(ldm_home, record, LIVE)
     for change in changes:  # after all of them: one folder may have held several
-        _remove_empty(change.folders)
+        remove_empty(change.folders)
 
 
 def is_live(name: str, env: Mapping[str, str], home: Path) -> bool | None:
@@ -185,9 +185,8 @@ def _text_with(path: Path, text: str, part: SharedFile, made: Made | None) -> st
 
 
 def _made(path: Path, target: Path, text: str | None, part: SharedFile) -> Made:
-    if text is None or not text.strip():
-        return Made(str(path), "file", text, missing_folders(target))
-    return Made(str(path), "entry", kept=_containers(text, part))
+    made = made_of_nothing(path, target, text)
+    return made or Made(str(path), "entry", kept=_containers(text or "", part))
 
 
 def _containers(text: str, part: SharedFile) -> tuple[str, ...]:
@@ -211,21 +210,8 @@ def _plan_removal(path: Path, made: Made | None, *, is_own: bool) -> LiveChange:
     _refuse_read_only(path, target, before)
     after: bytes | None = mark + encoded(path, left)
     if made and made.what == "file" and "".join(left.split()) in EMPTIES:
-        after = None if made.blank is None else mark + made.blank.encode()
+        after = made.content(mark)
     return replace(unchanged, after=after)
-
-
-def _write(change: LiveChange) -> None:
-    if change.changed:
-        with system_errors(change.path):
-            change.check_unchanged()
-            change.write()
-
-
-def _remove_empty(folders: tuple[str, ...]) -> None:
-    for folder in reversed(folders):
-        with contextlib.suppress(OSError):
-            Path(folder).rmdir()
 
 
 def _check_others(path: Path, before: str, after: str) -> None:

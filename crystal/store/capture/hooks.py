@@ -23,6 +23,12 @@ def latencies(store: Store) -> list[float]:
     return [float(ms) for (ms,) in store.rows("SELECT ms FROM hook_runs ORDER BY ms")]
 
 
+def last_runs(store: Store, limit: int) -> list[tuple[int, float]]:
+    """Return (time, duration), both in ms, of the latest runs, the oldest first."""
+    rows = store.rows("SELECT at, ms FROM hook_runs ORDER BY rowid DESC LIMIT ?", (limit,))
+    return [(int(at), float(ms)) for at, ms in reversed(rows)]
+
+
 def last_turn_run(store: Store) -> int | None:
     """Return when a hook last ran for another event than a session's start, ms."""
     return store.find(int, "SELECT max(at) FROM hook_runs WHERE event NOT IN ('SessionStart', '-')")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from crystal.model.capture import BEFORE_CRYSTAL
@@ -47,6 +48,36 @@ def counts_by_harness(store: Store, device: str) -> dict[str, HarnessCounts]:
         known.bytes[state] = known.bytes.get(state, 0) + size
         found[harness] = known._replace(since=since if known.since is None else known.since)
     return found
+
+
+class TranscriptLedger(NamedTuple):
+    """The bytes of a transcript's present file, by state; ``missing`` are before its watermark and in no row."""
+
+    path: str
+    harness: str
+    device: str
+    session_id: str
+    read: int
+    captured: int
+    private: int
+    skipped: int
+    missing: int
+    updated_at: int
+
+
+def ledger_by_transcript(store: Store, limit: int) -> list[TranscriptLedger]:
+    """Return the ledger of each transcript: those with bytes missing first, then the latest."""
+    rows = store.rows(
+        "SELECT c.path, c.harness, c.device, c.session_id, c.offset,"
+        " coalesce(sum(s.stop - s.start) FILTER (WHERE s.state = 'captured'), 0),"
+        " coalesce(sum(s.stop - s.start) FILTER (WHERE s.state = 'private'), 0),"
+        " coalesce(sum(s.stop - s.start) FILTER (WHERE s.state = 'skipped'), 0),"
+        " c.offset - coalesce(sum(s.stop - s.start), 0) AS missing, c.updated_at FROM capture_state c"
+        " LEFT JOIN segments s ON s.transcript = c.id AND s.generation = c.generation GROUP BY c.id"
+        " ORDER BY missing <= 0, c.updated_at DESC, c.id DESC LIMIT ?",
+        (limit,),
+    )
+    return [TranscriptLedger(os.fsdecode(path), *rest) for path, *rest in rows]
 
 
 def archived_bytes(store: Store) -> tuple[int, int]:

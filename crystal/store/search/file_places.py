@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 from crystal.model.sources import FilePlace
 from crystal.store.connection import Store, translated
@@ -31,6 +32,17 @@ def chunks_around(store: Store, chunk: int, count: int) -> list[int]:
     ids = [int(ident) for (ident,) in store.rows(sql, (chunk,))]
     at = ids.index(chunk) if ids else 0
     return ids[max(0, at - count) : at + count + 1]
+
+
+def each_file(store: Store) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of every file of a source."""
+    sql = (
+        "SELECT y.path || '/' || f.path, c.text FROM source_files f JOIN source_collections y ON y.id = f.collection"
+        " JOIN sources x ON x.file = f.id JOIN chunks c ON c.id = x.chunk ORDER BY f.id, x.first_line"
+    )
+    with translated(store.path):
+        for path, chunks in groupby(store.db.execute(sql), key=lambda row: str(row[0])):
+            yield path, "\n".join(text for _, text in chunks)
 
 
 def texts_of_files(store: Store) -> Iterator[str]:

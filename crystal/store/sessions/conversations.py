@@ -138,6 +138,10 @@ def first_words(store: Store, session: int, characters: int) -> str | None:
     )
 
 
+_COLUMNS = "id, uuid, part, role, tool, subagent, ts, offset, branch, message_id, model, full_length"
+_ORDER = "ts, coalesce(subagent, ''), offset, part, id"
+
+
 def session_turns(store: Store, session: int) -> list[TurnRow]:
     """Return the turns of a session in the order in which they were said.
 
@@ -145,8 +149,7 @@ def session_turns(store: Store, session: int) -> list[TurnRow]:
     the one before it in its file.
     """
     rows = store.rows(
-        "SELECT id, uuid, part, role, tool, subagent, ts, offset, branch, message_id, model, full_length, copied"
-        f" FROM {ALL_TURNS} ORDER BY subagent IS NOT NULL, subagent, offset, part, id",
+        f"SELECT {_COLUMNS}, copied FROM {ALL_TURNS} ORDER BY subagent IS NOT NULL, subagent, offset, part, id",
         (session,),
     )
     turns = [TurnRow(*row) for row in rows]
@@ -157,6 +160,32 @@ def session_turns(store: Store, session: int) -> list[TurnRow]:
         last = (turn.subagent, known if turn.ts is None else turn.ts)
         keyed.append((last[1], turn))
     return [turn for _, turn in sorted(keyed, key=lambda item: item[0])]
+
+
+def turns_page(store: Store, session: int, start: int, limit: int) -> list[TurnRow]:
+    """Return some of the turns of ``session_turns``, without reading the others where all of them have a time."""
+    if not _is_sorted_by_time(store, session):
+        return session_turns(store, session)[start : start + limit]
+    sql = f"SELECT {_COLUMNS}, 0 FROM turns WHERE session = ? ORDER BY {_ORDER} LIMIT ? OFFSET ?"
+    return [TurnRow(*row) for row in store.rows(sql, (session, limit, start))]
+
+
+def turns_before(store: Store, session: int, turn: int) -> int:
+    """Return how many turns of a session stand before one in ``session_turns``."""
+    if not _is_sorted_by_time(store, session):
+        return next((at for at, one in enumerate(session_turns(store, session)) if one.id == turn), 0)
+    sql = (
+        "SELECT count(*) FROM turns t JOIN (SELECT * FROM turns WHERE id = ?2) u ON t.session = ?1 AND t.ts <= u.ts"
+        " AND (t.ts, coalesce(t.subagent, ''), t.offset, t.part, t.id)"
+        " < (u.ts, coalesce(u.subagent, ''), u.offset, u.part, u.id)"
+    )
+    return int(store.value(sql, (session, turn)))
+
+
+def _is_sorted_by_time(store: Store, session: int) -> bool:
+    """Return True if the time of each turn is known, and none is a copy: SQLite can sort them then."""
+    undated = "SELECT 1 FROM turns WHERE session = ?1 AND ts IS NULL"
+    return store.value(f"{undated} UNION ALL SELECT 1 FROM turn_copies WHERE session = ?1 LIMIT 1", (session,)) is None
 
 
 def turn_texts(store: Store, turns: Iterable[int], most: int | None = None) -> dict[int, tuple[int, str]]:

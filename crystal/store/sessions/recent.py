@@ -84,3 +84,12 @@ def moments(store: Store, session_id: str, since: int, before: int) -> list[int]
         (session_id, since, before),
     )
     return [int(ts) for (ts,) in rows]
+
+
+def session_starts(store: Store, since: int) -> list[tuple[str, int]]:
+    """Return (id, time of the first turn) of each session that began at ``since`` or later, in no order."""
+    sql = (
+        "SELECT session_id, started_at FROM sessions s WHERE started_at >= ?"
+        " AND EXISTS (SELECT 1 FROM turns t WHERE t.session = s.id)"
+    )
+    return [(str(ident), int(at)) for ident, at in store.rows(sql, (since,))]

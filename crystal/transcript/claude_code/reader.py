@@ -15,7 +15,7 @@ import orjson
 
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.turns import parse_turns
-from crystal.transcript.line import identifier, parse_line, parse_time, word
+from crystal.transcript.line import fields_of, identifier, list_of, parse_line, parse_time, word
 from crystal.transcript.reader import FORGOTTEN, Identity, LineFacts, TranscriptReader
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -107,14 +107,12 @@ class ClaudeCodeReader(TranscriptReader):
     def answers(self, line: bytes) -> list[str]:
         """Return the texts of an assistant line, unchanged, as the client reports them to its hooks."""
         fields = (parse_line(line) if b'"assistant"' in line else None) or {}
-        message = fields.get("message")
-        content = message.get("content") if isinstance(message, dict) else None
+        content = fields_of(fields.get("message")).get("content")
         if fields.get("type") != "assistant":
             return []
         if isinstance(content, str):
             return [content]
-        blocks = content if isinstance(content, list) else []
-        texts = [block.get("text") for block in blocks if isinstance(block, dict)]
+        texts = [fields_of(block).get("text") for block in list_of(content)]
         return [text for text in texts if isinstance(text, str)]
 
     def is_session_id(self, name: str) -> bool:
@@ -130,10 +128,9 @@ class ClaudeCodeReader(TranscriptReader):
         fields = parse_line(line) or {}
         if fields.get("type") not in ("user", "assistant") or identifier(fields.get("uuid")) is None:
             return b" " * len(line)
-        message = fields.get("message")
         shell = {name: fields[name] for name in _KEPT if _is_short(fields.get(name, {}))}
         shell[FORGOTTEN] = True
-        shell["message"] = _message_shell(message if isinstance(message, dict) else {}, str(fields["type"]))
+        shell["message"] = _message_shell(fields_of(fields.get("message")), str(fields["type"]))
         try:
             return orjson.dumps(shell).ljust(len(line))
         except (TypeError, ValueError, orjson.JSONEncodeError):

@@ -9,12 +9,10 @@ Source: docs/reference/transcript-format.md, sections 4 to 7.
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
-from crystal.model.capture import Role, Turn
-from crystal.transcript.claude_code.content import block_text, call_text, head_and_tail, result_text
-from crystal.transcript.copies import copied_turns
-from crystal.transcript.line import Fields, clean_text, identifier, parse_line, parse_time, word
+from crystal.model.capture import Turn
+from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time, word
+from crystal.transcript.parts import Part, block_text, call_text, result_text, turns_of_parts
 from crystal.transcript.reader import FORGOTTEN
 
 _SYNTHETIC = "<synthetic>"
@@ -45,16 +43,6 @@ _PROMPT_COMMAND = re.compile(
 )
 
 
-class _Said(NamedTuple):
-    """Content of one block, before the line's own fields are added."""
-
-    part: int
-    role: Role
-    text: str
-    tool: str | None = None
-    full_length: int = 0
-
-
 def parse_turns(lines: Iterable[tuple[int, bytes]], transcript: str, *, subagent: bool) -> Iterator[Turn]:
     """Yield the turns of the lines, in their order.
 
@@ -81,10 +69,8 @@ def _turns_of(
     message = _message(fields)
     if message is None:
         return
-    uuid = _sent_as(fields) or identifier(fields.get("uuid"))
-    inside = subagent or fields.get("isSidechain") is True
     shared = Turn(
-        uuid or "",
+        _sent_as(fields) or identifier(fields.get("uuid")) or _derived_uuid(transcript, offset, line),
         0,
         "user",
         "",
@@ -96,16 +82,8 @@ def _turns_of(
         message_id=identifier(message.get("id")),
         model=identifier(message.get("model")),
     )
-    copies = copied_turns(fields, shared)
-    if copies is not None:
-        yield from copies
-        return
-    for said in _says(fields, message, inside, tools):
-        uuid = uuid or _derived_uuid(transcript, offset, line)
-        length = said.full_length or len(said.text)
-        yield shared._replace(
-            uuid=uuid, part=said.part, role=said.role, text=said.text, tool=said.tool, full_length=length
-        )
+    inside = subagent or fields.get("isSidechain") is True
+    yield from turns_of_parts(_parts(fields, message, tools), shared, fields, subagent=inside)
 
 
 def _message(fields: Fields) -> Fields | None:
@@ -130,8 +108,7 @@ def _queued_message(attachment: object) -> Fields | None:
 
 def _sent_as(fields: Fields) -> str | None:
     """Return the uuid under which a queued message was sent: a second record of the message has the same."""
-    attachment = fields.get("attachment")
-    return identifier(attachment.get("source_uuid")) if isinstance(attachment, dict) else None
+    return identifier(fields_of(fields.get("attachment")).get("source_uuid"))
 
 
 def _derived_uuid(transcript: str, offset: int, line: bytes) -> str:
@@ -141,92 +118,63 @@ def _derived_uuid(transcript: str, offset: int, line: bytes) -> str:
     return f"line-{digest.hexdigest()[:32]}"
 
 
-def _says(fields: Fields, message: Fields, inside: bool, tools: dict[str, str]) -> Iterator[_Said]:
-    """Yield the content of a conversation line, block by block. ``inside``: in a subagent."""
+def _parts(fields: Fields, message: Fields, tools: dict[str, str]) -> Iterator[Part]:
+    """Yield a part for each block of a conversation line."""
+    blocks = _blocks(message)
     if fields.get("type") == "assistant":
-        return _assistant_says(fields, message, "subagent" if inside else "assistant", tools)
-    if fields.get("isCompactSummary"):
-        return _summary_says(message)
-    return _user_says(fields, message, "subagent" if inside else "user", tools)
+        is_clients = fields.get("isApiErrorMessage") or message.get("model") == _SYNTHETIC
+        yield from () if is_clients else (_answer(block, tools) for block in blocks)
+    elif fields.get("isCompactSummary"):
+        yield from (Part("summary", strip_injected(block_text(block))) for block in blocks)
+    else:
+        results = any(block.get("type") == "tool_result" for block in blocks)
+        human = _from_a_person(fields) and (results or not fields.get("toolUseResult"))
+        for block in blocks:
+            is_result = block.get("type") == "tool_result"
+            yield _result(block, tools) if is_result else Part("user", _typed(block) if human else "")
 
 
-def _assistant_says(fields: Fields, message: Fields, speaker: Role, tools: dict[str, str]) -> Iterator[_Said]:
-    if fields.get("isApiErrorMessage") or message.get("model") == _SYNTHETIC:
-        return
-    for part, block in _blocks(message):
-        kind = block.get("type")
-        if kind == "text":
-            yield from _say(part, speaker, block_text(block))
-        elif kind == "thinking":
-            yield from _say(part, "thinking", block.get("thinking"))
-        elif isinstance(kind, str) and kind.endswith("tool_use"):
-            yield from _call(part, block, tools)
-        elif isinstance(kind, str) and kind.endswith("tool_result"):
-            yield from _result(part, block, tools)
+def _answer(block: Fields, tools: dict[str, str]) -> Part:
+    kind, thought = str(block.get("type")), block.get("thinking")
+    if kind == "thinking":
+        return Part("thinking", thought if isinstance(thought, str) else "")
+    if kind.endswith("tool_use"):
+        return _call(block, tools)
+    if kind.endswith("tool_result"):
+        return _result(block, tools)
+    return Part("assistant", block_text(block) if kind == "text" else "")
 
 
-def _user_says(fields: Fields, message: Fields, speaker: Role, tools: dict[str, str]) -> Iterator[_Said]:
-    blocks = list(_blocks(message))
-    results = any(block.get("type") == "tool_result" for _, block in blocks)
-    human = _from_a_person(fields) and (results or not fields.get("toolUseResult"))
-    for part, block in blocks:
-        if block.get("type") == "tool_result":
-            yield from _result(part, block, tools)
-        elif human:
-            text = strip_injected(block_text(block))
-            if not _is_machinery(text):
-                yield from _say(part, speaker, text)
-            elif (command := _spoken_command(text)) is not None:
-                yield from _say(part, speaker, command)
+def _typed(block: Fields) -> str:
+    """Return what a person wrote in a block, empty if the client wrote it."""
+    text = strip_injected(block_text(block))
+    return (_spoken_command(text) or "") if _is_machinery(text) else text
 
 
 def _from_a_person(fields: Fields) -> bool:
     """Return True if a person, and not the client, wrote the line."""
-    origin = fields.get("origin")
-    kind = origin.get("kind") if isinstance(origin, dict) else None
+    kind = fields_of(fields.get("origin")).get("kind")
     return kind in (None, "human") and fields.get("promptSource") != "system"
 
 
-def _summary_says(message: Fields) -> Iterator[_Said]:
-    for part, block in _blocks(message):
-        yield from _say(part, "summary", strip_injected(block_text(block)))
-
-
-def _call(part: int, block: Fields, tools: dict[str, str]) -> Iterator[_Said]:
-    name = identifier(block.get("name"))
-    call = block.get("id")
+def _call(block: Fields, tools: dict[str, str]) -> Part:
+    name, call = identifier(block.get("name")), block.get("id")
     if name is not None and isinstance(call, str):
         tools[call] = name
-    yield from _say(part, "tool_call", call_text(name, block.get("input")), tool=name)
+    return Part("tool_call", call_text(name, block.get("input")), name)
 
 
-def _result(part: int, block: Fields, tools: dict[str, str]) -> Iterator[_Said]:
+def _result(block: Fields, tools: dict[str, str]) -> Part:
     call = block.get("tool_use_id")
     tool = tools.get(call) if isinstance(call, str) else None
-    whole = strip_injected(result_text(block.get("content")))
-    yield from _say(part, "tool_result", head_and_tail(whole), tool=tool, full_length=len(whole))
+    return Part("tool_result", strip_injected(result_text(block.get("content"))), tool)
 
 
-def _say(part: int, role: Role, text: object, *, tool: str | None = None, full_length: int = 0) -> Iterator[_Said]:
-    """Yield the block's turn, unless it has no text."""
-    if not isinstance(text, str):
-        return
-    if not text.strip() or ("\0" in text and not text.replace("\0", " ").strip()):
-        return
-    yield _Said(part, role, clean_text(text), tool, full_length)
-
-
-def _blocks(message: Fields) -> Iterator[tuple[int, Fields]]:
-    """Yield (index, block) of a message's content; plain text counts as one text block."""
+def _blocks(message: Fields) -> list[Fields]:
+    """Return the blocks of a message's content, each at its place; a text counts as a block of text."""
     content = message.get("content")
-    if isinstance(content, str):
-        yield 0, {"type": "text", "text": content}
-    elif isinstance(content, list):
-        for part, block in enumerate(content):
-            if isinstance(block, dict):
-                yield part, block
-            elif isinstance(block, str):
-                yield part, {"type": "text", "text": block}
+    blocks = content if isinstance(content, list) else [content]
+    return [{"type": "text", "text": block} if isinstance(block, str) else fields_of(block) for block in blocks]
 
 
 # -- what the client writes in the user's name (docs/reference/transcript-format.md, section 5)

@@ -1,0 +1,47 @@
+"""``crystal web``: the memory as a page in the browser."""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from crystal.cli import render
+from crystal.cli.forget import REASONS, outcome, proof_words
+from crystal.cli.options import whole_number
+from crystal.text.harmless import harmless
+
+WORDS: Mapping[str, Callable[..., Any]] = {
+    "agent": render.agent_title, "branch": render.shown_branch, "count": render.count_words,
+    "file_words": render.file_words, "harmless": harmless, "outcome": outcome, "plain": render.one_line,
+    "proof_words": proof_words, "reason": REASONS.get, "size": render.size_words,
+    "speaker": render.speaker,
+}  # fmt: skip
+"""What the page's templates say as the command line does, by their names there."""
+
+
+def web(
+    port: Annotated[str | None, typer.Option(help="Its port; 0 for any free one.", metavar="PORT")] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Print the link, and open no browser.")] = False,
+) -> None:
+    """Show the memory as a page in the browser, on this machine alone. Runs until Ctrl-C.
+
+    The link opens the page once, in one browser; nothing needs a network.
+    """
+    from crystal.app.context import open_reader
+    from crystal.web.server import serve
+
+    with open_reader():  # refuses where there is no memory yet
+        pass
+
+    def ready(link: str) -> None:
+        render.say(link)
+        sys.stdout.flush()
+        is_open = not no_open and webbrowser.open(link)
+        words = "it is open in your browser" if is_open else "open this link in your browser"
+        render.say(f"crystal: {words}; Ctrl-C ends it", stream=sys.stderr)
+
+    serve(WORDS, None if port is None else whole_number(port, "--port"), ready)

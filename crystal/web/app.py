@@ -1,0 +1,147 @@
+"""The application: addresses, the memory that each page reads, and what becomes of an error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+from anyio.to_thread import run_sync
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from crystal.app.context import Machine, damage_explained, open_machine, open_reader
+from crystal.errors import CrystalError, NotConfiguredError, NotFoundError, UnavailableError, UsageError
+from crystal.web.answers import Answer, Asked, Moved, Page, Text
+from crystal.web.pages import forget, health, memories, search, session, settings, timeline
+from crystal.web.rendering import Renderer
+from crystal.web.security import Access, Guard, Refusal
+
+Show = Callable[[Machine, Asked], Answer]
+Opener = Callable[[], AbstractContextManager[Machine]]
+
+STATUS = ((NotFoundError, 404), (UsageError, 400), (NotConfiguredError, 503), (UnavailableError, 503))
+STATIC = {"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A page of the menu; ``key`` goes there after ``g``."""
+
+    name: str
+    path: str
+    key: str
+    show: Show
+
+
+VIEWS = (
+    View("Timeline", "/", "t", timeline.show),
+    View("Search", "/search", "s", search.show),
+    View("Memories", "/memories", "m", memories.show),
+    View("Health", "/health", "h", health.show),
+    View("Settings", "/settings", "e", settings.show),
+)
+"""The menu, in its order. A new view is a row here and a file in ``pages/``."""
+
+PAGES: Mapping[str, Show] = {
+    "/session/{id}": session.show,
+    "/session/{id}/markdown": session.as_markdown,
+    "/turn/{id}": session.find_turn,
+    "/memory/{id}": memories.show_one,
+    "/forget": forget.show,
+}
+"""Pages that others link to."""
+
+ACTIONS: Mapping[str, Show] = {
+    "/memory/{id}/edit": memories.edit,
+    "/memory/{id}/deprecate": memories.deprecate,
+    "/memory/{id}/restore": memories.restore,
+    "/forget/preview": forget.preview,
+    "/forget/confirm": forget.confirm,
+    "/settings/private/add": settings.add_private,
+    "/settings/private/remove": settings.remove_private,
+}
+"""What changes something: forms alone reach it."""
+
+
+def make_app(words: Mapping[str, Callable[..., Any]], access: Access) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        words: Functions of the command line, by the names that templates use, so that both say the same.
+        access: The secrets of this run.
+    """
+    renderer = Renderer(words, access.csrf, VIEWS)
+    routes = [
+        Route(path, _endpoint(renderer, show, open_reader, "GET"))
+        for path, show in [*((view.path, view.show) for view in VIEWS), *PAGES.items()]
+    ]
+    routes += [
+        Route(path, _endpoint(renderer, act, _open_writer, "POST"), methods=["POST"]) for path, act in ACTIONS.items()
+    ]
+    routes += [Route(f"/static/{name}", partial(_static, name, kind)) for name, kind in STATIC.items()]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: partial(_not_found, renderer)})
+
+    def refuse(refusal: Refusal) -> Response:
+        return HTMLResponse(renderer.bare("refused.html", refusal=refusal), refusal.status)
+
+    return Guard(app, access, refuse, lambda: HTMLResponse(renderer.bare("welcome.html")))
+
+
+@contextmanager
+def _open_writer() -> Iterator[Machine]:
+    """Open the memory for writing where there is one."""
+    with open_reader():
+        pass
+    with open_machine() as machine:
+        yield machine
+
+
+def _endpoint(renderer: Renderer, show: Show, opener: Opener, method: str) -> Callable[[Request], Awaitable[Response]]:
+    """Return what answers one address, one request at a time; each opens the memory for itself, in a thread."""
+    lock = asyncio.Lock()
+
+    def answer(asked: Asked, *, is_part: bool) -> Response:
+        try:
+            with damage_explained(), opener() as machine:
+                return _response(renderer, show(machine, asked), is_part=is_part)
+        except CrystalError as error:
+            status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
+            return HTMLResponse(renderer.whole(Page("error.html", "Error", {"error": error}, status)), status)
+
+    async def endpoint(request: Request) -> Response:
+        values = request.state.form if method == "POST" else request.query_params
+        asked = Asked(request.path_params, dict(values))
+        async with lock:
+            # A search as you type is given up for the next one; what nobody waits for any more is not searched.
+            if method == "GET" and await request.is_disconnected():
+                return Response(status_code=204)
+            return await run_sync(partial(answer, asked, is_part="part" in values))
+
+    return endpoint
+
+
+def _response(renderer: Renderer, answer: Answer, *, is_part: bool) -> Response:
+    if isinstance(answer, Moved):
+        return RedirectResponse(answer.to, 303)
+    if isinstance(answer, Text):
+        return PlainTextResponse(answer.write(renderer.wording))
+    return HTMLResponse(renderer.part(answer) if is_part else renderer.whole(answer), answer.status)
+
+
+async def _static(name: str, kind: str, _: Request) -> Response:
+    return Response(files("crystal.web").joinpath(f"static/{name}").read_bytes(), media_type=kind)
+
+
+async def _not_found(renderer: Renderer, _: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    missing = NotFoundError("there is no such page", hint="choose one from the menu")
+    return HTMLResponse(renderer.whole(Page("error.html", "Not found", {"error": missing}, status)), status)

@@ -1,0 +1,132 @@
+"""Stored text as HTML: Markdown, code, changes of files, marked words. Each is escaped; none loads anything."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup, escape
+from pygments import highlight
+from pygments.formatters.html import HtmlFormatter
+from pygments.lexers import find_lexer_class_by_name, find_lexer_class_for_filename
+from pygments.util import ClassNotFound
+
+MAX_MARKDOWN, MAX_STEPS = 30_000, 600_000
+"""Characters, and characters times opening brackets, which is what the parser takes if nothing closes these. A text
+with more is shown as it is written."""
+MAX_CODE = 12_000
+"""Characters that are coloured: the lexers are not linear in the length of every text."""
+MAX_DIFF_LINES = 400
+
+_FORMATTER = HtmlFormatter(nowrap=True, classprefix="c-")
+_EDIT = re.compile(r"^(old_string|new_string|replace_all): ?", re.MULTILINE)
+_PATCH = re.compile(r"\*\*\* Begin Patch|diff --git |--- \S+\n\+\+\+ ")
+
+
+def _code(text: str, language: str) -> str:
+    """Return code as HTML; coloured if its language is known and it is not too long."""
+    if language and len(text) <= MAX_CODE:
+        try:
+            return str(highlight(text, find_lexer_class_by_name(language)(stripnl=False, ensurenl=False), _FORMATTER))
+        except ClassNotFound:
+            pass
+    return str(escape(text))
+
+
+def _fence(_renderer: object, tokens: Sequence[Token], at: int, *_: object) -> str:
+    language = (tokens[at].info.split() or [""])[0][:30]
+    return f'<pre class="code" tabindex="0"><code>{_code(tokens[at].content, language)}</code></pre>\n'
+
+
+def _image(_renderer: object, tokens: Sequence[Token], at: int, *_: object) -> str:
+    """Return an image as its words and address: nothing is fetched."""
+    source = str(tokens[at].attrs.get("src", ""))
+    return f'<span class="image">{escape(tokens[at].content)} ({escape(source)})</span>'
+
+
+def _link(_renderer: object, tokens: Sequence[Token], at: int, *_: object) -> str:
+    """Return the beginning of a link; one to a file of a project, or to a place in a text, leads nowhere."""
+    address = str(tokens[at].attrs.get("href", ""))
+    if not re.match(r"https?://|mailto:", address):
+        return f'<a title="{escape(address)}">'
+    return f'<a href="{escape(address)}" title="{escape(address)}" rel="noreferrer noopener" target="_blank">'
+
+
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("js-default", {"html": False, "linkify": False, "typographer": False, "breaks": True})
+    for name, rule in (("fence", _fence), ("code_block", _fence), ("image", _image), ("link_open", _link)):
+        parser.add_render_rule(name, rule)
+    return parser
+
+
+_MARKDOWN = _parser()
+
+
+def markdown(text: str) -> Markup:
+    """Return Markdown as HTML: no HTML of the text, no images, links to the web only."""
+    if len(text) > MAX_MARKDOWN or len(text) * text.count("[") > MAX_STEPS:
+        return Markup('<pre class="plain">{}</pre>').format(text)
+    return Markup(_MARKDOWN.render(text))  # noqa: S704 - the parser escapes; tests/web/test_markup.py
+
+
+def code_of_file(text: str, name: str) -> Markup:
+    """Return the content of a file as HTML, coloured by the file's name."""
+    found = find_lexer_class_for_filename(name) if len(text) <= MAX_CODE else None
+    return Markup(_code(text, found.aliases[0] if found and found.aliases else ""))  # noqa: S704 - escaped there
+
+
+def marked(text: str, spans: Iterable[tuple[int, int]], start: int, end: int) -> Markup:
+    """Return ``text[start:end]`` as HTML with the spans marked."""
+    parts, at = [escape("…" if start else "")], start
+    for first, last in spans:
+        if first >= at and last <= end:
+            parts += [escape(text[at:first]), Markup("<mark>{}</mark>").format(text[first:last])]
+            at = last
+    parts += [escape(text[at:end]), escape("…" if end < len(text) else "")]
+    return Markup("").join(parts)
+
+
+# --------------------------------------------------------------------------------------------------- changes of files
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """A line of a change: its sign (``+``, ``-``, ``@`` or a space) and its text."""
+
+    sign: str
+    text: str
+
+
+def changes_of(text: str) -> tuple[str, list[DiffLine]] | None:
+    """Return the first line of a tool's call and the change that it makes, or None if it makes none to show."""
+    if _PATCH.search(text, 0, 2_000):
+        return text.partition("\n")[0], [_patch_line(line) for line in text.splitlines()]
+    parts = _EDIT.split(text)
+    values = list(zip(parts[1::2], parts[2::2], strict=True))
+    olds = [value.rstrip("\n") for name, value in values if name == "old_string"]
+    news = [value.rstrip("\n") for name, value in values if name == "new_string"]
+    if not olds or len(olds) != len(news):
+        return None
+    found = [line for old, new in zip(olds, news, strict=True) for line in _difference(old, new)]
+    return parts[0].strip().partition("\n")[0], found
+
+
+def _patch_line(line: str) -> DiffLine:
+    if line.startswith(("***", "diff ", "index ", "---", "+++", "@@")):
+        return DiffLine("@", line)
+    return DiffLine(line[0], line[1:]) if line[:1] in ("+", "-", " ") else DiffLine(" ", line)
+
+
+def _difference(old: str, new: str) -> Iterator[DiffLine]:
+    before, after = old.split("\n") if old else [], new.split("\n") if new else []
+    if len(before) + len(after) > MAX_DIFF_LINES:  # the comparison is not linear
+        yield from (DiffLine("-", line) for line in before)
+        yield from (DiffLine("+", line) for line in after)
+        return
+    for line in difflib.ndiff(before, after):
+        if line[0] != "?":
+            yield DiffLine(line[0], line[2:])

@@ -1,0 +1,60 @@
+"""Forget in three steps: say what, see what would go, confirm; then every file is searched for what is left of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from crystal.app.context import Machine
+from crystal.app.forget import carry_out_and_prove, plan_forget
+from crystal.errors import UsageError
+from crystal.forgetting import ForgetPlan, ForgetRequest
+from crystal.timewords.parse import parse_when
+from crystal.web.answers import Answer, Asked, Page
+
+SHOWN = 200
+FIELDS = ("query", "target", "session", "project", "before")
+
+
+def show(machine: Machine, asked: Asked) -> Page:
+    """Ask what to forget."""
+    del machine
+    return Page("forget.html", "Forget", _form(asked))
+
+
+def preview(machine: Machine, asked: Asked) -> Page:
+    """Show what would be forgotten. Changes nothing."""
+    return _previewed(plan_forget(machine, _request(machine, asked)), asked)
+
+
+def confirm(machine: Machine, asked: Asked) -> Answer:
+    """Forget what was shown, and prove it; if something else would go by now, show that first."""
+    plan = plan_forget(machine, _request(machine, asked))
+    if plan.token != asked.values.get("token") or plan.is_empty:
+        return _previewed(plan, asked, has_changed=True)
+    done, proof = carry_out_and_prove(machine, plan)
+    return Page("forgotten.html", "Forgotten", {"done": done, "proof": proof})
+
+
+def _request(machine: Machine, asked: Asked) -> ForgetRequest:
+    target, before = asked.text("target"), asked.text("before")
+    wish = ForgetRequest(
+        tuple(target.split()) if target else (), asked.text("query"), asked.text("session"), asked.text("project"),
+        None if before is None else parse_when(before, now=machine.now(), name="before"),
+        keep_memories="keep_memories" in asked.values,
+    )  # fmt: skip
+    if wish.is_empty:
+        raise UsageError("nothing is named to forget", hint="go back, and fill in at least one field")
+    return wish
+
+
+def _previewed(plan: ForgetPlan, asked: Asked, *, has_changed: bool = False) -> Page:
+    counts = Counter("message" if item.kind == "line" else item.kind for item in plan.items)
+    values = _form(asked) | {
+        "plan": plan, "items": plan.items[:SHOWN], "counts": counts, "has_changed": has_changed,
+    }  # fmt: skip
+    return Page("forget_preview.html", "Forget: preview", values)
+
+
+def _form(asked: Asked) -> dict[str, object]:
+    fields = {name: asked.text(name) or "" for name in FIELDS}
+    return {"fields": fields, "keeps_memories": "keep_memories" in asked.values}

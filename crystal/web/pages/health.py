@@ -1,0 +1,52 @@
+"""Health: whether every byte is captured, what waits, how fast the hook is, what it cost, how far behind others are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from crystal.app.context import Machine
+from crystal.app.status import gather
+from crystal.store.capture.hooks import last_runs
+from crystal.store.health.stats import ledger_by_transcript
+from crystal.web.answers import Asked, Page
+
+TRANSCRIPTS = 25
+RUNS = 200
+WIDTH, HEIGHT = 600, 120
+
+
+class Plot(NamedTuple):
+    """A curve of the hook's durations, in units of its drawing.
+
+    Attributes:
+        points: For a polyline.
+        most: The upper end of the scale, ms.
+        lines: Height and words of the lines of the scale.
+    """
+
+    points: str
+    most: float
+    lines: Sequence[tuple[float, str]]
+
+
+def show(machine: Machine, asked: Asked) -> Page:
+    """Show how capture, queues, hook, costs, devices and disk stand."""
+    limit = asked.number("limit") or TRANSCRIPTS
+    found = ledger_by_transcript(machine.store, limit + 1)
+    values = {
+        "status": gather(machine), "ledger": found[:limit], "more": limit * 4 if len(found) > limit else None,
+        "plot": plot([ms for _, ms in last_runs(machine.store, RUNS)]),
+    }  # fmt: skip
+    return Page("health.html", "Health", values)
+
+
+def plot(durations: Sequence[float]) -> Plot | None:
+    """Return the curve of durations in ms, the oldest first; None for fewer than two."""
+    if len(durations) < 2:
+        return None
+    most = next(scale for scale in (10, 20, 50, 100, 200, 500, 1_000, 10_000, float("inf")) if max(durations) <= scale)
+    most = max(durations) if most == float("inf") else most
+    step = WIDTH / (len(durations) - 1)
+    points = " ".join(f"{at * step:.1f},{HEIGHT - ms / most * HEIGHT:.1f}" for at, ms in enumerate(durations))
+    return Plot(points, most, [(HEIGHT - HEIGHT * part, f"{most * part:g} ms") for part in (0, 0.5, 1)])

@@ -1,0 +1,59 @@
+"""What was remembered: a list; one memory with where it came from and what it was; changes of it."""
+
+from __future__ import annotations
+
+from crystal.app import memory_changes
+from crystal.app.background import embed_soon
+from crystal.app.context import Machine
+from crystal.app.memory_queries import history, list_memories, memory_of
+from crystal.memories.rules import CATEGORIES
+from crystal.web.answers import Asked, Moved, Page
+
+LIMIT = 200
+EDITABLE = ("text", "category", "key", "project")
+STATUSES = {"active": "active", "deprecated": "archived", "all": "all"}
+
+
+def show(machine: Machine, asked: Asked) -> Page:
+    """List memories, the latest first."""
+    status, limit = asked.text("status") or "active", asked.number("limit") or LIMIT
+    found = list_memories(
+        machine, category=asked.text("category"), project=asked.text("project"),
+        status=None if status == "all" else status, limit=limit + 1,
+    )  # fmt: skip
+    values = {
+        "memories": found[:limit], "more": limit + LIMIT if len(found) > limit else None, "status": status,
+        "statuses": STATUSES, "categories": CATEGORIES, "category": asked.text("category"),
+        "project": asked.text("project"), "projects": sorted({one.project for one in found if one.project}),
+    }  # fmt: skip
+    return Page("memories.html", "Memories", values)
+
+
+def show_one(machine: Machine, asked: Asked) -> Page:
+    """Show a memory, where it came from, and its former versions."""
+    one = memory_of(machine, asked.path["id"])
+    values = {"memory": one, "history": history(machine, one.id), "categories": CATEGORIES}
+    return Page("memory.html", one.text[:60], values)
+
+
+def edit(machine: Machine, asked: Asked) -> Moved:
+    """Change a memory; its former version is kept."""
+    one = memory_of(machine, asked.path["id"])
+    given = {name: value.replace("\r\n", "\n").strip() for name, value in asked.values.items() if name in EDITABLE}
+    changed = {name: value for name, value in given.items() if value != (getattr(one, name) or "")}
+    if changed:
+        memory_changes.edit(machine, one.id, **changed)
+        embed_soon(machine)
+    return Moved(f"/memory/{one.id}")
+
+
+def deprecate(machine: Machine, asked: Asked) -> Moved:
+    """Archive a memory: it is kept, and neither listed nor found."""
+    return Moved(f"/memory/{memory_changes.deprecate(machine, asked.path['id']).id}")
+
+
+def restore(machine: Machine, asked: Asked) -> Moved:
+    """Bring an archived memory back."""
+    one = memory_changes.revive(machine, asked.path["id"])
+    embed_soon(machine)
+    return Moved(f"/memory/{one.id}")

@@ -1,0 +1,119 @@
+"""Search as you type: the hits of the command line, why each was found, and what else could narrow them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from crystal.app.context import Machine
+from crystal.app.search import checked_role, prepare_search, unreadable_mirror_notes
+from crystal.config.harnesses import HARNESSES
+from crystal.model.recall import Filters, Hit
+from crystal.search.engine import search
+from crystal.search.highlight import match_spans, why_found
+from crystal.text.excerpt import excerpt_span
+from crystal.text.harmless import harmless
+from crystal.timewords.parse import parse_when
+from crystal.web.answers import Asked, Page
+from crystal.web.markup import marked
+
+LIMIT = 20
+MAX_LIMIT = 300
+EXCERPT = 420
+NARROWING = ("project", "role", "agent", "device", "source", "since", "before", "session")
+REASONS = {"exact": "word for word", "keywords": "words", "context": "words around it", "vectors": "meaning"}
+TIMES = {"24h": "last 24 hours", "7d": "last 7 days", "30d": "last 30 days", "1y": "last year"}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A hit as it is shown.
+
+    Attributes:
+        hit: The hit.
+        text: The part of its text with most of the words, marked.
+        link: Where it leads.
+        why: Which engines found it, each with its rank.
+        details: What ``crystal search --explain`` says.
+    """
+
+    hit: Hit
+    text: Markup
+    link: str
+    why: str
+    details: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """A value that would narrow the hits, how many of those shown have it, and whether it is chosen."""
+
+    value: str
+    words: str
+    count: int | None
+    is_chosen: bool
+
+
+def show(machine: Machine, asked: Asked) -> Page:
+    """Search, or show an empty form."""
+    query = asked.text("q")
+    chosen = {name: asked.text(name) for name in NARROWING}
+    limit = min(asked.number("limit") or LIMIT, MAX_LIMIT)
+    values: dict[str, object] = {
+        "query": query or "", "chosen": {name: value for name, value in chosen.items() if value}, "found": (),
+        "notes": (), "facets": {}, "more": None, "mode": None,
+    }  # fmt: skip
+    if query is not None:
+        sources, request = prepare_search(machine, machine.mirror, query, limit, _filters(machine, asked))
+        result = search(sources, request)
+        values |= {
+            "found": [_found(machine, query, hit) for hit in result.hits], "mode": result.mode,
+            "notes": (*result.notes, *unreadable_mirror_notes(machine)), "facets": _facets(result.hits, chosen),
+            "more": min(MAX_LIMIT, limit * 3) if len(result.hits) == limit < MAX_LIMIT else None,
+        }  # fmt: skip
+    return Page("search.html", f"{query} · Search" if query else "Search", values)
+
+
+def _filters(machine: Machine, asked: Asked) -> Filters:
+    def moment(name: str) -> int | None:
+        words = asked.text(name)
+        return None if words is None else parse_when(words, now=machine.now(), name=name)
+
+    return Filters(
+        asked.text("project"), asked.text("session"), checked_role(asked.text("role")), asked.text("agent"),
+        asked.text("device"), None, asked.text("source"), moment("since"), moment("before"),
+    )  # fmt: skip
+
+
+def _found(machine: Machine, query: str, hit: Hit) -> Found:
+    spans = match_spans(machine.store, query, hit.text)
+    text = marked(harmless(hit.text), spans, *excerpt_span(hit.text, spans, EXCERPT))
+    why = [REASONS[name] + ("" if name == "exact" else f" #{hit.ranks[name]}") for name in REASONS if name in hit.ranks]
+    link = f"/memory/{hit.uuid}" if hit.category else f"/turn/{hit.id}"
+    return Found(hit, text, link, " · ".join(why) or "its time", why_found(hit))
+
+
+def _facets(hits: Sequence[Hit], chosen: dict[str, str | None]) -> dict[str, list[Facet]]:
+    """Return by filter what the hits have, most frequent first; a chosen value stays, to be taken back."""
+
+    def facet(name: str, value_of: Callable[[Hit], str | None], words: Callable[[str], str] = str) -> list[Facet]:
+        counted = Counter(value for hit in hits if (value := value_of(hit)))
+        picked = chosen[name]
+        if picked and picked not in counted:
+            counted[picked] = 0
+        return [Facet(value, words(value), number, value == picked) for value, number in counted.most_common(8)]
+
+    def agent(name: str) -> str:
+        return HARNESSES[name].title if name in HARNESSES else name
+
+    found = {
+        "project": facet("project", lambda hit: hit.project),
+        "role": facet("role", lambda hit: hit.role, lambda role: role.replace("_", " ")),
+        "agent": facet("agent", lambda hit: hit.harness, agent),
+        "device": facet("device", lambda hit: hit.device),
+        "since": [Facet(value, words, None, value == chosen["since"]) for value, words in TIMES.items()],
+    }
+    return {name: facets for name, facets in found.items() if len(facets) > 1 or chosen[name]}

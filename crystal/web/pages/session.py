@@ -1,0 +1,122 @@
+"""One session as a conversation: what was said, with calls of tools folded, changes of files as changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from crystal.app.context import Machine
+from crystal.errors import NotFoundError
+from crystal.export.markdown import session_lines
+from crystal.model.capture import hit_name
+from crystal.sessions.reading import ShownTurn, find_session, find_target, read, read_page, session_summary
+from crystal.text.harmless import harmless
+from crystal.web.answers import Answer, Asked, Moved, Page, Text, address
+from crystal.web.markup import DiffLine, changes_of, code_of_file, markdown
+
+PER_PAGE = 100
+FOLDED = ("tool_call", "tool_result", "thinking")
+HEAD = 140
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A turn as it is shown.
+
+    Attributes:
+        turn: The turn.
+        head: The first words of what is folded; empty for what is not.
+        body: The text as HTML; None where ``change`` is shown.
+        change: The change of a file that a call makes.
+    """
+
+    turn: ShownTurn
+    head: str = ""
+    body: Markup | None = None
+    change: Sequence[DiffLine] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """Turns that follow each other in the conversation (None), or in one subagent."""
+
+    subagent: str | None
+    blocks: Sequence[Block]
+
+    @property
+    def has_focus(self) -> bool:
+        """Return True if the turn that was asked for is in it."""
+        return any(block.turn.focus for block in self.blocks)
+
+
+def show(machine: Machine, asked: Asked) -> Page:
+    """Show a page of a session: the first, the one that begins at ``from``, or the one with the turn ``at``."""
+    at, mirror = asked.number("at"), machine.mirror_store
+    target = find_target(machine.store, asked.path["id"] if at is None else hit_name(at), mirror=mirror)
+    found = read_page(machine.store, target, start=asked.number("from"), limit=PER_PAGE, mirror=mirror)
+    last = max(0, found.total - 1) // PER_PAGE * PER_PAGE
+    values = {
+        "session": found.session, "start": found.start, "end": found.start + len(found.turns), "total": found.total,
+        "earlier": max(0, found.start - PER_PAGE) if found.start else None,
+        "later": found.start + PER_PAGE if found.start + PER_PAGE < found.total else None, "last": last,
+        "threads": threads(found.turns),
+        "prompts": [turn for turn in found.turns if turn.role == "user" and not turn.subagent],
+    }  # fmt: skip
+    return Page("session.html", found.session.title or "A session without words", values)
+
+
+def as_markdown(machine: Machine, asked: Asked) -> Text:
+    """Return a session as ``crystal export --as markdown`` writes it."""
+    mirror = machine.mirror_store
+    target = find_target(machine.store, asked.path["id"], mirror=mirror)
+    store = mirror if target.memory == "mirror" and mirror is not None else machine.store
+    summary = session_summary(store, find_session(store, asked.path["id"]))
+    if summary is None:
+        raise NotFoundError(f"there is no session {asked.path['id']!r}", hint="choose one from the timeline")
+    return Text(lambda wording: "\n".join(session_lines(store, summary, wording)))
+
+
+def find_turn(machine: Machine, asked: Asked) -> Answer:
+    """Go to the turn with this number in its session; text of a file is shown alone."""
+    number = Asked({}, {"id": str(asked.path["id"])}).number("id")
+    if number is None:
+        raise NotFoundError(f"there is no hit {asked.path['id']!r}", hint="search again: numbers change")
+    target = find_target(machine.store, hit_name(number), mirror=machine.mirror_store)
+    found = read(machine.store, target, context=1, mirror=machine.mirror_store)
+    if found.session is not None:
+        return Moved(address(f"/session/{found.session.id}", {"at": number}) + "#focus")
+    return Page("turn.html", "Text of a file", {"threads": threads(found.turns), "turns": found.turns})
+
+
+def threads(turns: Iterable[ShownTurn]) -> list[Thread]:
+    """Return turns as they are shown: those of a subagent together, where it begins."""
+    found: list[tuple[str | None, list[Block]]] = []
+    inside: dict[str, list[Block]] = {}
+    for turn in turns:
+        if turn.subagent in inside:
+            inside[turn.subagent].append(_block(turn))
+        elif found and turn.subagent is None and found[-1][0] is None:
+            found[-1][1].append(_block(turn))
+        else:
+            found.append((turn.subagent, [_block(turn)]))
+            if turn.subagent is not None:
+                inside[turn.subagent] = found[-1][1]
+    return [Thread(subagent, blocks) for subagent, blocks in found]
+
+
+def _block(turn: ShownTurn) -> Block:
+    text = harmless(turn.text)
+    if turn.role not in FOLDED:
+        return Block(turn, body=markdown(text) if turn.file is None else code_of_file(text, turn.file.path))
+    head = text.strip().partition("\n")[0]
+    if turn.tool and head.startswith(f"{turn.tool}: "):
+        head = head[len(turn.tool) + 2 :]
+    changed = changes_of(text) if turn.role == "tool_call" else None
+    if changed is not None:
+        return Block(turn, head[:HEAD], change=changed[1])
+    first, mark, content = text.partition("\ncontent: ")
+    if turn.role == "tool_call" and mark and "\n" not in first:  # a file that is written
+        return Block(turn, head[:HEAD], code_of_file(content, first))
+    return Block(turn, head[:HEAD], Markup("{}").format(text))

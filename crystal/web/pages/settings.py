@@ -1,0 +1,65 @@
+"""Settings: each value and where it comes from; which folders are private."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from crystal.app.context import Machine
+from crystal.app.session_context import settings_changed
+from crystal.config.edit import set_value
+from crystal.config.kinds import shown
+from crystal.config.table import SETTINGS, Config
+from crystal.errors import UsageError
+from crystal.web.answers import Asked, Moved, Page
+
+PRIVATE = "private.projects"
+
+
+class SettingRow(NamedTuple):
+    """A setting as it is shown."""
+
+    key: str
+    value: str
+    origin: str
+    words: str
+
+
+def show(machine: Machine, asked: Asked) -> Page:
+    """Show every setting."""
+    del asked
+    config = machine.config
+    groups: dict[str, list[SettingRow]] = {}
+    for key in config.keys:
+        groups.setdefault(key.rpartition(".")[0], []).append(_row(config, key))
+    values = {
+        "groups": groups,
+        "private": config.private_projects, "private_origin": config.origin(PRIVATE), "places": config.places,
+    }  # fmt: skip
+    return Page("settings.html", "Settings", values)
+
+
+def add_private(machine: Machine, asked: Asked) -> Moved:
+    """Record nothing any more that is said in a folder."""
+    pattern = asked.text("pattern")
+    if pattern is None:
+        raise UsageError("no folder is named", hint="give a folder, such as ~/private or **/secret/**")
+    return _set_private(machine, [*machine.config.private_projects, pattern])
+
+
+def remove_private(machine: Machine, asked: Asked) -> Moved:
+    """Record again what is said in a folder."""
+    return _set_private(machine, [one for one in machine.config.private_projects if one != asked.text("pattern")])
+
+
+def _set_private(machine: Machine, patterns: list[str]) -> Moved:
+    origin = machine.config.origin(PRIVATE)
+    if origin.startswith("environment"):
+        raise UsageError(f"{PRIVATE} comes from the {origin}, which wins over the file", hint="change it there")
+    set_value(machine.places.config_file, PRIVATE, list(dict.fromkeys(patterns)))
+    settings_changed()
+    return Moved("/settings#private")
+
+
+def _row(config: Config, key: str) -> SettingRow:
+    setting = SETTINGS.get(key)
+    return SettingRow(key, shown(config.value(key)), config.origin(key), "" if setting is None else setting.meaning)

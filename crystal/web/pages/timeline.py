@@ -1,0 +1,85 @@
+"""The timeline: days with their sessions and memories, and a year at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from crystal.app.context import Machine
+from crystal.app.timeline import days
+from crystal.sessions.timeline import EVER, Day, sessions_per_day
+from crystal.store.capture.projects import known_projects
+from crystal.timewords.parse import end_of, local, local_ms, parse_when
+from crystal.web.answers import Asked, Page
+
+PER_PAGE = 60
+WEEKS = 53
+PROJECTS = 30
+STEPS = (1, 3, 6, 12)
+"""Sessions from which on a day of the year has the next colour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A day of the year's map: its column and row, its sessions, and its colour (0 to 4)."""
+
+    date: str
+    column: int
+    row: int
+    sessions: int
+    level: int
+
+
+def show(machine: Machine, asked: Asked) -> Page:
+    """Show the latest days, those before a moment, or one day."""
+    now, day, project = machine.now(), asked.text("day"), asked.text("project")
+    since, before = 0, asked.number("before")
+    if day is not None:
+        since, before = parse_when(day, now=now, name="day"), end_of(day, now=now, name="day")
+    found, notes = days(machine, machine.mirror_store, since=since, before=before, project=project, limit=PER_PAGE)
+    shown, older = _whole_days(found)
+    today = local(now).date()
+    begin = today - timedelta(days=today.weekday() + 7 * (WEEKS - 1))
+    counts = sessions_per_day(machine.store, since=_start(begin), mirror=machine.mirror_store)
+    values = {
+        "days": shown, "older": None if day else older, "notes": notes, "day": day, "project": project,
+        "before": before, "cells": _cells(begin, today, counts), "months": _months(begin),
+        "year": sum(counts.values()), "active": len(counts),
+        "projects": [one.name for one in known_projects(machine.store)[:PROJECTS] if one.sessions],
+    }  # fmt: skip
+    return Page("timeline.html", "Timeline", values)
+
+
+def _whole_days(found: Sequence[Day]) -> tuple[Sequence[Day], int | None]:
+    """Return the days to show, and the moment before which the next page begins.
+
+    The oldest day is left to the next page where sessions of it may be missing; memories are never cut.
+    """
+    with_sessions = [day for day in found if day.sessions]
+    if sum(len(day.sessions) for day in with_sessions) < PER_PAGE:
+        return found, None
+    oldest = with_sessions[-1]
+    if len(with_sessions) == 1:
+        return found, min(one.first for one in oldest.sessions)
+    shown = [day for day in found if day.date > oldest.date]
+    return shown, _start(date.fromisoformat(oldest.date) + timedelta(days=1))
+
+
+def _start(day: date) -> int:
+    return min(EVER, local_ms(datetime.combine(day, datetime.min.time())))
+
+
+def _cells(begin: date, today: date, counts: Mapping[str, int]) -> list[Cell]:
+    cells = []
+    for number in range((today - begin).days + 1):
+        name = (begin + timedelta(days=number)).isoformat()
+        count = counts.get(name, 0)
+        cells.append(Cell(name, number // 7, number % 7, count, sum(count >= step for step in STEPS)))
+    return cells
+
+
+def _months(begin: date) -> list[tuple[int, str]]:
+    """Return the columns in which months begin, with their names."""
+    mondays = [begin + timedelta(weeks=week) for week in range(WEEKS)]
+    return [(week, f"{day:%b}") for week, day in enumerate(mondays) if day.day <= 7]

@@ -1,0 +1,103 @@
+"use strict";
+// Keys, search as you type, copying. Without it every page works with links and forms alone.
+const $ = (what) => document.querySelector(what);
+const field = $("#q");
+const keys = $("#keys");
+
+// ---- search as you type: the part of the page that changes comes as a parsed document, never as text set as HTML.
+let request = null;
+let timer = 0;
+
+function search() {
+  const values = new URLSearchParams(new FormData(field.form));
+  const address = `/search?${values}`;
+  request?.abort();
+  request = new XMLHttpRequest();
+  request.open("GET", `${address}&part=1`);
+  request.responseType = "document";
+  request.onload = ({ target }) => {
+    if (target.status !== 200 || !target.response) return;
+    $("#part").replaceChildren(...target.response.body.childNodes);
+    history.replaceState(null, "", address);
+    document.title = `${values.get("q") || "Search"} · crystal`;
+  };
+  request.send();
+}
+
+field.addEventListener("input", () => {
+  if (!$("#part")) return;
+  clearTimeout(timer);
+  timer = setTimeout(search, 120);
+});
+
+// ---- moving through what a page lists
+const items = () => [...document.querySelectorAll("[data-item]")].filter((one) => one.checkVisibility());
+
+function move(step) {
+  const all = items();
+  if (!all.length) return;
+  const at = all.findIndex((one) => one.classList.contains("at"));
+  const next = all[Math.min(all.length - 1, Math.max(0, at < 0 && step < 0 ? 0 : at + step))];
+  all[at]?.classList.remove("at");
+  next.classList.add("at");
+  (next.querySelector("a.card") ?? next).focus({ preventScroll: true });
+  next.scrollIntoView({ block: "nearest" });
+}
+
+function unfold() {
+  const fold = $("[data-item].at details");
+  if (fold) fold.open = !fold.open;
+}
+
+function foldAll() {
+  const folds = [...document.querySelectorAll(".turns details")];
+  const open = folds.some((one) => !one.open);
+  for (const one of folds) one.open = open;
+}
+
+const showKeys = () => keys.open || keys.showModal();
+const actions = {
+  "/": () => { field.focus(); field.select(); },
+  j: () => move(1),
+  k: () => move(-1),
+  x: foldAll,
+  "?": showKeys,
+};
+let isGoing = false;
+
+document.addEventListener("keydown", (event) => {
+  const isTyping = event.target.matches("input, textarea, select");
+  if (event.key === "Escape" && isTyping) event.target.blur();
+  if (event.key === "ArrowDown" && event.target === field) { event.preventDefault(); field.blur(); move(1); }
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey || keys.open) return;
+  const view = isGoing && document.querySelector(`nav [data-key="${CSS.escape(event.key)}"]`);
+  isGoing = event.key === "g" && !isGoing;
+  if (view) { view.click(); return; }
+  if (event.key === "Enter" && event.target.matches("[data-item].at")) unfold();
+  if (Object.hasOwn(actions, event.key)) { event.preventDefault(); actions[event.key](); }
+});
+
+$("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+$("#keys-button").addEventListener("click", showKeys);
+
+$("[data-fold]")?.addEventListener("click", foldAll);
+
+for (const one of document.querySelectorAll("[data-copy]")) {
+  one.addEventListener("click", async (event) => {
+    event.preventDefault();
+    const words = one.textContent;
+    const answer = await fetch(one.href);
+    await navigator.clipboard.writeText(await answer.text());
+    one.textContent = "Copied";
+    setTimeout(() => { one.textContent = words; }, 1500);
+  });
+}
+
+// A link to a turn inside of what is folded unfolds it.
+function reveal() {
+  const target = document.getElementById(location.hash.slice(1));
+  for (let one = target?.closest("details"); one; one = one.parentElement.closest("details")) one.open = true;
+  target?.scrollIntoView();
+}
+addEventListener("hashchange", reveal);
+if (location.hash) reveal();

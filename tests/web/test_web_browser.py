@@ -1,0 +1,337 @@
+"""Claims of the page in a real browser: it can be read and used, by keyboard alone too, and no text of it runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from importlib.resources import files
+
+import pytest
+from playwright.sync_api import expect
+
+from crystal.app.context import open_machine
+from crystal.store.capture.hooks import add_hook_runs
+from tests.support.browser import Watched, chromium, find_browser
+from tests.support.command import crystal
+from tests.support.exports import SESSION, remember, start_and_import, transcript_line
+from tests.support.web_hostile import hostile_texts
+from tests.support.web_memory import MEMORIES, write_year
+from tests.support.web_page import serving
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_browser() is None, reason="no Chromium or Chrome on this machine"),
+]
+NOW = datetime(2026, 11, 20, 18, tzinfo=timezone.utc)
+SIZES = {320: 640, 1280: 800, 3840: 2160}
+AXE = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
+SHIFTS = (
+    "new PerformanceObserver((list) => { for (const one of list.getEntries()) window.shifted = (window.shifted ?? 0)"
+    " + (one.hadRecentInput ? 0 : one.value); }).observe({ type: 'layout-shift', buffered: true });"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def served(home) -> Iterator[str]:
+    with serving() as link:
+        yield link
+
+
+@pytest.fixture
+def inside(browser, served) -> Iterator[Watched]:
+    with_browser = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    with_browser.add_init_script(SHIFTS)
+    yield entered(with_browser.new_page(), served)
+    with_browser.close()
+
+
+def entered(page, link: str) -> Watched:
+    """Return a page that came by the link."""
+    base = link.partition("/open")[0]
+    watched = Watched(page, base)
+    page.goto(link)
+    page.wait_for_url(f"{base}/")
+    return watched
+
+
+@pytest.fixture
+def year(home) -> str:
+    """A year of conversations; the id of one that has something of everything."""
+    session = write_year(home, NOW, sessions=40)
+    start_and_import()
+    for text, category, project in MEMORIES:
+        crystal("remember", text, "--category", category, *(("--project", project) if project else ()))
+    with open_machine() as machine:
+        add_hook_runs(machine.store, [(at, "Stop", 20.0 + at % 7) for at in range(50)])
+    return session
+
+
+def addresses(session: str) -> list[str]:
+    ident = json.loads(crystal("memories", "--json").out)["memories"][0]["id"]
+    return ["/", "/?day=2026-11-20", "/search", "/search?q=retry+timeout", f"/session/{session}", "/memories",
+            f"/memory/{ident}", "/health", "/settings", "/forget", "/nothing"]  # fmt: skip
+
+
+def test_every_view_can_be_used_by_everybody_at_every_width(year, inside):
+    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
+    page = inside.page
+    for path in addresses(year):
+        for width, height in SIZES.items():
+            page.set_viewport_size({"width": width, "height": height})
+            page.goto(inside.base + path)
+            page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+            for scheme in ("light", "dark") if width == 1280 else ("light",):
+                page.emulate_media(color_scheme=scheme)
+                page.evaluate(axe)
+                found = page.evaluate("(options) => axe.run(document, options)", AXE)["violations"]
+                assert not found, (path, width, scheme, [(one["id"], one["nodes"][0]["html"]) for one in found])
+    assert [one for one in inside.problems if "404" not in one] == []
+
+
+def test_nothing_moves_while_a_page_loads(year, inside):
+    page = inside.page
+    for path in addresses(year):
+        for width, height in SIZES.items():
+            page.set_viewport_size({"width": width, "height": height})
+            page.goto(inside.base + path)
+            page.wait_for_timeout(100)
+            assert page.evaluate("window.shifted ?? 0") < 0.01, (path, width)
+
+
+def test_500_hostile_texts_are_shown_and_none_runs_or_loads(home, browser):
+    texts = list(hostile_texts(500))
+    remember(home, texts)
+    for text in texts[:40]:
+        crystal("remember", text)
+    with serving() as link:
+        watched = entered(browser.new_page(), link)
+        page, shown = watched.page, ""
+        for start in range(0, 500, 100):
+            page.goto(f"{watched.base}/session/{SESSION}?from={start}")
+            page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")
+            shown += page.locator(".turns").inner_text()
+            for link_to in page.locator(".turns a[href^='http']").all()[:20]:
+                link_to.hover()
+        for path in (
+            "/",
+            "/search?q=script+evil+example+img&limit=300",
+            "/memories",
+            "/health",
+            "/settings",
+            "/forget",
+        ):
+            page.goto(watched.base + path)
+            assert not page.title().startswith("ran")
+        page.goto(f"{watched.base}/forget?query=evil")
+        page.locator("main .primary").click()
+        page.wait_for_url("**/forget/preview")
+        assert page.locator("li.card").count() > 100
+        assert (watched.problems, page.title()) == ([], "Forget: preview · crystal")
+        assert len(re.findall(r"\b\d+ ", shown)) >= 500
+        assert shown.count("<script>") > 50
+        page.close()
+
+
+def test_the_keyboard_is_enough(year, inside):
+    page = inside.page
+    page.goto(f"{inside.base}/?day=2026-11-20")
+    page.keyboard.press("?")
+    assert page.locator("#keys").is_visible()
+    page.keyboard.press("Escape")
+    assert not page.locator("#keys").is_visible()
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    assert page.locator("[data-item].at").count() == 1
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/session/*")
+    assert page.locator(".turns details[open]").count() == 0
+    page.keyboard.press("x")
+    assert page.locator(".turns details:not([open])").count() == 0
+    page.keyboard.press("x")
+    assert page.locator(".turns details[open]").count() == 0
+    while not page.locator("[data-item].at details").count():
+        page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    assert page.locator("[data-item].at details[open]").count() == 1
+    for key, path in (("m", "/memories"), ("h", "/health"), ("e", "/settings"), ("t", "/"), ("s", "/search")):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        page.wait_for_url(inside.base + path)
+    page.keyboard.press("/")
+    page.keyboard.type("retry with backoff?j")
+    page.locator(".hits li").nth(2).wait_for()
+    assert page.locator("#keys").is_hidden(), "a key in a field is a letter"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/session/*#focus")
+    assert page.locator("article.focus").is_visible()
+    page.keyboard.press("Tab")
+    assert inside.problems == []
+
+
+def test_search_shows_the_hits_of_the_last_letters_only(year, inside):
+    page, asked = inside.page, []
+    page.on("request", lambda request: asked.append(request.url) if "part=1" in request.url else None)
+    page.goto(f"{inside.base}/search?project=shop")
+    page.locator("#q").press_sequentially("price service slow", delay=15)
+    page.wait_for_url("**price+service+slow**")
+    told = json.loads(crystal("search", "price service slow", "--project", "shop", "-n", "20", "--json").out)["hits"]
+    expect(page.locator(".hits li")).to_have_count(len(told))
+    links = page.locator(".hits a.card").evaluate_all("(all) => all.map((one) => one.getAttribute('href'))")
+    assert links == [f"/turn/{hit['id']}" for hit in told]
+    assert len(asked) < len("price service slow"), "letters typed together are one search"
+    page.reload()
+    assert page.locator(".hits li").count() == len(told), "the address has the search"
+    assert inside.problems == []
+
+
+def test_without_its_script_the_page_works_too(year, browser, served):
+    without = browser.new_context(java_script_enabled=False)
+    page = without.new_page()
+    page.goto(served)
+    page.wait_for_url(f"{served.partition('/open')[0]}/")
+    page.locator("#q").fill("retry")
+    page.locator("#q").press("Enter")
+    assert page.locator(".hits li").count() > 0
+    page.locator(".hits a.card").first.click()
+    assert page.locator("article.focus").is_visible()
+    without.close()
+
+
+def test_a_memory_is_changed_archived_and_brought_back(year, inside):
+    page = inside.page
+    page.goto(f"{inside.base}/memories")
+    page.locator("a.card", has_text="just ship").click()
+    page.locator("#text").fill("This project deploys with `just ship`, on Mondays.")
+    page.locator("#key").fill("deploy")
+    page.get_by_role("button", name="Save").click()
+    page.wait_for_load_state()
+    assert crystal("get", "--key", "deploy").out.strip().endswith("on Mondays.")
+    assert "never by hand" in page.locator("main").inner_text()
+    page.get_by_role("button", name="Archive", exact=True).click()
+    page.wait_for_load_state()
+    assert crystal("get", "--key", "deploy").code == 1
+    page.get_by_role("button", name="Take out of the archive").click()
+    page.wait_for_load_state()
+    assert crystal("get", "--key", "deploy").code == 0
+    page.goto(f"{inside.base}/settings")
+    page.locator("#pattern").fill("/home/ada/secret")
+    page.get_by_role("button", name="Add").click()
+    page.get_by_role("button", name="Remove /home/ada/secret").click()
+    page.wait_for_load_state()
+    assert "/home/ada/secret" not in crystal("config").out
+    assert inside.problems == []
+
+
+def test_a_session_is_copied_printed_and_linked_to(year, inside):
+    page = inside.page
+    page.goto(f"{inside.base}/session/{year}")
+    page.locator("[data-copy]").click()
+    expect(page.locator("[data-copy]")).to_have_text("Copied")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("---\nid: ")
+    assert "```python" in copied
+    page.emulate_media(media="print")
+    assert not page.locator(".bar").is_visible()
+    assert page.locator(".turn.user").first.is_visible()
+    page.emulate_media(media="screen")
+    inside_subagent = page.locator(".inner article .facts a").last.get_attribute("href")
+    page.goto(inside.base + inside_subagent)
+    assert page.locator("article.focus").is_visible(), "a link unfolds the subagent"
+    assert page.locator(".diff .added").count() == 2
+    assert inside.problems == []
+
+
+def test_what_is_forgotten_in_one_tab_is_gone_in_the_other_and_proved(home, browser):
+    remember(home, ["the word is xylophonium", "understood", "the word is glockenspiel", "fine"])
+    with serving() as link:
+        context = browser.new_context()
+        first = entered(context.new_page(), link)
+        second = Watched(context.new_page(), first.base)
+        for tab in (first.page, second.page):
+            tab.goto(f"{first.base}/forget?query=xylophonium")
+            tab.locator("main .primary").click()
+            tab.locator("text=the word is xylophonium").wait_for()
+        for tab, title in ((first.page, "Forgotten, and proved"), (second.page, "Nothing was found")):
+            tab.get_by_label("I know that this cannot be undone.").check()
+            tab.get_by_role("button", name="Forget for good").click()
+            tab.locator("h1", has_text=title).wait_for()
+        second.page.goto(f"{first.base}/session/{SESSION}")
+        assert "xylophonium" not in second.page.content()
+        assert "glockenspiel" in second.page.content()
+        assert (first.problems, second.problems) == ([], [])
+        context.close()
+    proof = json.loads(crystal("forget", "--query", "xylophonium", "--dry-run", "--json").out)
+    assert proof["found"] is False
+    assert json.loads(crystal("verify", "--json").out)["ok"] is True
+    found = [path for path in (home / ".ldm").rglob("*") if path.is_file() and b"xylophonium" in path.read_bytes()]
+    assert found == []
+
+
+def test_two_tabs_read_while_the_store_is_written(home, browser):
+    remember(home, ["one"])
+    stop = threading.Event()
+    failed: list[str] = []
+
+    def write() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            path = home / ".claude" / "projects" / "w" / f"{number:08x}-1111-4000-8000-000000000000.jsonl"
+            lines = [transcript_line(f"marimba {number} {at}", at, session=path.stem) for at in range(20)]
+            path.write_text("".join(lines), "utf-8")
+            words = [sys.executable, "-m", "crystal", "backfill", "--no-embed"]
+            done = subprocess.run(words, check=False, capture_output=True, text=True)
+            failed.extend([done.stderr] if done.returncode else [])
+
+    writer = threading.Thread(target=write)
+    with serving() as link:
+        context = browser.new_context()
+        tabs = [entered(context.new_page(), link)]
+        tabs.append(Watched(context.new_page(), tabs[0].base))
+        writer.start()
+        try:
+            for turn in range(25):
+                for tab in tabs:
+                    path = ("/", "/search?q=marimba", "/health", "/memories", f"/session/{SESSION}")[turn % 5]
+                    assert tab.page.goto(tabs[0].base + path).status == 200
+            tabs[0].page.goto(f"{tabs[0].base}/search?q=marimba")
+            assert tabs[0].page.locator(".hits li").count() > 0, "what is written meanwhile is found"
+        finally:
+            stop.set()
+            writer.join()
+        assert [tab.problems for tab in tabs] == [[], []]
+        context.close()
+    assert failed == []
+
+
+def test_a_second_browser_is_not_let_in_by_the_same_link(year, browser, served):
+    entered(browser.new_context().new_page(), served)
+    other = browser.new_context().new_page()
+    assert other.goto(served).status == 403
+    assert "This link was used before" in other.content()
+    base = served.partition("/open")[0]
+    assert other.goto(f"{base}/").status == 403
+    assert other.goto(f"{base.replace('127.0.0.1', 'localhost')}/").status == 403
+    hostile = browser.new_context().new_page()
+    hostile.route("http://evil.example/", lambda route: route.fulfill(
+        content_type="text/html",
+        body=f"<form method=post action='{base}/forget/confirm'><input name=query value=retry></form>"
+        f"<img src='{base}/static/icon.svg'><script>document.forms[0].submit()</script>",
+    ))  # fmt: skip
+    hostile.goto("http://evil.example/")
+    hostile.wait_for_url(f"{base}/forget/confirm")
+    assert "This page is locked" in hostile.content()

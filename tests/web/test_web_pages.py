@@ -1,0 +1,266 @@
+"""Claims of the pages: they say what the commands say, every text is words, and actions do what the commands do."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timezone
+
+import pytest
+
+from crystal.app.context import open_machine, open_reader
+from crystal.config.load import load_config
+from crystal.sessions.reading import find_target, read, read_page, sessions
+from crystal.web.app import VIEWS
+from crystal.web.pages.health import plot
+from crystal.web.pages.search import LIMIT
+from crystal.web.pages.session import PER_PAGE
+from crystal.web.pages.timeline import PER_PAGE as SESSIONS_PER_PAGE
+from tests.support.command import crystal
+from tests.support.exports import SESSION, exported, remember, remember_samples, start_and_import, transcript_line
+from tests.support.web_client import Client, Elements
+from tests.support.web_hostile import hostile_texts
+from tests.support.web_memory import write_year
+
+MAIN_PAGES = [view.path for view in VIEWS]
+
+
+def checked(page: str) -> Elements:
+    """Return the elements of a page of which nothing can run or load but its own script and style."""
+    found = Elements(page)
+    assert [one.get("src") for one in found.named("script")] == ["/static/app.js"]
+    assert [one.get("href") for one in found.named("link")] == ["/static/icon.svg", "/static/app.css"]
+    for tag, attributes in found.found:
+        assert tag not in ("img", "iframe", "object", "embed", "video", "style", "base"), tag
+        assert not [name for name in attributes if name.startswith("on") or name in ("style", "srcdoc", "formaction")]
+        assert str(attributes.get("href", "/")).startswith(("/", "#", "https://", "http://", "mailto:"))
+    assert len({one["id"] for _, one in found.found if "id" in one}) == sum("id" in one for _, one in found.found)
+    return found
+
+
+def hits_of(page: str) -> list[str]:
+    return re.findall(r'class="card" href="(/(?:turn|memory)/[^"]+)"', page)
+
+
+def test_every_page_shows_hostile_texts_as_words(home):
+    texts = list(hostile_texts(60))
+    remember(home, texts)
+    for text in texts[:20]:
+        crystal("remember", text)
+    client = Client()
+    memories = re.findall(r"/memory/(mem-\w+)", client.get("/memories").text)
+    assert len(memories) == 20
+    paths = [*MAIN_PAGES, "/search?q=script+img+evil", f"/session/{SESSION}", f"/memory/{memories[0]}", "/forget"]
+    for path in paths:
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        checked(answer.text)
+    said = checked(client.get(f"/session/{SESSION}").text).text
+    assert all("onerror" in said and payload in said for payload in ("<script>", "<iframe", "<svg"))
+    hostile = f"/search?q={'%22%3E%3Cscript%3E'}&project=%3Cscript%3E&role=user"
+    checked(client.get(hostile).text)
+    checked(client.get("/session/%3Cscript%3E").text)
+    checked(client.send_form("/forget/preview", query="script evil example").text)
+
+
+def test_the_hits_are_those_of_the_command_line(home):
+    remember_samples(home)
+    crystal("remember", "the parser reads lines")
+    client = Client()
+    for query, words in (
+        ("parser", ()),
+        ("agent", ("--role", "assistant")),
+        ("parser", ("--since", "2020-01-01")),
+    ):
+        told = json.loads(crystal("search", query, "-n", str(LIMIT), "--json", "--all", *words).out)["hits"]
+        values = dict(zip([word.removeprefix("--") for word in words[::2]], words[1::2], strict=True))
+        page = client.get("/search", params={"q": query, **values}).text
+        expected = [f"/memory/{hit['uuid']}" if hit["category"] else f"/turn/{hit['id']}" for hit in told]
+        assert hits_of(page) == expected
+        assert told, query
+        assert page.count("found by") == len(told)
+        part = client.get("/search", params={"q": query, "part": "1", **values}).text
+        assert hits_of(part) == expected
+        assert "<html" not in part
+
+
+def test_a_facet_narrows_and_is_taken_back(home):
+    remember_samples(home)
+    client = Client()
+    facets = re.findall(r'<a href="(/search\?[^"]*role=[^"&]+[^"]*)"', client.get("/search?q=the").text)
+    assert facets
+    for address in facets:
+        page = client.get(address.replace("&amp;", "&")).text
+        assert 0 < len(hits_of(page)) <= LIMIT
+        assert 'aria-current="true"' in page
+    assert client.get("/search?q=x&role=nobody").status_code == 400
+    assert client.get("/search?q=x&since=nonsense").status_code == 400
+
+
+def test_a_hit_leads_to_its_turn_in_its_session(home):
+    remember(home, [f"turn {number} about {'xylophone' if number == 333 else 'nothing'}" for number in range(500)])
+    client = Client()
+    [first, *_] = hits_of(client.get("/search?q=xylophone").text)
+    moved = client.get(first)
+    assert (moved.status_code, moved.headers["location"]) == (303, f"/session/{SESSION}?at={first[6:]}#focus")
+    page = client.get(moved.headers["location"]).text
+    [focused] = re.findall(r'<article id="t\d+" class="turn \w+ focus".*?</article>', page, re.DOTALL)
+    assert "xylophone" in focused
+    assert f"turns {333 // PER_PAGE * PER_PAGE + 1}–" in page
+    assert client.get("/turn/99999999").status_code == 404
+    assert client.get("/turn/x").status_code == 404
+
+
+def test_the_pages_of_a_session_hold_each_turn_once(home):
+    remember_samples(home)
+    write_year(home, datetime(2026, 11, 20, tzinfo=timezone.utc), sessions=3)
+    remember(home, [f"line {number}" for number in range(3 * PER_PAGE)])
+    start_and_import()
+    with open_reader() as machine:
+        store = machine.store
+        for one in sessions(store, limit=1000)[0]:
+            target = find_target(store, one.id)
+            whole = read(store, target).turns
+            for size in (1, 3, PER_PAGE):
+                starts = range(0, one.turns, size) if size > 1 else range(0, one.turns, 7)
+                pages = [read_page(store, target, start=start, limit=size) for start in starts]
+                assert all(page.turns == whole[page.start : page.start + size] for page in pages)
+                assert {page.total for page in pages} == {one.turns}
+            for turn in whole[::5]:
+                page = read_page(store, find_target(store, f"h{turn.hit}"), start=None, limit=10)
+                assert [shown.hit for shown in page.turns if shown.focus] == [turn.hit]
+
+
+def test_older_days_show_every_session_once(home):
+    count = 2 * SESSIONS_PER_PAGE + 17
+    folder = home / ".claude" / "projects" / "w"
+    folder.mkdir(parents=True)
+    for number in range(count):
+        name = f"{number:08x}-0000-4000-8000-000000000000"
+        line = json.loads(transcript_line("hello", 0, session=name))
+        line["timestamp"] = f"2026-{10 - number % 3:02d}-{1 + number % 27:02d}T1{number % 9}:00:00.000Z"
+        (folder / f"{name}.jsonl").write_text(json.dumps(line) + "\n")
+    start_and_import()
+    client, path, shown, dates = Client(), "/", [], []
+    while path:
+        page = client.get(path).text
+        shown += re.findall(r'href="/session/([^"]+)"', page)
+        dates += re.findall(r'<time datetime="([^"]+)"', page)
+        older = re.search(r'rel="next" href="([^"]+)"', page)
+        path = older and older[1].replace("&amp;", "&")
+    assert len(shown) == len(set(shown)) == count
+    assert dates == sorted(set(dates), reverse=True)
+    assert f"{count} sessions" in client.get("/").text
+    one_day = client.get(f"/?day={dates[3]}").text
+    assert re.findall(r'<time datetime="([^"]+)"', one_day) == [dates[3]]
+    assert "Nothing is from this day" in client.get("/?day=2020-01-01").text
+    assert client.get("/?day=nonsense").status_code == 400
+
+
+def test_copying_gives_what_export_writes(home, tmp_path):
+    remember(home, list(hostile_texts(10)))
+    exported(tmp_path / "out", "markdown")
+    [file] = [path for path in (tmp_path / "out").glob("*.md") if path.name != "index.md"]
+    copied = Client().get(f"/session/{SESSION}/markdown")
+    assert copied.headers["content-type"].startswith("text/plain")
+    assert copied.text == file.read_text("utf-8").removesuffix("\n")
+
+
+def test_a_memory_is_edited_archived_and_brought_back(home):
+    remember(home, ["one"])
+    ident = crystal("remember", "we deploy on Fridays").out.split()[2].rstrip(":")
+    client = Client()
+    fields = {"text": "we deploy on\r\nMondays", "category": "preference", "key": "deploy", "project": ""}
+    assert client.send_form(f"/memory/{ident}/edit", **fields).status_code == 303
+    assert client.send_form(f"/memory/{ident}/edit", **fields).status_code == 303, "the same again changes nothing"
+    told = json.loads(crystal("memories", "history", ident, "--json").out)
+    assert (told["memory"]["text"], told["memory"]["category"]) == ("we deploy on\nMondays", "preference")
+    assert [was["text"] for was in told["history"]] == ["we deploy on Fridays"]
+    page = client.get(f"/memory/{ident}").text
+    assert "we deploy on Fridays" in page
+    assert client.send_form(f"/memory/{ident}/deprecate").status_code == 303
+    assert ident not in client.get("/memories").text
+    assert ident in client.get("/memories?status=deprecated").text
+    assert client.send_form(f"/memory/{ident}/restore").status_code == 303
+    assert ident in client.get("/memories?category=preference").text
+    assert client.send_form(f"/memory/{ident}/edit", **{**fields, "category": "nonsense"}).status_code == 400
+    assert client.send_form("/memory/mem-000000000000/edit", text="x").status_code == 404
+
+
+def test_forgetting_shows_first_then_proves(home):
+    remember(home, ["the word is xylophonium", "understood", "and something else"])
+    client = Client()
+    seen = client.send_form("/forget/preview", query="xylophonium").text
+    assert "the word is xylophonium" in seen
+    assert crystal("search", "xylophonium", "--all").out, "a preview changes nothing"
+    [token] = re.findall(r'name="token" value="([^"]+)"', seen)
+    stale = client.send_form("/forget/confirm", query="xylophonium", token="other").text
+    assert "Nothing was forgotten: what you saw has changed" in stale
+    assert json.loads(crystal("search", "xylophonium", "--all", "--json").out)["hits"]
+    done = client.send_form("/forget/confirm", query="xylophonium", token=token).text
+    assert "Forgotten, and proved" in done
+    assert "xylophonium" not in client.get(f"/session/{SESSION}").text
+    assert crystal("forget", "--query", "xylophonium", "--yes", "--prove").code == 1, "nothing is left to forget"
+    assert "Nothing was found" in client.send_form("/forget/preview", query="xylophonium").text
+    assert client.send_form("/forget/preview").status_code == 400
+    assert client.send_form("/forget/preview", before="nonsense").status_code == 400
+
+
+def test_private_projects_are_kept_in_the_settings_file(home, monkeypatch):
+    remember(home, ["one"])
+    client = Client()
+    for pattern in ("/secret", "**/client/**", "/secret"):
+        assert client.send_form("/settings/private/add", pattern=pattern).status_code == 303
+    assert load_config({}, home).private_projects == ("/secret", "**/client/**")
+    page = client.get("/settings").text
+    assert "config.toml" in page
+    for pattern in re.findall(r'name="pattern" value="([^"]+)"', page):
+        assert client.send_form("/settings/private/remove", pattern=pattern).status_code == 303
+    assert load_config({}, home).private_projects == ()
+    assert client.send_form("/settings/private/add", pattern=" ").status_code == 400
+    monkeypatch.setenv("CRYSTAL_PRIVATE_PROJECTS", "~/other")
+    assert client.send_form("/settings/private/add", pattern="~/x").status_code == 400
+
+
+def test_health_names_a_gap_of_the_ledger(home):
+    remember(home, ["one", "two"])
+    client = Client()
+    assert client.get("/health").text.count('<b class="bad">') == 0
+    with open_machine() as machine:
+        machine.store.execute("UPDATE segments SET stop = stop - 1")
+    assert client.get("/health").text.count('<b class="bad">') == 1
+
+
+def test_the_plot_fits_its_drawing():
+    assert plot([1.0]) is None
+    for durations in ([1.0, 2.0], [0.0, 0.0], [50_000.0, 1.0], [9.99] * 200):
+        found = plot(durations)
+        assert found is not None
+        points = [tuple(map(float, point.split(","))) for point in found.points.split()]
+        assert len(points) == len(durations)
+        assert all(0 <= x <= 600 and 0 <= y <= 120 for x, y in points)
+
+
+def test_where_there_is_no_memory_the_page_says_how_to_begin(home):
+    for path in MAIN_PAGES:
+        answer = Client().get(path)
+        assert answer.status_code == 503
+        assert "crystal init" in answer.text
+
+
+def test_an_unknown_page_and_a_bug_are_told_apart(home, monkeypatch):
+    remember(home, ["one"])
+    client = Client()
+    assert client.get("/nothing").status_code == 404
+    monkeypatch.setattr("crystal.app.timeline.timeline", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        client.get("/")
+
+
+def test_no_character_turns_the_reading_direction_or_moves_a_cursor(home):
+    remember(home, ["user \u202eevil\u202c \x1b[31mred \u200b", "answer \u2066x\u2069", "```\n\u202ecode\n```"])
+    client = Client()
+    for path in (f"/session/{SESSION}", "/search?q=evil+red", "/"):
+        page = client.get(path).text
+        assert not re.search("[\u202a-\u202e\u2066-\u2069\x1b\u200b]", page), path
+        assert "evil" in page
