@@ -48,11 +48,7 @@ def context(
         print_json(_as_json(shown, notes))
     else:
         render.note(*notes)
-<<<<<<< HEAD
-        render.say(*map(render.harmless, _reasons(shown) if explain else _lines(shown)))
-=======
-        render.say(*map(harmless, _lines(shown)))
->>>>>>> main
+        render.say(*map(harmless, _reasons(shown) if explain else _lines(shown)))
 
 
 def _print_log(told: list[Injection], now: int, *, as_json: bool) -> None:

@@ -15,12 +15,8 @@ from crystal.app.mirror import mirror_notes
 from crystal.app.reflect import learned_facts, state_of
 from crystal.cli.json_output import print_json, record
 from crystal.cli.options import AsJson, Limit, whole_number
-<<<<<<< HEAD
 from crystal.cli.reflect import as_record, learned_lines, review
-from crystal.cli.render import Look, clipped, harmless, look_of, note, one_line, say, snippet
-=======
 from crystal.cli.render import Look, clipped, look_of, note, one_line, say, say_nothing, snippet
->>>>>>> main
 from crystal.errors import NotFoundError, UsageError
 from crystal.model.recall import Filters, FormerMemory, Remembered
 from crystal.store.search.scope import project_ids, scope_of

@@ -11,8 +11,9 @@ import typer
 from crystal.app.context import Machine, open_machine, open_reader
 from crystal.cli.json_output import iso_times, print_json, record
 from crystal.cli.options import AsJson
-from crystal.cli.render import harmless, look_of, one_line, say
+from crystal.cli.render import look_of, one_line, say
 from crystal.errors import UnavailableError, UsageError
+from crystal.text.harmless import harmless
 from crystal.timewords.parse import ago
 
 if TYPE_CHECKING:
