@@ -17,7 +17,7 @@ CREATE TRIGGER mirror_learned_gone AFTER DELETE ON learned_from WHEN EXISTS (SEL
 BEGIN INSERT INTO mirror_rows VALUES ('learned', OLD.id, 0) ON CONFLICT DO NOTHING; END;
 
 -- The cursor: a session is due while it has newer turns. It moves in the transaction that writes what they taught.
-ALTER TABLE sessions ADD COLUMN reflected_turn INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN reflected_turn INTEGER NOT NULL DEFAULT 0; -- the newest turn that was read for memories
 
 CREATE TABLE reflector_runs (              -- runs that read something
     id        INTEGER PRIMARY KEY,         -- the row
@@ -36,6 +36,19 @@ CREATE TABLE reflector_runs (              -- runs that read something
 CREATE INDEX reflector_runs_at ON reflector_runs(at);
 
 -- What each session was told is a log: why is part of it.
-ALTER TABLE injections RENAME TO injection_logs;
-ALTER TABLE injection_logs ADD COLUMN why TEXT NOT NULL DEFAULT '{}';  -- JSON: how many were chosen and left, by reason
+CREATE TABLE injection_logs (              -- what was told to the agent at the start of a session
+    id         INTEGER PRIMARY KEY,        -- the row
+    at         INTEGER NOT NULL,           -- when
+    session_id TEXT NOT NULL,              -- the agent's id of the session
+    source     TEXT NOT NULL,              -- startup, resume, clear, compact
+    candidates INTEGER NOT NULL,           -- how many memories and sessions there were
+    chosen     TEXT NOT NULL,              -- JSON: the ids of those that were told
+    omitted    INTEGER NOT NULL,           -- how many memories were not, because there was no room
+    tokens     INTEGER NOT NULL,           -- how long it was, about
+    why        TEXT NOT NULL DEFAULT '{}', -- JSON: how many were chosen and left, by reason
+    UNIQUE (session_id, source)
+);
+INSERT INTO injection_logs (id, at, session_id, source, candidates, chosen, omitted, tokens)
+SELECT id, at, session_id, source, candidates, chosen, omitted, tokens FROM injections;
+DROP TABLE injections;
 CREATE INDEX injection_logs_at ON injection_logs(at);
