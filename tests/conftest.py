@@ -9,12 +9,15 @@ import shutil
 import socket
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from crystal.config.harnesses import places_of_all
+from crystal.store import migrate
+from tests.support.fresh_store import copy_schema
 
 # Two cores shared by many make every deadline a lie; a slow example is found by the clock of the whole run.
 settings.register_profile("crystal", deadline=None, print_blob=True)
@@ -87,6 +90,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # The keyring of whoever runs the tests is theirs; children inherit this too.
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     return home
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _migrated_once() -> Iterator[None]:
+    """Make each new database a copy of one: all migrations take 25 ms. The tests of the store itself apply each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(migrate, "_apply", copy_schema)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from crystal.app.capture import LOCK_SECONDS, run_capture
 from crystal.app.capture_engine import make_capture
-from crystal.app.context import Machine
-from crystal.app.forget_relayed import machines_to_tell, outbox_of, tell_home
+from crystal.app.context import Machine, now_ms
 from crystal.app.mirror import open_mirror
+from crystal.app.relay_links import device_link, link_to_home, relay_keys
 from crystal.app.search import prepare_search
 from crystal.app.session_context import refresh
 from crystal.app.vault_files import write_after_forgetting
 from crystal.capture.drain import drain
 from crystal.capture.lock import CAPTURE_LOCK, try_lock, wait_lock
 from crystal.capture.spool import read_notes
-from crystal.errors import UsageError
+from crystal.errors import NotConfiguredError, UsageError
 from crystal.forgetting import ForgetContext, ForgetPlan, ForgetRequest, Forgotten, complete, finish, plan
 from crystal.forgetting import carry_out as forget
 from crystal.forgetting.match.forgotten_text import forgotten_text
@@ -27,7 +27,12 @@ from crystal.forgetting.request import Progress
 from crystal.model.recall import Filters, Hit
 from crystal.search.engine import search
 from crystal.store import Store
+from crystal.store.forget.forgetting import Tombstone
 from crystal.store.sync import mirror_apply
+from crystal.store.sync.relay_peers import all_peers, home_peer
+from crystal.sync.cleaning import SealedOutbox
+from crystal.sync.forgotten import put_forgotten
+from crystal.sync.sending import Link
 from crystal.vault.folder import read_kept
 
 SUGGESTIONS = 5
@@ -46,10 +51,10 @@ def forget_context(machine: Machine, progress: Progress = lambda *_: None) -> Fo
         roots=places.transcript_roots,
         open_mirror=lambda: _mirror(machine),
         capture_lock=lambda: _captured(machine),
-        outbox=outbox_of(machine),
-        on_tombstones=tell_home(machine),
+        outbox=_outbox_of(machine),
+        on_tombstones=_tell_home(machine),
         suggest=lambda query: _suggestions(machine, query),
-        machines=machines_to_tell,
+        machines=_machines_to_tell,
         vault=None if vault is None else Path(vault),
         progress=progress,
     )
@@ -157,3 +162,45 @@ def _suggestions(machine: Machine, query: str) -> Sequence[Hit]:
         return search(*prepare_search(machine, machine.mirror, query, SUGGESTIONS, Filters())).hits
     with open_mirror(machine.places, machine.config.role) as mirrored:
         return search(*prepare_search(machine, mirrored, query, SUGGESTIONS, Filters())).hits
+
+
+def _tell_home(machine: Machine) -> Callable[[Store, Sequence[Tombstone]], None]:
+    """Return a function that seals new tombstones for home, in the transaction that adds them.
+
+    They wait where there is no home, or its key cannot be read.
+    """
+
+    def tell(store: Store, _tombstones: Sequence[Tombstone]) -> None:
+        with contextlib.suppress(NotConfiguredError):  # no key just now: the next delivery seals them
+            link = device_link(machine) if machine.config.role == "device" else None
+            if link is not None and link.keys_of(link.peer.generation) is not None:
+                put_forgotten(store, link, now_ms())
+
+    return tell
+
+
+def _outbox_of(machine: Machine) -> SealedOutbox:
+    """Return the outbox, to be cleaned of what is forgotten; its keys are read when there is something in it."""
+    return SealedOutbox(machine.store, lambda: _links(machine), now_ms, machine.config.device)
+
+
+def _links(machine: Machine) -> dict[int, Link]:
+    """Return the links that blobs of the outbox were sealed over, by the peer's row.
+
+    Those to former homes are among them where their keys are still here.
+    """
+    keys, home = relay_keys(machine), home_peer(machine.store)
+    links = {peer.id: link_to_home(peer, keys) for peer in all_peers(machine.store, "home")}
+    return {
+        ident: link
+        for ident, link in links.items()
+        if (home is not None and ident == home.id) or link.keys_of(link.peer.generation) is not None
+    }
+
+
+def _machines_to_tell(store: Store) -> list[str]:
+    """Return the other machines that are to forget what is forgotten here: home, or home's devices."""
+    home = home_peer(store)
+    if home is not None:
+        return [str(home.told.get("home") or home.name)]
+    return [peer.name for peer in all_peers(store, "device") if peer.revoked_at is None]

@@ -167,9 +167,7 @@ def init(
         return
     config = this_config()
     asks = sys.stdin.isatty() and not yes and not dry_run
-    agent = agent_id or proposed_agent(config)
-    if asks and agent_id is None:
-        agent = typer.prompt("agent id of this machine", default=agent, err=True)
+    agent = agent_id or _proposed(config, asks=asks)
     agents = found_agents(config.places, os.environ, this_home()) if every else agent_name
     plan = plan_setup(config, agent, os.environ, this_home(), only=client, agents=agents)
     sharing = RoleOptions(role, relay, token_stdin, local_memory)
@@ -192,6 +190,11 @@ def init(
             _say_what_is_asked(plan)
     if plan.problems:
         raise plan.problems[0]
+
+
+def _proposed(config: Config, *, asks: bool) -> str:
+    agent = proposed_agent(config)
+    return typer.prompt("agent id of this machine", default=agent, err=True) if asks else agent
 
 
 def _check_names(clients: Sequence[str], agents: Sequence[str]) -> None:

@@ -1,23 +1,23 @@
 """Paths of crystal's files: the ``~/.ldm`` tree, the settings file and the agents' own folders.
 
-This module turns an environment and a home folder into absolute paths, makes folders and files that only the user can
-read, and keeps the machine's register of agents. It never looks at ``os.environ`` itself.
+This module turns an environment and a home folder into absolute paths, and makes folders and files that only the user
+can read. It never looks at ``os.environ`` itself.
 """
 
 import contextlib
 import errno
-import json
 import os
 import re
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from crystal.config.harness import Place
 from crystal.config.harnesses import Root, distinct_roots, searched_places
-from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
+from crystal.errors import CrystalError, UnavailableError, UsageError
 from crystal.hook.main import is_of_another_program
 
 if sys.platform != "win32":
@@ -101,11 +101,27 @@ def resolve_places(env: Mapping[str, str], home: Path, *, data_dir: Path | None 
     """
     ldm_home = _place(env, "LDM_HOME", home) or absolute(home / ".ldm", home)
     found, source = _data_dir(env, home, ldm_home, data_dir)
-    roots = distinct_roots(
+    config_file = _place(env, "CRYSTAL_CONFIG", home) or user_config_dir(env, home) / "config.toml"
+    roots = _roots(env, home)
+    return Places(ldm_home, found, config_file, (roots[0].folder.parent,), roots, source)
+
+
+_VARIABLES = sorted({place.variable for *_, place in searched_places() if place.variable} | {"XDG_DATA_HOME"})
+
+
+def _roots(env: Mapping[str, str], home: Path) -> tuple[Root, ...]:
+    """Return the folders of conversations; those of one home are remembered, since each answer needs them."""
+    moved = tuple((name, env[name]) for name in _VARIABLES if env.get(name))
+    is_fixed = home.is_absolute() and all(os.path.isabs(folder) for _, folder in moved)  # noqa: PTH117 - any text
+    return (_fixed_roots if is_fixed else _fixed_roots.__wrapped__)(home, moved)
+
+
+@lru_cache(maxsize=8)
+def _fixed_roots(home: Path, moved: tuple[tuple[str, str], ...]) -> tuple[Root, ...]:
+    env = dict(moved)
+    return distinct_roots(
         Root(home_of(place, env, home) / place.folder, name, number) for name, number, place in searched_places()
     )
-    config_file = _place(env, "CRYSTAL_CONFIG", home) or user_config_dir(env, home) / "config.toml"
-    return Places(ldm_home, found, config_file, (roots[0].folder.parent,), roots, source)
 
 
 def home_of(place: Place, env: Mapping[str, str], home: Path) -> Path:
@@ -283,57 +299,6 @@ def delete_file(path: Path) -> None:
         pass
     except OSError as error:
         raise refused(error, path) from error
-
-
-def registered_agents(places: Places) -> tuple[str, ...]:
-    """Return the agents that ``crystal init`` has set up on this machine, in the order they were added.
-
-    Raises:
-        DamagedError: The register is there and cannot be understood.
-    """
-    agents = _read_register(places.machine_json).get("agents", [])
-    return tuple(agents)
-
-
-def register_agent(places: Places, agent: str) -> bool:
-    """Add an agent to the machine's register; everything else in the file stays. Return whether it was new.
-
-    Raises:
-        UsageError: ``agent`` is not a valid id.
-        DamagedError: The register is there and cannot be understood. It is left untouched.
-        UnavailableError: The system refuses to write.
-    """
-    checked_agent_id(agent)
-    make_private_dir(places.ldm_home)
-    with alone_in(places.ldm_home):
-        register = _read_register(places.machine_json)
-        agents = register.setdefault("agents", [])
-        if agent in agents and "version" in register:
-            return False
-        is_new = agent not in agents
-        if is_new:
-            agents.append(agent)
-        text = json.dumps({"version": 1, **register}, indent=2, ensure_ascii=False) + "\n"
-        write_private(places.machine_json, text.encode("utf-8", "surrogatepass"))
-        return is_new
-
-
-def _read_register(path: Path) -> dict[str, Any]:
-    hint = "correct the file by hand, or move it away and run: crystal init"
-    try:
-        register = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise refused(error, path) from error
-    except (ValueError, RecursionError) as error:
-        raise DamagedError(f"{path} is not valid JSON: {error}", hint=hint) from error
-    if not isinstance(register, dict):
-        raise DamagedError(f"{path} should hold one JSON object", hint=hint)
-    agents = register.get("agents", [])
-    if not isinstance(agents, list) or not all(isinstance(agent, str) for agent in agents):
-        raise DamagedError(f"{path}: agents should be a list of names", hint=hint)
-    return register
 
 
 def _data_dir(env: Mapping[str, str], home: Path, ldm_home: Path, explicit: Path | None) -> tuple[Path, str]:

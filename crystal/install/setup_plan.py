@@ -21,9 +21,8 @@ from crystal.config.paths import (
     Places,
     checked_agent_id,
     make_private_dir,
-    register_agent,
-    registered_agents,
-)  # fmt: skip
+)
+from crystal.config.register import register_agent, registered_agents  # fmt: skip
 from crystal.config.table import Config
 from crystal.errors import CrystalError
 from crystal.hook import main as hook

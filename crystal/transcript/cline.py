@@ -5,7 +5,6 @@ Source: files of version 3.0.65 and samples of older ones; tests/data/agents/cli
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -48,7 +47,7 @@ class ClineReader(MessageReader, SnapshotReader):
     def conversations(self, source: Source) -> Iterable[Conversation]:
         """Return the conversation of a file."""
         session, _ = _document(source)
-        return [Conversation(session, hashlib.sha256(b"".join((source.data, *source.sides.values()))).hexdigest())]
+        return [Conversation(session, source.stamp)]
 
     def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
         """Yield the messages. The extension's have no ids: time or place, and role, tell them apart."""

@@ -39,7 +39,7 @@ class GooseReader(MessageReader, SnapshotReader):
             _, messages = _document(source)
             if not messages:
                 raise SourceError(f"{source.path} has no messages", hint="update crystal")
-            yield Conversation(source.path.stem, hashlib.sha256(source.data).hexdigest())
+            yield Conversation(source.path.stem, source.stamp)
             return
         if not columns_of(source, "messages"):
             raise SourceError(f"{source.path} has no messages", hint="update crystal")

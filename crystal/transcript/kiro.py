@@ -118,10 +118,9 @@ def _session(source: Source) -> Conversation:
     ident = identifier(beside.get("session_id")) or identifier(beside.get("id")) or name
     parent = identifier(beside.get("parent_session_id")) or identifier(beside.get("parentSessionId"))
     reason = str(beside.get("session_created_reason") or beside.get("createdReason"))
-    stamp = hashlib.sha256(b"".join((source.data, *source.sides.values()))).hexdigest()
     if parent is not None and "sub" in reason.lower():
-        return Conversation(parent, stamp, ident)
-    return Conversation(ident, stamp)
+        return Conversation(parent, source.stamp, ident)
+    return Conversation(ident, source.stamp)
 
 
 def _context_of(beside: Fields) -> Context:

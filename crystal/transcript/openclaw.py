@@ -70,12 +70,11 @@ class OpenClawReader(EntryReader, SnapshotReader):
         entries = [parse_line(line) or {} for line in _lines(source.data)]
         if not any(one.get("type") == "session" or entry_uuid(one, self.ids_of) for one in entries):
             raise SourceError(f"{source.path} has no entries", hint="update crystal")
-        stamp = hashlib.sha256(b"".join((source.data, *source.sides.values()))).hexdigest()
         found = _NAME.match(source.path.name)
         heads = (identifier(one.get("id")) for one in entries if one.get("type") == "session")
         session = next(heads, None) or (found[1] if found else source.path.stem)
         listed = [row for content in source.sides.values() for row in _listed(content)]
-        return [_conversation(session, stamp, listed)]
+        return [_conversation(session, source.stamp, listed)]
 
     def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
         """Yield the entries, each with what earlier ones say of the folder and the model; then the title."""

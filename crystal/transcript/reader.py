@@ -11,6 +11,7 @@ see lines only.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -204,6 +205,11 @@ class Source:
     def parsed(self) -> object:
         """Return what its JSON is, None if it is none. Parsed once."""
         return (parse_line(b'{"it":' + self.data + b"}") or {}).get("it")
+
+    @cached_property
+    def stamp(self) -> str:
+        """A text that differs when its content or a side file does."""
+        return hashlib.sha256(b"".join((self.data, *self.sides.values()))).hexdigest()
 
 
 class SourceError(CrystalError):

@@ -8,7 +8,6 @@ Source: files of form 2.1.0, and the public documentation of older ones; tests/d
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -46,9 +45,8 @@ class SpecStoryReader(MessageReader, SnapshotReader):
 
     def conversations(self, source: Source) -> Iterator[Conversation]:
         """Yield the sessions of a file: one for each comment that names one."""
-        stamp = hashlib.sha256(source.data).hexdigest()
         for session in dict.fromkeys(message.session for message in _messages(source)):
-            yield Conversation(session, stamp)
+            yield Conversation(session, source.stamp)
 
     def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
         """Yield the messages of a session."""

@@ -9,7 +9,6 @@ Source: chatSessionOperationLog.ts, objectMutationLog.ts (microsoft/vscode); tes
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
@@ -39,7 +38,7 @@ class VSCodeChatReader(MessageReader, SnapshotReader):
     def conversations(self, source: Source) -> Iterable[Conversation]:
         """Return the chat of a file."""
         session, _ = _document(source)
-        return [Conversation(session, hashlib.sha256(b"".join((source.data, *source.sides.values()))).hexdigest())]
+        return [Conversation(session, source.stamp)]
 
     def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
         """Yield two records for each request, the prompt and the answer; then the title."""

@@ -18,11 +18,10 @@ from crystal.config.paths import (
     Places,
     make_private_dir,
     open_to_others,
-    register_agent,
-    registered_agents,
     resolve_places,
     write_private,
 )
+from crystal.config.register import register_agent, registered_agents
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 from crystal.hook import main as hook
 from tests.support.data_dir_cases import DATA_DIR_CASES, DataDirCase
@@ -365,7 +364,8 @@ def test_a_bad_agent_id_never_reaches_the_register(places: Places) -> None:
 @pytest.mark.slow
 def test_agents_registered_at_once_are_all_kept(places: Places) -> None:
     code = (
-        "import sys; from pathlib import Path; from crystal.config.paths import *;"
+        "import sys; from pathlib import Path; from crystal.config.paths import resolve_places;"
+        "from crystal.config.register import register_agent;"
         "[register_agent(resolve_places({}, Path(sys.argv[1])), f'{sys.argv[2]}-{n}') for n in range(5)]"
     )
     home = str(places.ldm_home.parent)

@@ -16,8 +16,9 @@ ENVIRON = dict(os.environ)  # as it was before the tests' own rule emptied it
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = str(Path(__file__).parent)
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(here):
             item.add_marker("e2e")
 
 

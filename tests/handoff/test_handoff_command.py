@@ -26,7 +26,7 @@ PLAYED = """#!{python}
 import json, sqlite3, sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from tests.support.native_sessions import import_document
+from tests.support.opencode_database import import_document
 if sys.argv[1] == "import":
     path = Path.home() / ".local/share/opencode/opencode.db"
     path.parent.mkdir(parents=True, exist_ok=True)

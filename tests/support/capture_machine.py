@@ -18,7 +18,6 @@ from crystal.redact import Redactor
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.transcript.project import find_project
-from tests.support.fresh_store import open_fresh
 
 NOW = 1_795_000_000_000
 
@@ -62,7 +61,7 @@ class CaptureMachine:
     def at(cls, home: Path) -> CaptureMachine:
         """A machine with its store at ``home``."""
         home.mkdir(parents=True, exist_ok=True)
-        return cls(home, open_fresh(home / "memory" / "crystal.db"))
+        return cls(home, Store.open(home / "memory" / "crystal.db"))
 
     @property
     def root(self) -> Path:

@@ -11,13 +11,12 @@ from pathlib import Path
 from crystal.store import Store
 from crystal.store.texts import text_hash
 from crystal.store.vector_bytes import rounded
-from tests.support.fresh_store import open_fresh
 
 NOW = 1_790_000_000_000
 
 
 def open_store(folder: Path) -> Store:
-    return open_fresh(folder / "crystal.db")
+    return Store.open(folder / "crystal.db")
 
 
 def add_chunk(store: Store, text: str, *, ts: int = NOW, role: str = "user") -> int:

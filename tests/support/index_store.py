@@ -13,11 +13,11 @@ from crystal.search.index.reader import Absent, open_index
 from crystal.search.index.refresh import drop, refresh
 from crystal.search.index.terms import document_words
 from crystal.search.index.words import TIMES
+from crystal.store import Store
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks
 from crystal.store.search.tokenizer import tokenizer
 from crystal.store.texts import text_hash
-from tests.support.fresh_store import open_fresh
 
 NOW = 1_790_000_000_000
 DIMENSION = 32
@@ -29,7 +29,7 @@ class IndexStore:
 
     def __init__(self, folder, seed=0):
         self.folder = folder / "index" / "crystal"
-        self.store = open_fresh(folder / "crystal.db")
+        self.store = Store.open(folder / "crystal.db")
         self.dice = random.Random(seed)
 
     def __enter__(self):

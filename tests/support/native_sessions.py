@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,13 +12,7 @@ from crystal.handoff.target import Native
 from crystal.model.capture import Turn
 from crystal.transcript import Context, SnapshotReader, Source, complete, completed, reader_of
 from tests.support.agent_samples import no_such_table
-
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS session (id TEXT PRIMARY KEY, directory TEXT, title TEXT, time_created INTEGER, time_updated INTEGER);
-CREATE TABLE IF NOT EXISTS message (id TEXT PRIMARY KEY, session_id TEXT, time_created INTEGER, time_updated INTEGER, data TEXT);
-CREATE TABLE IF NOT EXISTS part (id TEXT PRIMARY KEY, message_id TEXT, session_id TEXT, time_created INTEGER, time_updated INTEGER,
-    data TEXT);
-"""
+from tests.support.opencode_database import import_document
 
 
 def read_back(harness: str, native: Native) -> list[Turn]:
@@ -42,28 +35,6 @@ def _records(reader: SnapshotReader, source: Source) -> Iterator[bytes]:
     for conversation in reader.conversations(source):
         for record in reader.records(source, conversation):
             yield complete(record.line, record.context._replace(id=f"x:{record.id}"))
-
-
-def import_document(database: sqlite3.Connection, data: bytes) -> str:
-    """Do what ``opencode import`` does with a document; return the session's id."""
-    document = json.loads(data)
-    info = document["info"]
-    database.executescript(SCHEMA)
-    times = (info["time"]["created"], info["time"]["updated"])
-    database.execute(
-        "INSERT INTO session VALUES (?, ?, ?, ?, ?)", (info["id"], info["directory"], info["title"], *times)
-    )
-    for message in document["messages"]:
-        told, parts = dict(message["info"]), message["parts"]
-        ident, at = told.pop("id"), told["time"]["created"]
-        told.pop("sessionID")
-        database.execute("INSERT INTO message VALUES (?, ?, ?, ?, ?)", (ident, info["id"], at, at, json.dumps(told)))
-        for part in parts:
-            kept = {name: value for name, value in part.items() if name not in ("id", "sessionID", "messageID")}
-            row = (part["id"], ident, info["id"], at, at, json.dumps(kept))
-            database.execute("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?)", row)
-    database.commit()
-    return str(info["id"])
 
 
 def folder_of(home: Path) -> Path:

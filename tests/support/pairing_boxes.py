@@ -14,12 +14,12 @@ from crystal.app.context import Machine
 from crystal.app.sync import pair_device, pair_home
 from crystal.config.edit import set_value
 from crystal.config.load import load_config
+from crystal.store import Store
 from crystal.sync.client import RelayClient
 from crystal.sync.errors import RelayUnavailableError
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import RelayToken, write_key, write_token
 from crystal.sync.keys.word_codes import parse_code
-from tests.support.fresh_store import open_fresh
 from tests.support.over_httpx import OverHttpx
 from tests.support.relay_weather import Weather
 from tests.support.relay_world import RelaySite
@@ -50,7 +50,7 @@ class Box:
     def open(self) -> Iterator[Machine]:
         config = load_config(self.env, self.home)
         config.places.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open_fresh(config.places.db) as store:
+        with Store.open(config.places.db) as store:
             yield Machine(config, store)
 
 

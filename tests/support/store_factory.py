@@ -15,7 +15,6 @@ from crystal.store import Store
 from crystal.store.capture.turns import add_turns
 from crystal.store.search.vectors import ensure_generation, pending_chunks, put_vectors
 from crystal.text.chunking import split
-from tests.support.fresh_store import open_fresh
 
 NOW = 1_795_219_200_000  # 2026-11-21T00:00:00Z
 HOUR = 3_600_000
@@ -28,7 +27,7 @@ def after_turn(store: Store, number: int) -> None:
 
 
 def open_store(folder: Path) -> Store:
-    store = open_fresh(folder / "crystal.db")
+    store = Store.open(folder / "crystal.db")
     store.execute("PRAGMA synchronous = OFF")  # nothing here has to survive a power cut
     return store
 

@@ -10,7 +10,6 @@ from crystal.store import Store
 from crystal.store.capture.turns import add_turns
 from crystal.store.sessions.sessions import Session, session_named
 from crystal.text.chunking import split
-from tests.support.fresh_store import open_fresh
 
 START = 1_795_219_200_000  # 2026-11-21T00:00:00Z
 MINUTE = 60_000
@@ -22,7 +21,7 @@ Line = tuple[str, str] | tuple[str, str, str]
 
 
 def open_store(folder: Path) -> Store:
-    return open_fresh(folder / "crystal.db")
+    return Store.open(folder / "crystal.db")
 
 
 def say(

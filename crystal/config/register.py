@@ -1,0 +1,61 @@
+"""The machine's register of agents: ``machine.json``, to which ``crystal init`` adds each agent that it sets up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from crystal.config.paths import Places, alone_in, checked_agent_id, make_private_dir, refused, write_private
+from crystal.errors import DamagedError
+
+
+def registered_agents(places: Places) -> tuple[str, ...]:
+    """Return the agents that ``crystal init`` has set up on this machine, in the order they were added.
+
+    Raises:
+        DamagedError: The register is there and cannot be understood.
+    """
+    agents = _read_register(places.machine_json).get("agents", [])
+    return tuple(agents)
+
+
+def register_agent(places: Places, agent: str) -> bool:
+    """Add an agent to the machine's register; everything else in the file stays. Return whether it was new.
+
+    Raises:
+        UsageError: ``agent`` is not a valid id.
+        DamagedError: The register is there and cannot be understood. It is left untouched.
+        UnavailableError: The system refuses to write.
+    """
+    checked_agent_id(agent)
+    make_private_dir(places.ldm_home)
+    with alone_in(places.ldm_home):
+        register = _read_register(places.machine_json)
+        agents = register.setdefault("agents", [])
+        if agent in agents and "version" in register:
+            return False
+        is_new = agent not in agents
+        if is_new:
+            agents.append(agent)
+        text = json.dumps({"version": 1, **register}, indent=2, ensure_ascii=False) + "\n"
+        write_private(places.machine_json, text.encode("utf-8", "surrogatepass"))
+        return is_new
+
+
+def _read_register(path: Path) -> dict[str, Any]:
+    hint = "correct the file by hand, or move it away and run: crystal init"
+    try:
+        register = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise refused(error, path) from error
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"{path} is not valid JSON: {error}", hint=hint) from error
+    if not isinstance(register, dict):
+        raise DamagedError(f"{path} should hold one JSON object", hint=hint)
+    agents = register.get("agents", [])
+    if not isinstance(agents, list) or not all(isinstance(agent, str) for agent in agents):
+        raise DamagedError(f"{path}: agents should be a list of names", hint=hint)
+    return register

@@ -1,0 +1,13 @@
+"""Fixtures of these tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from crystal.store import migrate
+from tests.support.fresh_store import apply_each
+
+
+@pytest.fixture(autouse=True)
+def _each_migration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrate, "_apply", apply_each)
