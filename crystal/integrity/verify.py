@@ -143,7 +143,7 @@ def verify(
 
 
 def _of_known_agents(store: Store, device: str, proof: Proof) -> Iterator[ledger.TranscriptState]:
-    """Yield transcripts whose agent crystal knows. Any other name is damage, or a newer crystal's on another machine."""
+    """Yield transcripts of known agents. Any other name is damage, or a newer crystal's on another machine."""
     for state in ledger.all_states(store):
         proof.transcripts += 1
         if state.origin.harness in HARNESSES:

@@ -38,8 +38,7 @@ FULL_BELOW_BYTES = 128 << 10
 Row = tuple[Any, ...]
 T = TypeVar("T")
 
-# The class follows from what the user can do. What is missing here damage causes (sqlite-vec reports that of its tables
-# as an error in SQL), or a bug in crystal: that keeps its traceback.
+# By what a user can do. Missing: damage (sqlite-vec tells its own as an error in SQL) and bugs, which keep a traceback.
 TRANSLATION: dict[type[CrystalError], tuple[type[apsw.Error], ...]] = {
     StoreBusyError: (apsw.BusyError, apsw.LockedError, apsw.ProtocolError),
     StoreFullError: (apsw.FullError,),
@@ -78,10 +77,9 @@ def _translated(path: Path) -> Iterator[None]:
     except apsw.Error as error:
         ours = next((ours for ours, kinds in TRANSLATION.items() if isinstance(error, kinds)), None)
         if ours is None:
-            changed = changed_definition(path) or (str(error) if str(error).startswith("vec0 ") else None)
-            if changed is None:
-                raise
-            raise StoreDamagedError(f"{path}: {changed}", hint=HINTS[StoreDamagedError]) from error
+            if changed := changed_definition(path) or (str(error) if str(error).startswith("vec0 ") else None):
+                raise StoreDamagedError(f"{path}: {changed}", hint=HINTS[StoreDamagedError]) from error
+            raise
         if ours is UnavailableError and (folder := migrate.folder_in_place_of_log(path)):
             raise StoreDamagedError(f"{folder} is a folder", hint=HINTS[StoreDamagedError]) from error
         if isinstance(error, apsw.IOError) and _is_full(path.parent):
