@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import apsw
 import numpy as np
@@ -29,6 +30,7 @@ import numpy.typing as npt
 from retrieval_data import DataSet, Message, Question
 
 DAY = 86_400_000
+NEVER = 2**62
 RRF_K = 60
 WINDOW, OVERLAP = 1600, 320
 """Characters: 400 and 80 tokens."""
@@ -61,6 +63,7 @@ class Index:
     def __init__(self, chunks: Sequence[Chunk], messages: Sequence[Message], vectors: Vectors) -> None:
         self.chunks, self.messages, self.matrix = chunks, messages, vectors
         self.convs = _spans([messages[chunk.messages[0]].conv for chunk in chunks])
+        self.said = np.array([messages[chunk.messages[-1]].when for chunk in chunks], np.int64)
         self._db = apsw.Connection(":memory:")
         self._db.execute("CREATE VIRTUAL TABLE words USING fts5(text, tokenize='porter unicode61', content='')")
         with self._db:
@@ -71,33 +74,33 @@ class Index:
         """The places of a conversation's chunks, all for None."""
         return (0, len(self.chunks)) if conv is None else self.convs.get(conv, (0, 0))
 
-    def keywords(self, expression: str, span: tuple[int, int], count: int) -> list[int]:
+    def keywords(self, one: Asked, expression: str, count: int) -> list[int]:
         """Places of the chunks that match, best BM25 first."""
         if not expression:
             return []
         found = self._db.execute(
-            "SELECT rowid FROM words WHERE words MATCH ? AND rowid > ? AND rowid <= ? "
-            "ORDER BY bm25(words), rowid LIMIT ?",
-            (expression, *span, count),
+            "SELECT rowid FROM words WHERE words MATCH ? AND rowid > ? AND rowid <= ? ORDER BY bm25(words), rowid",
+            (expression, *self.span(one.conv)),
         )
-        return [row - 1 for (row,) in found]
+        return list(islice((row - 1 for (row,) in found if self.said[row - 1] <= one.until), count))
 
-    def nearest(self, vector: Vectors, span: tuple[int, int], count: int) -> list[tuple[int, float]]:
+    def nearest(self, one: Asked, count: int) -> list[tuple[int, float]]:
         """Places of the nearest chunks with their cosine, nearest first."""
-        start, end = span
-        scores = self.matrix[start:end] @ vector
+        start, end = self.span(one.conv)
+        scores = np.where(self.said[start:end] <= one.until, self.matrix[start:end] @ one.vector, -np.inf)
         order = np.argsort(-scores, kind="stable")[:count]
-        return [(start + int(place), float(scores[place])) for place in order]
+        return [(start + int(place), float(scores[place])) for place in order if np.isfinite(scores[place])]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A question with its vector and where it is asked."""
+    """A question with its vector and where it is asked. What was said after ``until`` (ms) is not there yet."""
 
     question: Question
     vector: Vectors
     conv: str | None
     limit: int
+    until: int = NEVER
 
     def any_word(self) -> str:
         """Its words joined by OR, without stop words unless there are no others."""
@@ -146,9 +149,9 @@ def windows(messages: Sequence[Message]) -> list[Chunk]:
 def plain_systems(turns: Index) -> dict[str, System]:
     """Keywords alone and vectors alone, one chunk a turn."""
     return {
-        "FTS5, any word": lambda one: turns.keywords(one.any_word(), turns.span(one.conv), one.limit),
-        "FTS5, all words": lambda one: turns.keywords(one.every_word(), turns.span(one.conv), one.limit),
-        "vectors alone": lambda one: [place for place, _ in turns.nearest(one.vector, turns.span(one.conv), one.limit)],
+        "FTS5, any word": lambda one: turns.keywords(one, one.any_word(), one.limit),
+        "FTS5, all words": lambda one: turns.keywords(one, one.every_word(), one.limit),
+        "vectors alone": lambda one: [place for place, _ in turns.nearest(one, one.limit)],
     }
 
 
@@ -156,10 +159,10 @@ def memory_crystal_systems(turns: Index) -> dict[str, System]:
     """memory-crystal's pipeline, see the top of this file."""
 
     def system(one: Asked, *, is_repaired: bool, now: int) -> list[int]:
-        span, depth = turns.span(one.conv), 3 * one.limit
+        depth = 3 * one.limit
         words = one.any_word() if is_repaired else one.every_beginning()
-        near = [place for place, _ in turns.nearest(one.vector, span, depth)]
-        lists = [turns.keywords(words, span, depth), near if is_repaired else sorted(near)]
+        near = [place for place, _ in turns.nearest(one, depth)]
+        lists = [turns.keywords(one, words, depth), near if is_repaired else sorted(near)]
         scores: dict[int, float] = {}
         for places in lists:
             for rank, place in enumerate(places, 1):
@@ -181,9 +184,9 @@ def openclaw_systems(turns: Index, pieces: Index) -> dict[str, System]:
     """OpenClaw's blend, see the top of this file."""
 
     def system(one: Asked, index: Index, words: str) -> list[int]:
-        span, depth = index.span(one.conv), 4 * one.limit
-        scores = {place: 0.7 * cosine for place, cosine in index.nearest(one.vector, span, depth)}
-        for rank, place in enumerate(index.keywords(words, span, depth)):
+        depth = 4 * one.limit
+        scores = {place: 0.7 * cosine for place, cosine in index.nearest(one, depth)}
+        for rank, place in enumerate(index.keywords(one, words, depth)):
             scores[place] = scores.get(place, 0.0) + 0.3 / (1 + rank)
         return _best(scores, one.limit)
 
@@ -209,9 +212,11 @@ def answered(system: System, index: Index, one: Asked) -> tuple[list[str], list[
     return [message.ident for message in found], [message.session for message in found]
 
 
-def asked(dataset: DataSet, vectors: Vectors, limit: int, *, everywhere: bool) -> Iterable[Asked]:
+def asked(dataset: DataSet, vectors: Vectors, limit: int, *, everywhere: bool, today: bool = False) -> Iterable[Asked]:
+    """The questions as crystal is asked them: ``today`` when all has been said, else just after what is known then."""
     for question, vector in zip(dataset.questions, vectors, strict=True):
-        yield Asked(question, vector, None if everywhere else question.conv, limit)
+        until = NEVER if today else question.now + 1000
+        yield Asked(question, vector, None if everywhere else question.conv, limit, until)
 
 
 def _best(scores: dict[int, float], count: int) -> list[int]:

@@ -19,6 +19,7 @@ from typing import Any
 from retrieval_data import DataSet, Message, Question, clean, ordered
 
 ABSTENTION = "_abs"
+DAY = 86_400_000
 STEP = 30_000
 """ms between two messages: a file dates sessions, not messages."""
 
@@ -43,7 +44,7 @@ def read_longmemeval(path: Path) -> DataSet:
                 own,
                 clean(entry["question"]),
                 "abstention" if own.endswith(ABSTENTION) else entry["question_type"],
-                _moment(entry["question_date"]),
+                _end_of_day(_moment(entry["question_date"])),
                 frozenset(gold),
                 frozenset(sessions),
             )
@@ -82,6 +83,11 @@ def _moment(text: str) -> int:
         raise SystemExit(f"{text!r} is no date as LongMemEval writes it, like 2023/05/30 (Tue) 23:40")
     year, month, day, hour, minute = (int(part or 0) for part in match.groups())
     return round(datetime(year, month, day, hour, minute, tzinfo=timezone.utc).timestamp() * 1000)
+
+
+def _end_of_day(moment: int) -> int:
+    """The last moment of a day: by the dates of the file, an answer may be said later on the question's day."""
+    return moment - moment % DAY + DAY - 2000
 
 
 def published(rows: Iterable[tuple[str, list[int], int]]) -> dict[str, tuple[float, int]]:

@@ -43,7 +43,7 @@ def measure(dataset: DataSet, home: Path, plan: Plan, run: Run) -> None:
     if plan.former is not None:
         _take_baselines(plan.former, plan, list(rows.values()))
     elif plan.with_baselines:
-        _ask_baselines(dataset, memory, rows, everywhere=plan.everywhere)
+        _ask_baselines(dataset, memory, rows, plan)
     run.add(dataset, list(rows.values()))
     taken = sorted(answer.milliseconds for answer in answers.values())
     p95 = taken[min(len(taken) - 1, round(len(taken) * 0.95))]
@@ -73,7 +73,7 @@ def _ranks(question: Question, turns: list[str], sessions: list[str]) -> list[li
     return [ranks_of(turns, question.gold), ranks_of(sessions, question.gold_sessions)]
 
 
-def _ask_baselines(dataset: DataSet, memory: Crystal, rows: dict[str, Row], *, everywhere: bool) -> None:
+def _ask_baselines(dataset: DataSet, memory: Crystal, rows: dict[str, Row], plan: Plan) -> None:
     kinds = (baselines.one_chunk_a_turn(dataset.messages), baselines.windows(dataset.messages))
     texts = [chunk.text for chunks in kinds for chunk in chunks]
     vectors, questions = memory.vectors(texts, [one.text for one in dataset.questions])
@@ -81,7 +81,7 @@ def _ask_baselines(dataset: DataSet, memory: Crystal, rows: dict[str, Row], *, e
     turns = baselines.Index(kinds[0], dataset.messages, vectors[:split])
     pieces = baselines.Index(kinds[1], dataset.messages, vectors[split:])
     systems = baselines.all_systems(turns, pieces)
-    for one in baselines.asked(dataset, questions, LIMIT, everywhere=everywhere):
+    for one in baselines.asked(dataset, questions, LIMIT, everywhere=plan.everywhere, today=plan.today):
         for name, (system, index) in systems.items():
             rows[one.question.ident]["systems"][name] = _ranks(one.question, *baselines.answered(system, index, one))
 

@@ -18,8 +18,16 @@ from crystal.search.index.documents import NAMES, distinct
 from crystal.search.index.files import SYMPTOMS, IndexDamagedError
 from crystal.search.index.filtering import allowed
 from crystal.search.index.part_vectors import Meanings, best, likely, measured
-from crystal.search.index.parts import IndexPart, forget_others, open_meanings, open_part, spare_memory
-from crystal.search.index.tail import Tail, read_tail, tail_of
+from crystal.search.index.parts import (
+    IndexPart,
+    Tail,
+    forget_others,
+    open_meanings,
+    open_part,
+    read_tail,
+    spare_memory,
+    tail_of,
+)
 from crystal.store import Store
 from crystal.store.isolation import hidden_rows
 from crystal.store.search import index_log, index_source
@@ -142,6 +150,15 @@ class Index:
             here = which == number
             found[here] = _attribute(part, name, ordinals[here] - start, start)
         return found
+
+    @_damage_told
+    def conversation(self, ordinal: int) -> tuple[int, int]:
+        """Return the first ordinal of a document's conversation, and the one after the last, in the same part."""
+        number = int(np.searchsorted(self._starts, ordinal, side="right")) - 1
+        part, start = self._parts[number], int(self._starts[number])
+        at = int(np.searchsorted(part.begins, ordinal - start, side="right"))
+        end = int(part.begins[at]) if at < len(part.begins) else part.size
+        return start + int(part.begins[at - 1]), start + end
 
     @_damage_told
     def find(self, ids: Array | Sequence[int]) -> Ordinals:

@@ -11,7 +11,7 @@ import numpy as np
 
 from crystal.search.index.reader import Index, Mask
 from crystal.search.index.terms import query_terms
-from crystal.search.ranking.late import late_scores, likenesses, looked_at, weights_of
+from crystal.search.ranking.late import LATE_CHARACTERS, late_scores, looked_at, weights_of
 from crystal.search.ranking.listing import collapsed, mixed
 from crystal.search.ranking.pool import Field, Floats, Pool, WeightedTerm, frequency, pool_of, rarity, sought_words
 from crystal.search.ranking.scoring import (
@@ -22,6 +22,7 @@ from crystal.search.ranking.scoring import (
     rank_numbers,
     session_scores,
 )
+from crystal.search.ranking.speakers import PERSON, note_speakers, with_speakers
 from crystal.search.ranking.verbatim import exact_chunks, naming_chunks, with_phrases
 from crystal.search.results import RankedAnswer, SearchedStore, Unit, read_chunks
 from crystal.store import Store
@@ -118,7 +119,7 @@ def rank(
     while True:
         # An identifier is there or not: nothing is close to it in meaning.
         pool = pool_of(fields, words, wanted.preferences.spans, depth, by_meaning=asked.has_meaning)
-        answers = _scored(places, pool, base_scores(pool, wanted.preferences), most, look)
+        answers = _scored(places, fields, pool, base_scores(pool, wanted.preferences), most, look)
         kept = collapsed(answers, weights.most)
         has_all = len(pool) < depth and len(answers) < most
         if len(kept) >= wanted.limit or has_all or depth > MAX_CANDIDATES:
@@ -133,10 +134,16 @@ def rank(
 
 
 def _scored(
-    places: Sequence[SearchedStore], pool: Pool, scores: Floats, most: int, look: _SecondLook | None
+    places: Sequence[SearchedStore],
+    fields: Sequence[Field],
+    pool: Pool,
+    scores: Floats,
+    most: int,
+    look: _SecondLook | None,
 ) -> list[RankedAnswer]:
     """Return the best answers in order: what has the very thing looked for, then by score after the second look."""
     answers = read_answers(places, pool, scores, most)
+    _prefer_persons(answers, fields, pool)
     best, sessions = max((one.score for one in answers), default=1.0) or 1.0, session_scores(pool, scores)
     for one in answers:
         one.score /= best
@@ -147,6 +154,15 @@ def _scored(
         tier = int(pool.exact[one.row])
         one.score += EXACT - tier if tier >= 0 else 0.0
     return sorted(answers, key=lambda one: (-one.score, *one.by_time))
+
+
+def _prefer_persons(answers: list[RankedAnswer], fields: Sequence[Field], pool: Pool) -> None:
+    """Note how both sides speak around each answer, prefer what a person said to an assistant, and order them anew."""
+    note_speakers(answers, [(fields[int(pool.field[one.row])].index, int(pool.ordinal[one.row])) for one in answers])
+    for one in answers:
+        if one.chunk.role == "user":
+            one.score *= 1 + PERSON * one.assisted
+    answers.sort(key=lambda one: -one.score)
 
 
 def _words(
@@ -211,9 +227,15 @@ class _SecondLook:
         if not near:
             return
         texts, beside = [one.chunk.text for one in near], self._beside(near, pool)
-        like = likenesses(self.model, self.asked.text, texts, self.weight_of, beside)
+        like = self.model.late(self.asked.text, [text[:LATE_CHARACTERS] for text in texts], self.weight_of, beside)
         base, sessions = [one.score for one in near], [one.scores["session"] for one in near]
         scores = late_scores(base, sessions, like, beside, self.asked.compounds, texts, weights)
+        ordinals = [int(pool.ordinal[one.row]) for one in near]
+        before = [
+            next((place for place in around if ordinals[place] < own), None)
+            for own, around in zip(ordinals, beside, strict=True)
+        ]
+        scores = with_speakers(scores, near, before)
         lowest = min(scores)
         shift = 0.01 - lowest if lowest < 0.01 else 0.0  # a score is above zero, and says nothing but the order
         for one, score, found in zip(near, scores, like, strict=True):
