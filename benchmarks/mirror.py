@@ -28,8 +28,7 @@ from crystal.store.search.vectors import ensure_generation, promote
 from crystal.store.sync import mirror
 from crystal.store.texts import text_hash
 from crystal.store.vector_bytes import rounded
-from crystal.sync.envelope.blob import seal
-from crystal.sync.envelope.header import ZERO_TAG
+from crystal.sync.envelope.blob import ZERO_TAG, seal
 from crystal.sync.envelope.link import keys_of_link
 from crystal.sync.mirror.device import Mirror
 from crystal.sync.mirror.publishing import publish

@@ -21,9 +21,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hmac import HMAC
 
-from crystal.sync.envelope.blob import open_blob, seal
+from crystal.sync.envelope.blob import HEADER_BYTES, TAG_BYTES, ZERO_TAG, open_blob, seal
 from crystal.sync.envelope.content import padded_length
-from crystal.sync.envelope.header import HEADER_BYTES, TAG_BYTES, ZERO_TAG
 from crystal.sync.envelope.link import link_keys
 
 if sys.version_info >= (3, 14):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from crystal.sessions.timeline import Day
     from crystal.sources.sync import SyncReport
     from crystal.store import Store
-    from crystal.store.sessions.recent import Message
+    from crystal.store.sessions.conversations import Message
 
 
 class Crystal:

@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from crystal.capture.lock import CAPTURE_LOCK, await_lock, try_lock
+from crystal.capture.lock import CAPTURE_LOCK, await_lock, try_lock, without_lock
 from crystal.capture.nothing_new import drop_empty_notes
 from crystal.capture.spool import read_notes
-from crystal.capture.unanswered import without_lock
 from crystal.config.paths import Places, resolve_places
 from crystal.errors import CrystalError, UsageError
 from crystal.hook.main import truthy

@@ -9,9 +9,8 @@ from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
 from crystal.capture.drain import drain, merge
 from crystal.capture.engine import Capture, Tally
-from crystal.capture.lock import CAPTURE_LOCK, try_lock, wait_lock
+from crystal.capture.lock import CAPTURE_LOCK, try_lock, wait_lock, without_lock
 from crystal.capture.spool import Note, read_notes
-from crystal.capture.unanswered import without_lock
 
 LOCK_SECONDS = 120.0
 

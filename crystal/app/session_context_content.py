@@ -103,16 +103,22 @@ class ContextSources:
             known = {row: one for row, one in projects if any(self._is_same(here, one, at) for at in ("", own_device))}
             ids = list(known)
             rows = list_sessions(side, projects=ids, since=None, before=None, limit=8 * MAX_SESSIONS) if ids else []
-            gone = blocked_sessions(own, [row.id for row in rows]) if side is not own or is_work_left(own) else ()
+            gone = (
+                blocked_sessions(own, [row.session_id for row in rows]) if side is not own or is_work_left(own) else ()
+            )
             most = len(found) + MAX_SESSIONS
             for row in rows:
                 if len(found) == most:
                     break
-                if row.id in found or row.id in gone or not self._is_of(here, row.cwd, row.device, known.values()):
+                if (
+                    row.session_id in found
+                    or row.session_id in gone
+                    or not self._is_of(here, row.cwd, row.device, known.values())
+                ):
                     continue
-                title = user_title(first_words(side, row.row, WORDS_READ), shortened)
+                title = user_title(first_words(side, row.id, WORDS_READ), shortened)
                 if title is not None:
-                    found[row.id] = LastSession(row.id, title, row.last_at, row.branch, row.device)
+                    found[row.session_id] = LastSession(row.session_id, title, row.last_at, row.branch, row.device)
         return sorted(found.values(), key=lambda one: (one.at is None, -(one.at or 0)))[:MAX_SESSIONS]
 
     def _is_of(self, here: Project, cwd: str | None, device: str, known: Iterable[Project]) -> bool:

@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 from crystal import transcript
 from crystal.capture import files, tail
-from crystal.capture.database import DatabaseChangedError
 from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
 from crystal.capture.said_again import gists, said_again
-from crystal.capture.source import opened_source
+from crystal.capture.source import DatabaseChangedError, opened_source
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, WatermarkMovedError
 from crystal.model.capture import Origin, RawSegment, Watermark

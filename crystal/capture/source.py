@@ -1,16 +1,183 @@
-"""Read a file that its owner rewrites, or a database, as it is at one moment."""
+"""Read a file that its owner rewrites, or a database, as it is at one moment.
+
+SQLite's locks, even those of a reader, can make the owner's writes fail. So SQLite gets files without locks here, that
+nothing can write to. What is committed later lies behind the end of the write-ahead log as it is now. When the owner
+moves the log into the database, or begins it anew, that is noticed before any row is given.
+"""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, BinaryIO
+
+import apsw
 
 from crystal.capture import files
-from crystal.capture.database import opened_database
-from crystal.capture.safe_open import Folders
+from crystal.capture.files import LOG_SUFFIX
+from crystal.capture.safe_open import Folders, call_with_deadline
 from crystal.config.harness import Form
-from crystal.errors import CrystalError
+from crystal.errors import CrystalError, UnavailableError
 from crystal.transcript import Source, SourceError
+
+QUERY_SECONDS = 60.0
+"""One query may take so long; a query reads all of a database at most."""
+
+REST_NS = 20_000_000
+MAX_WAITS = 5
+JOURNAL_SUFFIX = "-journal"
+_LOG_HEAD_BYTES = 32
+_JOURNAL_MARK = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
+_MAX_NAME = 64
+_numbers = itertools.count()
+
+
+class DatabaseChangedError(UnavailableError):
+    """The owner wrote to a database while it was read. The rows that were given before are right."""
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """Return the file that SQLite keeps beside a database."""
+    return path.with_name(path.name + suffix)
+
+
+@contextlib.contextmanager
+def opened_database(path: Path, folders: Folders) -> Iterator[Callable[..., Iterator[tuple[Any, ...]]]]:
+    """Open a database, and give a function that runs a query on it with its values.
+
+    The function raises ``SourceError`` where the database has another form, and ``DatabaseChangedError``.
+
+    Raises:
+        FileNotFoundError: It is gone.
+        SourceError: It is no database.
+        UnavailableError: The owner is writing to it.
+        TranscriptRefusedError, TranscriptBlockedError: As for every transcript.
+    """
+    with contextlib.ExitStack() as stack:
+        opened = {"": stack.enter_context(files.opened(path, folders))}
+        written = _written_at_rest(path, opened[""])
+        before = _state(opened)
+        with contextlib.suppress(FileNotFoundError):
+            opened[LOG_SUFFIX] = stack.enter_context(files.opened(beside(path, LOG_SUFFIX), folders))
+            before = _state(opened)
+        # After the state: what the owner begins to write from here on changes it.
+        if before[1] != written or _head(beside(path, JOURNAL_SUFFIX), folders, len(_JOURNAL_MARK)) == _JOURNAL_MARK:
+            raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
+        system = _ReadOnlySystem(f"crystal-{next(_numbers)}", opened)
+        stack.callback(_quietly, system.unregister)
+        with _errors_named(path):
+            database = apsw.Connection("db", flags=apsw.SQLITE_OPEN_READONLY, vfs=system.name)
+            stack.callback(_quietly, database.close)
+            database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            database.pragma("locking_mode", "EXCLUSIVE")  # else the log needs shared memory
+
+        def read(sql: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+            try:
+                with _errors_named(path):
+                    return database.execute(sql, values).fetchall()
+            finally:  # else what was read, and its errors, mean nothing
+                if _state(opened) != before:
+                    raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
+
+        def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
+            return iter(call_with_deadline(lambda: read(sql, values), path, QUERY_SECONDS))
+
+        yield rows
+
+
+def _quietly(step: Callable[[], None]) -> None:
+    with contextlib.suppress(apsw.Error):  # a query that did not answer still uses it
+        step()
+
+
+@contextlib.contextmanager
+def _errors_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (apsw.Error, UnicodeDecodeError) as error:
+        raise SourceError(f"{path} has another form than expected: {error}", hint="update crystal") from error
+
+
+def _written_at_rest(path: Path, file: BinaryIO) -> int:
+    """Return when it was last written (ns), as soon as any write gets another time: a file system's clock is coarse."""
+    for _ in range(MAX_WAITS):
+        written = os.fstat(file.fileno()).st_mtime_ns
+        if not 0 <= time.time_ns() - written < REST_NS:
+            return written
+        time.sleep(REST_NS / 1e9)
+    raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
+
+
+def _state(opened: Mapping[str, BinaryIO]) -> tuple[object, ...]:
+    """Return what differs once the pages that were read are no longer those of one moment."""
+    status = os.fstat(opened[""].fileno())
+    head = os.pread(opened[LOG_SUFFIX].fileno(), _LOG_HEAD_BYTES, 0) if LOG_SUFFIX in opened else b""
+    return status.st_size, status.st_mtime_ns, head
+
+
+def _head(path: Path, folders: Folders, count: int) -> bytes:
+    with contextlib.suppress(FileNotFoundError), files.opened(path, folders) as file:
+        return file.read(count)
+    return b""
+
+
+class _ReadOnlySystem(apsw.VFS):
+    """A file system with the two files of one database."""
+
+    def __init__(self, name: str, opened: Mapping[str, BinaryIO]) -> None:
+        self.name = name
+        self._opened = opened
+        super().__init__(name, "", maxpathname=_MAX_NAME)
+
+    def xFullPathname(self, name: str) -> str:  # noqa: N802 - SQLite's names
+        return name
+
+    def xAccess(self, pathname: str, flags: int) -> bool:  # noqa: N802
+        del flags
+        return pathname.removeprefix("db") in self._opened
+
+    def xOpen(self, name: Any, flags: list[int]) -> Any:  # noqa: N802
+        flags[1] = apsw.SQLITE_OPEN_READONLY
+        asked = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
+        return _ReadOnlyFile(self._opened.get(asked.removeprefix("db")))
+
+
+class _ReadOnlyFile:
+    """A file that knows no locks; an empty one where none was opened. What is not defined here fails."""
+
+    def __init__(self, file: BinaryIO | None) -> None:
+        self._descriptor = None if file is None else file.fileno()
+        self._size = 0 if self._descriptor is None else os.fstat(self._descriptor).st_size
+
+    def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802
+        return b"" if self._descriptor is None else os.pread(self._descriptor, amount, offset)
+
+    def xFileSize(self) -> int:  # noqa: N802
+        return self._size
+
+    def xLock(self, level: int) -> None:  # noqa: N802
+        """Do nothing: a lock would be the owner's, too."""
+
+    xUnlock = xSync = xLock  # noqa: N815
+
+    def xClose(self) -> None:  # noqa: N802
+        """Do nothing: whoever opened the file closes it."""
+
+    def xCheckReservedLock(self) -> bool:  # noqa: N802
+        return False
+
+    def xFileControl(self, operation: int, pointer: int) -> bool:  # noqa: N802
+        del operation, pointer
+        return False
+
+    def xSectorSize(self) -> int:  # noqa: N802
+        return 4096
+
+    def xDeviceCharacteristics(self) -> int:  # noqa: N802
+        return 0
+
 
 MAX_DOCUMENT_BYTES = 256 << 20
 

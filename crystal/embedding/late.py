@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +20,16 @@ from crystal.errors import CrystalError
 from crystal.text.query import MARKS
 
 WeightOf = Callable[[str], float]
-Compared = tuple[float, Sequence[int], float]
-"""How a text is like the question, its tokens, and how its neighbours and it are together."""
+
+
+class Likeness(NamedTuple):
+    """How a text is like the question: by itself and together with its neighbours, 0 to 1 or so; and its tokens."""
+
+    similarity: float
+    tokens: Sequence[int]
+    together: float = 0.0
+
+
 Floats = npt.NDArray[np.float32]
 
 READ_CHARACTERS = 16_000
@@ -57,7 +66,7 @@ class TokenComparer:
 
     def late(
         self, question: str, texts: Sequence[str], weight_of: WeightOf, beside: Sequence[Sequence[int]] = ()
-    ) -> list[Compared]:
+    ) -> list[Likeness]:
         """Return for each text the weighted mean of the question tokens' best cosines, and the text's tokens.
 
         0 for a text or a question without known tokens. ``weight_of`` tells what a word of the question weighs. With a
@@ -85,23 +94,23 @@ class TokenComparer:
         likes += [min(likes, default=0.0)] * missing
         both += [min(both, default=0.0)] * missing
         return [
-            (STATIC_SHARE * static + TRANSFORMER_SHARE * like, tokens, together)
+            Likeness(STATIC_SHARE * static + TRANSFORMER_SHARE * like, tokens, together)
             for (static, tokens, _), like, together in zip(by_table, likes, both, strict=True)
         ]
 
-    def _by_table(self, question: str, texts: Sequence[str], weight_of: WeightOf) -> list[Compared]:
+    def _by_table(self, question: str, texts: Sequence[str], weight_of: WeightOf) -> list[Likeness]:
         words = dict.fromkeys(_WORD.findall(question))
         weighed = _weighed((self._table.tokens(word), weight_of(word)) for word in words)
         said = self.tokens(texts)
         lists = [list(dict.fromkeys(tokens)) for tokens in said if tokens]
         if not lists or not weighed:
-            return [(0.0, tokens, 0.0) for tokens in said]
+            return [Likeness(0.0, tokens) for tokens in said]
         distinct, places = np.unique(np.concatenate(lists), return_inverse=True)
         cosines = self._table.rows(distinct.tolist()) @ self._table.rows(list(weighed)).T
         begins = np.cumsum([0, *(len(tokens) for tokens in lists[:-1])])
         share = _shares(list(weighed.values()))
         best = iter(np.maximum.reduceat(cosines[places], begins, axis=0) @ share)
-        return [(float(next(best)) if tokens else 0.0, tokens, 0.0) for tokens in said]
+        return [Likeness(float(next(best)) if tokens else 0.0, tokens) for tokens in said]
 
 
 def _weighed(words: Iterable[tuple[Sequence[int], float]]) -> dict[int, float]:

@@ -15,7 +15,7 @@ from crystal.model.capture import MIRROR_IDS
 from crystal.model.recall import Hit, Remembered
 from crystal.model.sources import FilePlace
 from crystal.sessions.reading import ShownTurn, find_target
-from crystal.store.sessions.recent import Message
+from crystal.store.sessions.conversations import Message
 from crystal.text.quoting import quote, quote_line
 from crystal.timewords.parse import iso, local
 

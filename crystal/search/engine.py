@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from crystal.model.recall import Filters
 from crystal.search.candidates import QuestionVector, by_meaning_alone, note_of_unread, propose_chunks
 from crystal.search.index import folder_of
-from crystal.search.ranking.latest import is_time_alone, list_latest, list_showing
+from crystal.search.ranking.listing import is_time_alone, list_latest, list_showing
 from crystal.search.request import MemorySource, Mode, SearchRequest, SearchResult
 from crystal.search.results import RankedAnswer, SearchedStore, hits_of
 from crystal.store.memories.memories import superseded

@@ -19,10 +19,9 @@ from crystal.store.search.candidates import (
     Said,
     around,
     candidates,
-    chunk_of_memory,
-    chunk_of_turn,
     count_copies,
     latest_chunks,
+    own_chunk,
     places_of_text,
 )
 from crystal.store.search.scope import SearchScope
@@ -178,15 +177,9 @@ def _hit(places: Sequence[SearchedStore], answer: RankedAnswer, now: int, filter
 
 def _own_ref(places: Sequence[SearchedStore], answer: RankedAnswer) -> Ref:
     """Return this machine's copy of a chunk, if only the mirror's was found; else the chunk."""
-    chunk, ref, own = answer.chunk, answer.ref, places[0]
-    if ref[0] == 0 or chunk.uuid is None:
-        return ref
-    same = None
-    if chunk.memory is not None:
-        same = chunk_of_memory(own.source.store, chunk.memory, chunk.text_sha256, own.scope)
-    elif chunk.part is not None:
-        same = chunk_of_turn(own.source.store, chunk.uuid, chunk.part, chunk.text_sha256, own.scope)
-    return ref if same is None else (0, same)
+    own = places[0]
+    same = None if answer.ref[0] == 0 else own_chunk(own.source.store, answer.chunk, own.scope)
+    return answer.ref if same is None else (0, same)
 
 
 def _count_copies(places: Sequence[SearchedStore], text_sha256: bytes) -> int:

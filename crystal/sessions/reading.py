@@ -17,10 +17,10 @@ from crystal.model.recall import Filters
 from crystal.model.sources import FilePlace, shown_text
 from crystal.store import Store
 from crystal.store.memories.memories import first_chunk, memory_of_chunk
-from crystal.store.search.candidates import candidates
-from crystal.store.search.file_places import chunks_around
+from crystal.store.search.candidates import candidates, chunks_around
 from crystal.store.search.scope import agents_named, project_ids, scope_of, session_matches
 from crystal.store.sessions import conversations
+from crystal.store.sessions.sessions import session_named
 
 TITLE_CHARACTERS = 200
 _SHOWN = 8
@@ -156,8 +156,7 @@ def _sessions(
 
 def session_summary(store: Store, session_id: str) -> SessionSummary | None:
     """Return one session, also one that a list leaves out because it is empty."""
-    found = conversations.find_session_row(store, session_id)
-    row = None if found is None else conversations.session_row(store, found)
+    row = session_named(store, session_id)
     return None if row is None else _summary(store, row)
 
 
@@ -262,9 +261,9 @@ def read_page(
         focus = None if target.chunk is None else conversations.place_of_chunk(place, target.chunk)
         turn = None if focus is None else focus.turn
         if start is None:
-            before = 0 if turn is None else conversations.turns_before(place, row.row, turn)
+            before = 0 if turn is None else conversations.turns_before(place, row.id, turn)
             start = before - before % limit
-        turns = _shown(place, conversations.turns_page(place, row.row, start, limit), turn)
+        turns = _shown(place, conversations.turns_page(place, row.id, start, limit), turn)
         session = _summary(place, row)
     if is_mirrored:
         return SessionPage(replace(session, memory="mirror"), _mirrored(turns), start, session.turns)
@@ -289,12 +288,12 @@ def _read(store: Store, target: ShowTarget, context: int) -> Conversation:
         session = None if row is None else _summary(store, row)
         if target.chunk is None:
             return Conversation(
-                session, _shown(store, [] if row is None else conversations.session_turns(store, row.row), None)
+                session, _shown(store, [] if row is None else conversations.session_turns(store, row.id), None)
             )
         place = conversations.place_of_chunk(store, target.chunk)
         if place is None or place.turn is None or row is None:
             return Conversation(session, _lone(store, target.chunk, context))
-        turns = conversations.session_turns(store, row.row)
+        turns = conversations.session_turns(store, row.id)
         subagent = next((turn.subagent for turn in turns if turn.id == place.turn), None)
         thread = [turn for turn in turns if turn.subagent == subagent]
         at = next(at for at, turn in enumerate(thread) if turn.id == place.turn)
@@ -306,11 +305,11 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _summary(store: Store, row: conversations.SessionRow) -> SessionSummary:
-    title = row.title or " ".join((conversations.first_words(store, row.row, TITLE_CHARACTERS) or "").split())
+def _summary(store: Store, row: conversations.Session) -> SessionSummary:
+    title = row.title or " ".join((conversations.first_words(store, row.id, TITLE_CHARACTERS) or "").split())
     return SessionSummary(
-        row.id, title, row.project, row.cwd, row.branch, row.agent, row.harness, row.device,
-        row.started_at, row.last_at, conversations.count_turns(store, row.row),
+        row.session_id, title, row.project, row.cwd, row.branch, row.agent, row.harness, row.device,
+        row.started_at, row.last_at, conversations.count_turns(store, row.id),
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from crystal.model.recall import Filters, Remembered
 from crystal.sessions.reading import SessionSummary, sessions
 from crystal.store import Store
 from crystal.store.search.scope import agents_named, project_ids, scope_of
-from crystal.store.sessions.recent import Message, latest_messages, moments, session_starts
+from crystal.store.sessions.conversations import Message, latest_messages, moments, session_starts
 from crystal.timewords.parse import local
 
 MAX_MESSAGES = 1_000

@@ -21,7 +21,8 @@ from crystal.config.paths import append_durably, make_private_dir, refused, sync
 from crystal.errors import CrystalError
 from crystal.store import Store
 from crystal.store.problems import clear_problem, record_problem
-from crystal.store.sessions.sessions import Unlogged, mark_logged, opening_of, times_around, unlogged_sessions
+from crystal.store.sessions.conversations import Session
+from crystal.store.sessions.sessions import mark_logged, opening_of, times_around, unlogged_sessions
 from crystal.summarize.markdown import file_stem
 from crystal.summarize.simple import first_words
 from crystal.summarize.wording import cut, escaped, one_line
@@ -61,7 +62,7 @@ class _Line:
     stop: int
     stem: str
     text: str
-    session: Unlogged
+    session: Session
 
 
 def log_sessions(
@@ -137,7 +138,7 @@ class _Log:
     idle_ms: int
     report: DailyReport = field(default_factory=DailyReport)
 
-    def write(self, sessions: Sequence[Unlogged]) -> None:
+    def write(self, sessions: Sequence[Session]) -> None:
         """Write the lines of some sessions, and mark those as logged whose lines are all written."""
         files: dict[Path, list[_Line]] = {}
         failed: set[int] = set()
@@ -158,7 +159,7 @@ class _Log:
                 failed.update(line.session.id for line in lines)
         mark_logged(self.store, [session for session in sessions if session.id not in failed])
 
-    def _lines(self, session: Unlogged, folder: Path) -> Iterator[_Line]:
+    def _lines(self, session: Session, folder: Path) -> Iterator[_Line]:
         times = times_around(self.store, session, reach=self.idle_ms)
         for part in split_parts(times, idle_ms=self.idle_ms, tz=self.tz):
             moment = local_time(part.start, self.tz)
@@ -172,7 +173,7 @@ class _Log:
             yield _line(session, folder, moment, 0, self.now, said)
 
 
-def _line(session: Unlogged, folder: Path, moment: datetime, start: int, stop: int, said: str) -> _Line:
+def _line(session: Session, folder: Path, moment: datetime, start: int, stop: int, said: str) -> _Line:
     stem = file_stem(session.session_id)
     project = escaped(cut(one_line(session.project or "").translate(_NO_BRACKETS), PROJECT_CHARACTERS)) or "-"
     words = escaped(first_words(said, WORDS_CHARACTERS)) or "…"

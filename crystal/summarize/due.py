@@ -17,6 +17,7 @@ from crystal.store import Store
 from crystal.store.costs import DAY_MS, day_start
 from crystal.store.problems import clear_problem, find_problem, record_problem, rest_ms
 from crystal.store.sessions import sessions
+from crystal.store.sessions.conversations import Session
 from crystal.summarize.deeds import deeds_of
 from crystal.summarize.llm import (
     CHARACTERS,
@@ -147,7 +148,7 @@ def is_due(store: Store, *, now: int, idle_ms: int) -> bool:
     return not rests and bool(sessions.sessions_summarized_as(store, ["deferred"], limit=1))
 
 
-def _write_all(job: _Job, many: Sequence[sessions.Session], should_stop: Callable[[], bool]) -> None:
+def _write_all(job: _Job, many: Sequence[Session], should_stop: Callable[[], bool]) -> None:
     for session in many:
         if should_stop():
             return
@@ -163,7 +164,7 @@ def _write_all(job: _Job, many: Sequence[sessions.Session], should_stop: Callabl
             clear_problem(job.store, FILE_PART)
 
 
-def _write(job: _Job, session: sessions.Session) -> None:
+def _write(job: _Job, session: Session) -> None:
     """Write one session's file and record it, unless another process was faster or the session is gone."""
     folder = job.agent_folder(session.agent)
     fixed = sessions.summarizable(job.store, session, new_summary_path(session))
@@ -187,7 +188,7 @@ def _write(job: _Job, session: sessions.Session) -> None:
     setattr(job.report, mode, getattr(job.report, mode) + 1)
 
 
-def _text_of(job: _Job, session: sessions.Session) -> tuple[SummaryText, sessions.SummaryMode]:
+def _text_of(job: _Job, session: Session) -> tuple[SummaryText, sessions.SummaryMode]:
     mode: sessions.SummaryMode = "simple" if job.model is None else "deferred"
     if job.model is not None and job.instead is None:
         try:
@@ -210,7 +211,7 @@ def _text_of(job: _Job, session: sessions.Session) -> tuple[SummaryText, session
     return summarize_simply(said, title=session.given_title, session_id=session.session_id), mode
 
 
-def _ask(job: _Job, model: SummaryModel, session: sessions.Session) -> SummaryText:
+def _ask(job: _Job, model: SummaryModel, session: Session) -> SummaryText:
     said = sessions.read_said(job.store, session.id, ROLES, each=max(CHARACTERS.values()), total=_MODEL_TOTAL)
     prompt = build_prompt(session, said)
     completion = ask_paid(job.store, model, prompt, purpose=PURPOSE, daily_cap_usd=job.daily_cap_usd, now=job.now)

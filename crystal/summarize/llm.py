@@ -21,7 +21,8 @@ from crystal.config.prices import price_of
 from crystal.errors import CrystalError, ModelUnavailableError
 from crystal.store import Store
 from crystal.store.costs import Cost, release, reserve, settle
-from crystal.store.sessions.sessions import SaidTurn, Session
+from crystal.store.sessions.conversations import Session
+from crystal.store.sessions.sessions import SaidTurn
 from crystal.summarize.markdown import Paragraph, SummaryText
 from crystal.summarize.wording import cut, has_words, one_line, prose
 

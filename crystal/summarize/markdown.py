@@ -9,7 +9,8 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from crystal.store.sessions.sessions import Counts, Session
+from crystal.store.sessions.conversations import Session
+from crystal.store.sessions.sessions import Counts
 from crystal.summarize.wording import code_span, escaped
 from crystal.timewords.parse import iso
 

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct, field
 MAX_SEQ = 2**53 - 1
 """Highest sequence number of the protocol: the largest integer that JSON carries exactly everywhere."""
 LARGEST_BLOB = 8_388_608 + 148
-"""Bytes of the largest blob. Equals ``crystal.sync.envelope.header.MAX_BLOB``, without importing its cryptography."""
+"""Bytes of the largest blob. Equals ``crystal.sync.envelope.blob.MAX_BLOB``, without importing its cryptography."""
 MIN_BLOB = 148
 MAX_OBJECT = LARGEST_BLOB
 MAX_MAIL = 16_384

@@ -21,8 +21,8 @@ from crystal.store.forget.forgetting import (
 from crystal.store.memories import memories
 from crystal.store.sync import outbox
 from crystal.store.sync.outbox import OutStream
+from crystal.sync.envelope.blob import Channel
 from crystal.sync.envelope.content import PayloadKind
-from crystal.sync.envelope.header import Channel
 from crystal.sync.sending import KeptMessage, Link, kept_messages, seal_changed
 from crystal.sync.tombstones import messages
 from crystal.sync.wire import InvalidRecordError, Sent, control_message, decode_segment, encode_segment

@@ -19,8 +19,7 @@ from crystal.store.sync.refusal_counts import count_refusal
 from crystal.sync.answers import StreamInfo
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import Document, newest_documents, put_document, read_document
-from crystal.sync.envelope.blob import open_blob
-from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.blob import Channel, open_blob
 from crystal.sync.envelope.link import LinkKeys
 from crystal.sync.envelope.refusals import EnvelopeError, WrongKeyError
 from crystal.sync.errors import RelayFullError, RelayProtocolError, RelayUnavailableError, StreamConflictError

@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
 
 from crystal.store import Store
 from crystal.store.sync import relay_peers
 from crystal.sync.answers import StreamInfo
 from crystal.sync.client import RelayClient
-from crystal.sync.envelope.blob import Opened
-from crystal.sync.envelope.header import Channel, read_header
+from crystal.sync.envelope.blob import Channel, Opened, read_header
 from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.errors import NotAtRelayError, RelayUnavailableError, StreamConflictError
 from crystal.sync.opening import is_about_one_blob
@@ -29,8 +31,7 @@ MAX_TRIED = 10
 """How many documents of a stream are fetched at most in one run, newest first, until one opens."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """Document received from the other end.
 
     Attributes:
@@ -39,9 +40,9 @@ class Document:
         body: The content.
     """
 
-    serial: int
-    as_of: int
-    body: Mapping[str, Any]
+    serial: Annotated[int, Meta(gt=0, lt=relay_peers.HIGHEST_SERIAL)]
+    as_of: Annotated[int, Meta(ge=0, lt=1 << 62)]
+    body: dict[str, Any]
 
 
 def put_document(
@@ -138,12 +139,6 @@ def read_document(opened: Opened) -> Document:
         InvalidRecordError: It is not a document.
     """
     try:
-        fields = json.loads(opened.payload)
-        serial, as_of, body = fields["serial"], fields["as_of"], fields["body"]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        return msgspec.convert(json.loads(opened.payload), Document)
+    except (ValueError, RecursionError) as error:
         raise InvalidRecordError(f"the document cannot be understood ({type(error).__name__})") from error
-    if type(serial) is not int or type(as_of) is not int or not isinstance(body, dict):
-        raise InvalidRecordError("the document has an invalid serial, time or body")
-    if not 0 < serial < relay_peers.HIGHEST_SERIAL or not 0 <= as_of < 1 << 62:
-        raise InvalidRecordError("the document's serial or time is out of range")
-    return Document(serial, as_of, body)

@@ -20,9 +20,8 @@ from crystal.errors import CrystalError, UsageError
 from crystal.sync.address import RelayAddress
 from crystal.sync.answers import SMALL_ANSWER, RelayResponse
 from crystal.sync.errors import RelayUnavailableError, RelayUntrustedError
-from crystal.sync.pace import Pace, Timeouts
 from crystal.sync.refusal import PROTOCOL, broken
-from crystal.sync.transport import connect, paced, tls_context
+from crystal.sync.transport import Pace, Timeouts, connect, paced, tls_context
 
 _HEADERS_ROOM = 64 * 1024
 _FAILURES = (

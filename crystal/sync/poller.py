@@ -20,8 +20,7 @@ from crystal.sync.answers import BlobInfo, StreamInfo, StreamList
 from crystal.sync.cleaning import BECAUSE as FORGOTTEN
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import LATEST_WINS, looks_like_documents, newest_documents, read_document
-from crystal.sync.envelope.blob import Opened, open_blob
-from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.blob import Channel, Opened, open_blob
 from crystal.sync.envelope.link import LinkKeys
 from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.errors import NotAtRelayError, RelayDeniedError, RelayUnavailableError

@@ -15,7 +15,7 @@ from crystal.store import Store
 from crystal.store.sync import inbox, outbox, relay_peers
 from crystal.store.sync.outbox import OutStream
 from crystal.store.sync.relay_peers import Peer
-from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.blob import Channel
 from crystal.sync.sending import Link, seal_again
 from crystal.sync.wire import InvalidRecordError
 

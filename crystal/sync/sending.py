@@ -16,9 +16,8 @@ from crystal.store import Store
 from crystal.store.sync import outbox, relay_peers
 from crystal.store.sync.outbox import OutStream
 from crystal.store.sync.relay_peers import Peer
-from crystal.sync.envelope.blob import Opened, open_blob, seal, split_payload, tag_of
+from crystal.sync.envelope.blob import Channel, Opened, open_blob, read_header, seal, split_payload, tag_of
 from crystal.sync.envelope.content import PayloadKind
-from crystal.sync.envelope.header import Channel, read_header
 from crystal.sync.envelope.link import LinkKeys
 from crystal.sync.wire import Lane, control_message
 

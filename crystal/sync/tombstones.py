@@ -5,18 +5,40 @@ A tombstone holds ids, never text. Source: docs/spec/relay-messages.md, section 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from crystal.model.capture import is_unicode
-from crystal.store.forget.forgetting import KINDS, MAX_NAMES, Tombstone
-from crystal.sync.wire import MAX_NAME, MAX_PATH, InvalidRecordError, control_message
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from crystal.store.forget.forgetting import MAX_NAMES, Tombstone, TombstoneKind
+from crystal.sync.wire import Folder, InvalidRecordError, Name, control_message
 
 MAX_TIME = 1 << 53
-_UID = re.compile("[0-9a-f]{32}")
 
+Time = Annotated[int, Meta(ge=0, lt=MAX_TIME)]
 _LISTS = ("folders", "memories", "sessions", "lines")
+
+
+class _Names(Struct):
+    folders: list[Folder] | UnsetType = UNSET
+    memories: list[Folder] | UnsetType = UNSET
+    sessions: list[Folder] | UnsetType = UNSET
+    lines: list[Folder] | UnsetType = UNSET
+    session: Folder | UnsetType = UNSET
+
+
+class _Words(Struct):
+    uid: Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+    kind: TombstoneKind
+    value: _Names
+    until_at: Time | None
+    made_at: Time
+    device: Name | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind == "session" and self.value.session is UNSET:
+            raise ValueError("a session without its name")
 
 
 def words_of(tombstone: Tombstone) -> dict[str, Any]:
@@ -27,6 +49,14 @@ def words_of(tombstone: Tombstone) -> dict[str, Any]:
     words = tombstone._replace(value=value)._asdict()
     del words["device"]
     return words
+
+
+def _is_name(name: str) -> bool:
+    try:
+        msgspec.convert(name, Folder)
+    except ValueError:
+        return False
+    return True
 
 
 def read_tombstones(rows: object, device: str | None, *, most: int = MAX_NAMES) -> tuple[Tombstone, ...]:
@@ -40,45 +70,21 @@ def read_tombstones(rows: object, device: str | None, *, most: int = MAX_NAMES) 
     Raises:
         InvalidRecordError: They are malformed.
     """
-    if not isinstance(rows, list):
-        raise InvalidRecordError("the message names nothing that is forgotten")
-    found = tuple(_read(row, device) for row in rows)
+    try:
+        read = msgspec.convert(rows, list[_Words])
+        if device is None and any(one.device is None for one in read):
+            raise ValueError("a tombstone without its machine")
+    except ValueError as error:
+        raise InvalidRecordError("what is forgotten cannot be understood", hint="update crystal") from error
+    found = tuple(
+        Tombstone(
+            one.uid, one.kind, msgspec.to_builtins(one.value), one.until_at, one.made_at, device or str(one.device)
+        )
+        for one in read
+    )
     if sum(len(one.names(what)) for one in found for what in _LISTS) > most or len(found) > most:
         raise InvalidRecordError(f"the message names more than {most:,} things that are forgotten")
     return found
-
-
-def _read(row: object, device: str | None) -> Tombstone:
-    match row:
-        case {"uid": str(uid), "kind": str(kind), "value": dict(said), "until_at": until, "made_at": made, **rest}:
-            told = rest.get("device") if device is None else device
-            value = {what: said[what] for what in (*_LISTS, "session") if what in said}
-            found = Tombstone(uid, kind, value, until, made, told)  # type: ignore[arg-type]
-            is_named = device is not None or (isinstance(told, str) and _is_name(told) and len(told) <= MAX_NAME)
-            if is_named and _is_valid(found):
-                return found
-    raise InvalidRecordError("what is forgotten cannot be understood", hint="update crystal")
-
-
-def _is_valid(one: Tombstone) -> bool:
-    lists = [one.value.get(what, []) for what in _LISTS]
-    checks = (
-        _UID.fullmatch(one.uid) is not None,
-        one.kind in KINDS,
-        all(isinstance(names, list) and all(map(_is_name, names)) for names in lists),
-        _is_name(one.value["session"]) if "session" in one.value else one.kind != "session",
-        one.until_at is None or _is_time(one.until_at),
-        _is_time(one.made_at),
-    )
-    return all(checks)
-
-
-def _is_name(name: object) -> bool:
-    return isinstance(name, str) and 0 < len(name) <= MAX_PATH and "\0" not in name and is_unicode(name)
-
-
-def _is_time(value: object) -> bool:
-    return type(value) is int and 0 <= value < MAX_TIME
 
 
 def messages(tombstones: Sequence[Tombstone]) -> Iterator[bytes]:

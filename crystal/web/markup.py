@@ -70,7 +70,7 @@ def markdown(text: str) -> Markup:
     """Return Markdown as HTML: no HTML of the text, no images, links to the web only."""
     if len(text) > MAX_MARKDOWN or len(text) * text.count("[") > MAX_STEPS:
         return Markup('<pre class="plain">{}</pre>').format(text)
-    return Markup(_MARKDOWN.render(text))  # noqa: S704 - the parser escapes; tests/web/test_markup.py
+    return Markup(_MARKDOWN.render(text))  # noqa: S704 - the parser escapes; tests/web/test_web_markup.py
 
 
 def code_of_file(text: str, name: str) -> Markup:

@@ -10,8 +10,7 @@ import apsw
 
 from relay_worker.errors import RequestRefusedError
 from relay_worker.model import BlobEntry, NewBody, StreamState
-from relay_worker.store.database import ACCOUNT, PAGE_BYTES, one
-from relay_worker.store.writer import Batch
+from relay_worker.store.database import ACCOUNT, PAGE_BYTES, Batch, one
 
 STATE = "SELECT lower(hex(stream)), head, acked, count, bytes, expired_upto FROM streams"
 STREAM = f"(SELECT id FROM streams WHERE account = {ACCOUNT} AND stream = ?)"

@@ -1,4 +1,4 @@
-"""Open relay.db safely, and translate errors of the driver."""
+"""Open relay.db safely, translate errors of the driver, and carry a transaction."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import contextlib
 import fcntl
 import os
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import apsw
 
 from relay_worker.errors import CannotServeError, RequestRefusedError
-from relay_worker.store.files import sync_path
+from relay_worker.settings import Settings
+from relay_worker.store.files import BodyFiles, sync_path
 
 APPLICATION_ID = 0x43525259
 """``CRRY``: marks the file as a relay's."""
@@ -23,6 +25,27 @@ ACCOUNT = "(SELECT id FROM accounts WHERE name = ?)"
 BUSY_TIMEOUT_MS = 10_000
 CHECKPOINT_PAGES = 2000
 PAGE_BYTES = 8192
+
+
+@dataclass(slots=True)
+class Batch:
+    """Transaction of some jobs, and everything that they need.
+
+    Attributes:
+        db: The connection. A job may raise ``RequestRefusedError`` only before it writes.
+        settings: The limits of streams and accounts.
+        files: The body files.
+        unused: Names of body files to be deleted after the COMMIT.
+    """
+
+    db: apsw.Connection
+    settings: Settings
+    files: BodyFiles
+    unused: list[str] = field(default_factory=list)
+
+    def drop(self, *files: str | None) -> None:
+        """Delete body files after the COMMIT."""
+        self.unused += [name for name in files if name]
 
 
 def refusal_of(error: apsw.Error) -> RequestRefusedError:

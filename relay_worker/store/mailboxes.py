@@ -8,8 +8,7 @@ import apsw
 
 from relay_worker.errors import RequestRefusedError
 from relay_worker.model import Mailbox
-from relay_worker.store.database import one
-from relay_worker.store.writer import Batch
+from relay_worker.store.database import Batch, one
 
 MAX_MAILBOXES = 8
 """Maximum open mailboxes of an account."""

@@ -9,8 +9,7 @@ import apsw
 from relay_worker.errors import RequestRefusedError
 from relay_worker.model import NewBody, ObjectEntry
 from relay_worker.store.blobs import check_room
-from relay_worker.store.database import ACCOUNT, one
-from relay_worker.store.writer import Batch
+from relay_worker.store.database import ACCOUNT, Batch, one
 
 
 def put(batch: Batch, new: NewBody, object_id: bytes) -> bool:

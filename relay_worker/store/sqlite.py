@@ -1,6 +1,7 @@
 """Store of a relay: one SQLite database, with large bodies in files next to it. Needs no setup.
 
-Reads use one connection per thread and never wait for writes (WAL). All writes go through ``Writer``. What is read and
+Reads use one connection per thread and never wait for writes (WAL). All writes go through ``Writer``:
+while a COMMIT waits for the disk, jobs queue up, and the next transaction takes all of them. What is read and
 written is a function of ``relay_worker.store.blobs``, ``objects``, ``tokens`` or ``mailboxes``:
 
 - Every change is atomic and durable before ``write`` and ``put`` return.
@@ -12,13 +13,15 @@ written is a function of ``relay_worker.store.blobs``, ``objects``, ``tokens`` o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import apsw
 
@@ -26,10 +29,99 @@ from relay_worker.errors import RequestRefusedError
 from relay_worker.model import NewBody, Token, Usage
 from relay_worker.settings import Settings
 from relay_worker.store import accounts, blobs, mailboxes
-from relay_worker.store.database import connect, lock, prepare, refusal_of
+from relay_worker.store.database import Batch, connect, lock, prepare, refusal_of
 from relay_worker.store.files import BodyFiles, StoredBody
 from relay_worker.store.operator import prune_bodies, usage_of
-from relay_worker.store.writer import Writer
+
+MAX_BATCH = 512
+
+
+_Job: TypeAlias = "tuple[Callable[[Batch], Any], Future[Any]]"
+
+
+class Writer:
+    """Runs jobs in transactions, in order of arrival.
+
+    Args:
+        db: The connection, used only by the thread from here on.
+        settings: The limits of streams and accounts.
+        files: The body files.
+        observe: Called for every commit with the number of jobs, and the seconds from BEGIN to the end of COMMIT.
+    """
+
+    def __init__(
+        self, db: apsw.Connection, settings: Settings, files: BodyFiles, observe: Callable[[int, float], None]
+    ) -> None:
+        self._db, self._settings, self._files = db, settings, files
+        self._observe = observe
+        self._waiting: deque[_Job] = deque()
+        self._thread = ThreadPoolExecutor(1, "relay-writer")
+
+    async def run(self, job: Callable[[Batch], T]) -> T:
+        """Run a job and return after its COMMIT. Cancelling the caller does not undo queued jobs."""
+        done: Future[T] = Future()
+        done.set_running_or_notify_cancel()
+        self._waiting.append((job, done))
+        try:
+            if len(self._waiting) == 1:  # else the work that takes the others takes it too
+                self._thread.submit(self._work)
+        except RuntimeError as error:  # the pool is closed
+            self._waiting.clear()
+            raise RequestRefusedError("unavailable", "the relay is stopping", retry_after=5) from error
+        return await asyncio.wrap_future(done)
+
+    def close(self) -> None:
+        """Finish all jobs, checkpoint the WAL and close. Idempotent."""
+        self._thread.shutdown()
+        with contextlib.suppress(apsw.Error):  # a reader is active: the next start checkpoints the WAL
+            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self._db.close()
+
+    def _work(self) -> None:
+        """Run jobs until none waits."""
+        while self._waiting:
+            self._transact([self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))])
+
+    def _transact(self, jobs: list[_Job]) -> None:
+        try:
+            results = self._commit(jobs)
+        except Exception as error:  # noqa: BLE001 - its place is the caller's future: the thread lives on for the others
+            if len(jobs) == 1:
+                jobs[0][1].set_exception(refusal_of(error) if isinstance(error, apsw.Error) else error)
+                return
+            for job in jobs:  # one of them may be the reason: run each separately
+                self._transact([job])
+            return
+        for (_, done), result in zip(jobs, results, strict=True):
+            if isinstance(result, RequestRefusedError):
+                done.set_exception(result)
+            else:
+                done.set_result(result)
+
+    def _commit(self, jobs: list[_Job]) -> list[Any]:
+        """Run all jobs in one transaction; return their results and refusals.
+
+        If it raises, everything was rolled back.
+        """
+        began = time.perf_counter()
+        batch, results = Batch(self._db, self._settings, self._files), []
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            for job, _ in jobs:
+                try:
+                    results.append(job(batch))
+                except RequestRefusedError as refusal:
+                    results.append(refusal)
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+        self._observe(len(jobs), time.perf_counter() - began)
+        for name in batch.unused:
+            self._files.remove(name)
+        return results
+
 
 T = TypeVar("T")
 READERS = 4

@@ -20,8 +20,8 @@ NOTHING_NEW = set(
     """
     crystal.config crystal.hook crystal.store.capture crystal.store.health
     crystal crystal.capture crystal.capture.files crystal.capture.lock crystal.capture.nothing_new crystal.config.harness crystal.config.harnesses crystal.config.stores crystal.capture.safe_open
-    crystal.capture.spool crystal.capture.unanswered crystal.errors crystal.hook.main crystal.config.paths crystal.store crystal.store.connection
-    crystal.store.health.idle crystal.store.migrate crystal.store.capture.privacy crystal.store.private_record crystal.store.texts
+    crystal.capture.spool crystal.capture.lock crystal.errors crystal.hook.main crystal.config.paths crystal.store crystal.store.connection
+    crystal.store.health.stats crystal.store.migrate crystal.store.capture.privacy crystal.store.private_record crystal.store.texts
     crystal.worker
     """.split()
 )

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from crystal.capture import safe_open, unanswered
+from crystal.capture import safe_open
 from crystal.capture.backfill import import_past, plan_past
 from crystal.capture.drain import BLOCKED, REFUSED, drain
-from crystal.capture.lock import try_lock, wait_lock
-from crystal.capture.unanswered import without_lock
+from crystal.capture.lock import try_lock, wait_lock, without_lock
 from crystal.store import problems
 from tests.support.capture_machine import CaptureMachine, line
 
@@ -274,7 +273,7 @@ def test_a_file_that_does_not_answer_never_holds_the_lock_and_is_not_waited_for_
     assert machine.texts().count("said in dead") == (call == "scandir")
     monkeypatch.undo()
     monkeypatch.setattr(safe_open, "_blocked", set())
-    monkeypatch.setattr(unanswered, "_mounts", lambda: 1)
+    monkeypatch.setattr("crystal.capture.lock._mounts", lambda: 1)
     capture()
     assert machine.texts().count("said in dead") == 1
 

@@ -1,4 +1,4 @@
-"""Claims of capture/database.py: every answer is of one moment, and the owner of the database notices nothing."""
+"""Claims of capture/source.py: every answer is of one moment, and the owner of the database notices nothing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 import apsw
 import pytest
 
-from crystal.capture import database
-from crystal.capture.database import DatabaseChangedError, opened_database
+from crystal.capture import source
 from crystal.capture.safe_open import ANYWHERE
+from crystal.capture.source import DatabaseChangedError, opened_database
 from crystal.errors import UnavailableError
 from crystal.transcript import SourceError
 
@@ -84,17 +84,17 @@ def test_what_is_committed_is_read_and_what_is_not_is_not(tmp_path: Path, mode: 
 def test_a_transaction_that_begins_while_it_is_opened_is_not_read_by_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, rested = tmp_path / "a.db", database._written_at_rest
+    path, rested = tmp_path / "a.db", source._written_at_rest
     with owner(path, "delete") as connection:
         connection.execute("CREATE TABLE t (n, text); PRAGMA cache_size = 1; PRAGMA cache_spill = 1").fetchall()
 
         def begun(*opened: Any) -> int:
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, "x" * 3_000) for n in range(50)])
-            time.sleep(3 * database.REST_NS / 1e9)  # the owner is held up in the middle of its writes
+            time.sleep(3 * source.REST_NS / 1e9)  # the owner is held up in the middle of its writes
             return rested(*opened)
 
-        monkeypatch.setattr(database, "_written_at_rest", begun)
+        monkeypatch.setattr(source, "_written_at_rest", begun)
         with pytest.raises(UnavailableError), opened_database(path, ANYWHERE) as rows:
             rows("SELECT count(*) FROM t")
         connection.execute("COMMIT").fetchall()

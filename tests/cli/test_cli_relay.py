@@ -12,8 +12,7 @@ import pytest
 
 from crystal.app import relay_links
 from crystal.store.sync import outbox
-from crystal.sync.envelope.blob import open_blob, seal, tag_of
-from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.blob import Channel, open_blob, seal, tag_of
 from tests.support.pairing_boxes import Pairs
 from tests.support.relay_commands import On, check_json, deliver, in_stream, joined, on, pairs, poll, say, site, waiting
 

@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Path:
     ("changed", "tests"),
     [
         ("crystal/sync/keys/codes.py", ["tests/cli/test_codes.py", "tests/sync/test_keys.py"]),
-        ("crystal/sync/pace.py", ["tests/sync/test_more.py", "tests/sync/test_keys.py"]),  # no test names it: all
+        ("crystal/sync/transport.py", ["tests/sync/test_more.py", "tests/sync/test_keys.py"]),  # no test names it: all
         ("tests/support/world.py", ["tests/app/test_world.py"]),
         ("tests/sync/test_keys.py", ["tests/sync/test_keys.py"]),
         ("docs/README.md", ["tests/project/test_docs.py"]),

@@ -245,7 +245,7 @@ def test_the_python_page_has_every_field_of_what_is_returned() -> None:
     from crystal.sessions.reading import Conversation, SessionSummary, ShownTurn
     from crystal.sessions.timeline import Day, Stretch
     from crystal.sources.sync import SyncReport
-    from crystal.store.sessions.recent import Message
+    from crystal.store.sessions.conversations import Message
 
     page = (REFERENCE / "python.md").read_text("utf-8")
     kinds = (SearchResult, Hit, Conversation, ShownTurn, SessionSummary, Remembered, FormerMemory, Tally, Proof, Fault)

@@ -9,9 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.errors import DeniedError, ModelUnavailableError
-from crystal.search.deep import ChatAsker, Deep
-from crystal.search.deep.asker import MAX_CHARACTERS, PURPOSE
-from crystal.search.deep.prompts import MAX_PASSAGES, PASSAGE_CHARACTERS, order_in, variants_in
+from crystal.search.deep import (
+    MAX_CHARACTERS,
+    MAX_PASSAGES,
+    PASSAGE_CHARACTERS,
+    PURPOSE,
+    ChatAsker,
+    Deep,
+    order_in,
+    variants_in,
+)
 from crystal.store import Store
 from crystal.store.costs import spent_since
 from crystal.summarize.llm import estimated_tokens

@@ -7,9 +7,9 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from crystal.embedding.late import READ_CHARACTERS, TokenComparer
+from crystal.embedding.late import READ_CHARACTERS, Likeness, TokenComparer
 from crystal.embedding.static import static_model
-from crystal.search.ranking.late import BY_CONTEXT, BY_TABLE, Likeness, late_scores, likenesses, looked_at, weights_of
+from crystal.search.ranking.late import BY_CONTEXT, BY_TABLE, late_scores, looked_at, weights_of
 from crystal.search.ranking.listing import mixed
 
 
@@ -53,7 +53,7 @@ def test_the_table_knows_no_context_and_counts_as_it_did():
     table, transformer = TokenComparer(static_model()), TokenComparer(static_model(), Axes())
     assert weights_of(table) is weights_of(None) is BY_TABLE
     assert weights_of(transformer) is BY_CONTEXT
-    like = likenesses(table, "the garden", ["a garden gnome", "tea"], lambda _word: 1.0, [[1], [0]])
+    like = table.late("the garden", ["a garden gnome", "tea"], lambda _word: 1.0, [[1], [0]])
     assert [one.together for one in like] == [0.0, 0.0]
     scores = late_scores([1.0, 0.5], [1.0, 0.0], like, [[1], [0]], [], ["a garden gnome", "tea"], BY_TABLE)
     for score, base, one, other in zip(scores, (1.0, 0.5), like, like[::-1], strict=True):

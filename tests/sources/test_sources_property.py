@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.store.health import checks
-from crystal.store.search.file_places import chunks_around
+from crystal.store.search.candidates import chunks_around
 from crystal.store.sources import state
 from tests.support.killed import killed_at
 from tests.support.source_folder import DAY_NS, Folder, held, quick_store, sync

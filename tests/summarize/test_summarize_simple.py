@@ -48,6 +48,7 @@ SESSION = Session(
     None,
     None,
     0,
+    "claude-code",
 )
 anything = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 ugly = st.sampled_from(
@@ -249,7 +250,25 @@ def check_shape(body: str) -> None:
 @given(anything | ugly, anything | ugly, st.none() | anything | ugly)
 def test_the_front_matter_survives_any_name(name: str, branch: str, cwd: str | None) -> None:
     session = Session(
-        1, name or "s", name, branch, name, cwd, None, branch, None, -1, 10**18, None, 1, 0, None, None, None, 0
+        1,
+        name or "s",
+        name,
+        branch,
+        name,
+        cwd,
+        None,
+        branch,
+        None,
+        -1,
+        10**18,
+        None,
+        1,
+        0,
+        None,
+        None,
+        None,
+        0,
+        "codex",
     )
     text = SummaryText("t", (Paragraph("p"),), ())
     body = render(session, Counts(1, 2, 3, 4), text, Deeds(), model="m: #x", instead="no: 'key'")

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from crystal.sync.envelope.blob import Opened, open_blob, seal, split_payload, tag_of
-from crystal.sync.envelope.header import ZERO_TAG
+from crystal.sync.envelope.blob import ZERO_TAG, Opened, open_blob, seal, split_payload, tag_of
 from crystal.sync.envelope.link import LinkKeys, link_keys
 
 VECTORS = Path(__file__).parent.parent / "vectors"

@@ -9,7 +9,7 @@ import pytest
 from crystal.errors import CrystalError
 from crystal.sync.client import RelayClient
 from crystal.sync.errors import RelayUnavailableError
-from crystal.sync.pace import Timeouts
+from crystal.sync.transport import Timeouts
 from tests.support.hostile_relay import hostile
 
 STREAM = bytes(range(16))

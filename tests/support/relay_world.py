@@ -28,7 +28,7 @@ from crystal.sync.cleaning import SealedOutbox
 from crystal.sync.client import RelayClient
 from crystal.sync.delivery import Delivery, DeliveryReport
 from crystal.sync.documents import Document, put_document
-from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.blob import Channel
 from crystal.sync.envelope.link import LinkKeys, link_keys
 from crystal.sync.forgotten import forgotten_for, put_again, put_forgotten, read_told, take_from_home
 from crystal.sync.keys.derive import device_secret

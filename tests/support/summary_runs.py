@@ -10,7 +10,8 @@ from typing import Any
 
 from crystal.errors import CrystalError
 from crystal.store import Store
-from crystal.store.sessions.sessions import Session, session_named
+from crystal.store.sessions.conversations import Session
+from crystal.store.sessions.sessions import session_named
 from crystal.summarize.due import SummaryReport, summarize_due
 from crystal.summarize.llm import Completion, Prompt, SummaryModel
 from tests.support.chat_server import CARD

@@ -8,7 +8,8 @@ from pathlib import Path
 from crystal.model.capture import Origin, Project, Turn
 from crystal.store import Store
 from crystal.store.capture.turns import add_turns
-from crystal.store.sessions.sessions import Session, session_named
+from crystal.store.sessions.conversations import Session
+from crystal.store.sessions.sessions import session_named
 from crystal.text.chunking import split
 
 START = 1_795_219_200_000  # 2026-11-21T00:00:00Z

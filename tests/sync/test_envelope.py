@@ -14,9 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crystal.errors import DeniedError
-from crystal.sync.envelope.blob import open_blob, tag_of
-from crystal.sync.envelope.content import MAX_RAW, PART_BYTES, PayloadKind, padded_length
-from crystal.sync.envelope.header import (
+from crystal.sync.envelope.blob import (
     HEADER_BYTES,
     MAX_BLOB,
     MAX_CIPHERTEXT,
@@ -24,8 +22,11 @@ from crystal.sync.envelope.header import (
     ZERO_TAG,
     Channel,
     Header,
+    open_blob,
     read_header,
+    tag_of,
 )
+from crystal.sync.envelope.content import MAX_RAW, PART_BYTES, PayloadKind, padded_length
 from crystal.sync.envelope.link import keys_of_link, link_keys
 from crystal.sync.envelope.refusals import EnvelopeError, MalformedError, UnknownVersionError
 from tests.support.envelope_blobs import KEYS, LINE, MAKE, NOW, SALT, SECRET, STREAM, opened, sealed, sealed_parts

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from crystal.sync import answers
 from crystal.sync.answers import ProtocolViolationError
 from crystal.sync.errors import RelayProtocolError
-from crystal.sync.pace import Timeouts
+from crystal.sync.transport import Timeouts
 from tests.support.hostile_calls import BLOB, STREAM, ask, refused
 from tests.support.hostile_relay import answer, hostile, says, says_json
 

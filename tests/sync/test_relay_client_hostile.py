@@ -23,7 +23,7 @@ from crystal.sync.errors import (
     RelayUnavailableError,
     StreamConflictError,
 )
-from crystal.sync.pace import Timeouts
+from crystal.sync.transport import Timeouts
 from tests.support.hostile_calls import BLOB, CALLS, QUICK, STREAM, TOKEN, ask, refused
 from tests.support.hostile_relay import VERSION, answer, drips, floods, hostile, says, says_json, silent
 

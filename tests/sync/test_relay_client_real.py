@@ -18,7 +18,7 @@ from crystal.sync.errors import (
     RelayUnavailableError,
     StreamConflictError,
 )
-from crystal.sync.pace import Timeouts
+from crystal.sync.transport import Timeouts
 from tests.relay_conformance.targets import aging, limited, make_blob, new_stream, relay  # noqa: F401 - the fixtures
 from tests.support.over_httpx import OverHttpx
 

@@ -11,8 +11,7 @@ import trustme
 from crystal.errors import NotConfiguredError
 from crystal.sync.client import RelayClient
 from crystal.sync.errors import RelayUnavailableError, RelayUntrustedError
-from crystal.sync.pace import Timeouts
-from crystal.sync.transport import tls_context
+from crystal.sync.transport import Timeouts, tls_context
 from tests.support.hostile_relay import hostile, says_json
 
 READY = says_json({"status": "ready"})

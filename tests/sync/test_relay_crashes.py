@@ -11,7 +11,7 @@ from crystal.errors import UnavailableError
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.sync import inbox
-from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.blob import Channel
 from tests.support.capture_machine import line
 from tests.support.killed import killed_at
 from tests.support.relay_fate import (

@@ -18,7 +18,7 @@ from crystal.store.sync.refusal_counts import NOBODY, refusals
 from crystal.sync import triage
 from crystal.sync.arrival import Arrivals
 from crystal.sync.client import RelayClient
-from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.blob import Channel
 from crystal.sync.envelope.link import link_keys
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.opening import PollReport

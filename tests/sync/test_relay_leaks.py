@@ -19,8 +19,8 @@ from prometheus_client import generate_latest
 from crystal.store.sync import outbox, relay_peers
 from crystal.store.sync.refusal_counts import refusals
 from crystal.store.texts import text_hash
+from crystal.sync.envelope.blob import HEADER_BYTES
 from crystal.sync.envelope.content import padded_length
-from crystal.sync.envelope.header import HEADER_BYTES
 from tests.support.capture_machine import line
 from tests.support.relay_fate import assert_settled, rotate
 from tests.support.relay_world import ROOT, World

@@ -20,9 +20,8 @@ from crystal.store.notes import read_note, write_note
 from crystal.store.sync.relay_peers import Peer, digest_of
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import Document, newest_documents, read_document
-from crystal.sync.envelope.blob import open_blob, seal
+from crystal.sync.envelope.blob import Channel, open_blob, seal
 from crystal.sync.envelope.content import PayloadKind
-from crystal.sync.envelope.header import Channel
 from crystal.sync.envelope.link import LinkKeys, link_keys
 from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.handover import KnownDevice, known_devices

@@ -25,7 +25,7 @@ from crystal.store.sync.adopt import adopt_memories, adopt_turns
 from crystal.store.sync.relay_peers import NewLink, Peer, peer_by_id
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import put_document
-from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.blob import Channel
 from crystal.sync.handover import Handover, known_devices, to_words
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey

@@ -24,7 +24,7 @@ from crystal.store.sync.relay_peers import Peer, all_peers, was_sent, was_sent_s
 from crystal.sync.arrival import Arrivals
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import put_document
-from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.blob import Channel
 from crystal.sync.errors import RelayDeniedError, RelayFullError
 from crystal.sync.forgotten import forgotten_for
 from crystal.sync.losses import LOST_MIRROR, is_first

@@ -20,7 +20,7 @@ from crystal.store.sync.relay_peers import Peer, all_peers, find_peer, home_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.delivery import PART
 from crystal.sync.documents import LATEST_WINS
-from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.blob import Channel
 from crystal.sync.losses import LOST_PARTS
 
 STUCK = ("fork", "wrong-key", "damaged", "revoked")

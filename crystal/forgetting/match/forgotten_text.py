@@ -12,7 +12,7 @@ from crystal.search.index.terms import Tokenize, beginning_of, document_words
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
 from crystal.store.forget.forgotten_rows import ForgottenSource
-from crystal.store.search.file_places import texts_of_files
+from crystal.store.search.candidates import texts_of_files
 from crystal.store.search.tokenizer import tokenizer
 
 SCOPES = ("session", "project", "before")

@@ -34,7 +34,7 @@ from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
 from crystal.store.forget.forgetting import TombstoneKind
 from crystal.store.memories.memories import memory_of
-from crystal.store.search.file_places import each_file
+from crystal.store.search.candidates import each_file
 
 TEXT_CHARACTERS = 300
 

@@ -18,8 +18,16 @@ from crystal.search.index.documents import NAMES, distinct
 from crystal.search.index.files import SYMPTOMS, IndexDamagedError
 from crystal.search.index.filtering import allowed
 from crystal.search.index.part_vectors import Meanings, best, likely, measured
-from crystal.search.index.parts import IndexPart, forget_others, open_meanings, open_part, spare_memory
-from crystal.search.index.tail import Tail, read_tail, tail_of
+from crystal.search.index.parts import (
+    IndexPart,
+    Tail,
+    forget_others,
+    open_meanings,
+    open_part,
+    read_tail,
+    spare_memory,
+    tail_of,
+)
 from crystal.store import Store
 from crystal.store.isolation import hidden_rows
 from crystal.store.search import index_log, index_source

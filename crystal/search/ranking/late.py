@@ -9,13 +9,13 @@ Source: Khattab, Zaharia: ColBERT (SIGIR 2020), here with static token vectors a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crystal.embedding.late import TokenComparer
+    from crystal.embedding.late import Likeness, TokenComparer
 
 
 LATE_TOGETHER = 24_000
@@ -62,15 +62,6 @@ BY_CONTEXT = Weights(
 """For token vectors that know the words around them: they tell more, and so count for more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Likeness:
-    """How a text is like the question: by itself and together with its neighbours, 0 to 1 or so; and its tokens."""
-
-    similarity: float
-    tokens: Sequence[int]
-    together: float = 0.0
-
-
 def weights_of(model: TokenComparer | None) -> Weights:
     """Return the weights that fit a model."""
     return BY_CONTEXT if model is not None and model.knows_context else BY_TABLE
@@ -80,18 +71,6 @@ def looked_at(lengths: Sequence[int], most: int) -> int:
     """Return how many of the first texts, given their lengths in characters, are examined, ``most`` at most."""
     together = accumulate(min(length, LATE_CHARACTERS) for length in lengths[:most])
     return sum(1 for total in together if total <= LATE_TOGETHER)
-
-
-def likenesses(
-    model: TokenComparer,
-    question: str,
-    texts: Sequence[str],
-    weight_of: Callable[[str], float],
-    beside: Sequence[Sequence[int]],
-) -> list[Likeness]:
-    """Compare the question with texts; see ``TokenComparer``."""
-    cut = [text[:LATE_CHARACTERS] for text in texts]
-    return [Likeness(*found) for found in model.late(question, cut, weight_of, beside)]
 
 
 def late_scores(

@@ -11,7 +11,7 @@ import numpy as np
 
 from crystal.search.index.reader import Index, Mask
 from crystal.search.index.terms import query_terms
-from crystal.search.ranking.late import late_scores, likenesses, looked_at, weights_of
+from crystal.search.ranking.late import LATE_CHARACTERS, late_scores, looked_at, weights_of
 from crystal.search.ranking.listing import collapsed, mixed
 from crystal.search.ranking.pool import Field, Floats, Pool, WeightedTerm, frequency, pool_of, rarity, sought_words
 from crystal.search.ranking.scoring import (
@@ -227,7 +227,7 @@ class _SecondLook:
         if not near:
             return
         texts, beside = [one.chunk.text for one in near], self._beside(near, pool)
-        like = likenesses(self.model, self.asked.text, texts, self.weight_of, beside)
+        like = self.model.late(self.asked.text, [text[:LATE_CHARACTERS] for text in texts], self.weight_of, beside)
         base, sessions = [one.score for one in near], [one.scores["session"] for one in near]
         scores = late_scores(base, sessions, like, beside, self.asked.compounds, texts, weights)
         ordinals = [int(pool.ordinal[one.row]) for one in near]

@@ -20,7 +20,6 @@ FORGOTTEN = "forgotten"
 """The reason of marks that a tombstone makes: capture is not off because of them."""
 
 TombstoneKind = Literal["lines", "session", "project", "before", "memory"]
-KINDS: tuple[TombstoneKind, ...] = ("lines", "session", "project", "before", "memory")
 
 
 class ForgottenScope(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 from crystal.store.connection import Store, translated
 from crystal.store.forget.forgotten_rows import as_json, each_text
-from crystal.store.search.file_places import texts_of_files
+from crystal.store.search.candidates import texts_of_files
 from crystal.store.search.vectors import generations, table_of
 from crystal.store.text_blocks import texts_alone
 

@@ -1,10 +1,11 @@
-"""The chunks of an answer: their texts, their copies, and everything about their origin."""
+"""The chunks of an answer: their texts, their copies, and everything about their origin, in conversations and files."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, cast
 
 import apsw
@@ -12,7 +13,6 @@ import apsw
 from crystal.model.capture import Category
 from crystal.model.sources import FilePlace
 from crystal.store.connection import Row, Store, translated
-from crystal.store.search.file_places import JOINED, PLACE, PLACE_COLUMNS
 from crystal.store.search.scope import SearchScope, where
 from crystal.store.search.tokenizer import TOKENIZER
 
@@ -113,26 +113,25 @@ def _by_text(store: Store) -> str:
     return "chunks" if store.hidden else "chunks INDEXED BY chunks_sha"
 
 
-def chunk_of_turn(store: Store, uuid: str, part: int, text_sha256: bytes, scope: SearchScope) -> int | None:
-    """Return the chunk of a turn within a filter that has exactly this text."""
-    return _own_chunk(store, "turns t ON t.id = c.turn", "t.uuid = ? AND t.part = ?", (uuid, part), text_sha256, scope)
-
-
-def chunk_of_memory(store: Store, uid: str, text_sha256: bytes, scope: SearchScope) -> int | None:
-    """Return the chunk of a memory within a filter that has exactly this text."""
-    return _own_chunk(store, "memories m ON m.id = c.memory", "m.uid = ?", (uid,), text_sha256, scope)
-
-
-def _own_chunk(
-    store: Store, joined: str, which: str, values: tuple[object, ...], text_sha256: bytes, scope: SearchScope
-) -> int | None:
-    where = f" AND c.id IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
-    return store.find(
-        int,
-        f"SELECT c.id FROM chunks c JOIN {joined} WHERE {which} AND c.text_sha256 = ?{where} LIMIT 1",
-        (*values, text_sha256, *scope.values),
+def own_chunk(store: Store, found: Candidate, scope: SearchScope) -> int | None:
+    """Return the chunk within a filter that has the text of a chunk of another store, of the same turn or memory."""
+    where = f" AND id IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
+    sql = (
+        f"SELECT c.id FROM (SELECT id, turn, memory FROM {_by_text(store)} WHERE text_sha256 = ?{where}) c"
+        " LEFT JOIN turns t ON t.id = c.turn LEFT JOIN memories m ON m.id = c.memory"
+        " WHERE m.uid = ? OR (t.uuid = ? AND t.part = ?) LIMIT 1"
     )
+    return store.find(int, sql, (found.text_sha256, *scope.values, found.memory, found.uuid, found.part))
 
+
+PLACE = "y.name, y.path, f.path, x.title, x.first_line, x.last_line"
+"""The columns of a ``FilePlace``."""
+PLACE_COLUMNS = 6
+JOINED = (
+    "LEFT JOIN sources x ON x.chunk = c.id LEFT JOIN source_files f ON f.id = x.file"
+    " LEFT JOIN source_collections y ON y.id = f.collection"
+)
+"""How a chunk ``c`` finds them; all are NULL for a chunk of no file."""
 
 _DETAILS = f"""
 SELECT c.id, c.text, c.text_sha256, c.start, c.role, c.source, c.agent, c.device, c.branch, c.subagent, c.ts,
@@ -206,3 +205,40 @@ def _said(store: Store, row: Row | None, direction: str) -> Said | None:
     turn, role, uuid, ts = row
     text = store.value(f"SELECT text FROM chunks WHERE turn = ? ORDER BY start {direction} LIMIT 1", (turn,))
     return None if text is None else (role, text, uuid, ts)
+
+
+def place_of_file_chunk(store: Store, chunk: int) -> FilePlace | None:
+    """Return where a chunk is in which file; None for a chunk of no file."""
+    return store.find(FilePlace, f"SELECT {PLACE} FROM chunks c {JOINED} WHERE c.id = ?", (chunk,))
+
+
+def chunks_around(store: Store, chunk: int, count: int) -> list[int]:
+    """Return a chunk of a file with ``count`` chunks of the file before and after it, in order; none of no file."""
+    sql = (
+        "SELECT chunk FROM sources WHERE file = (SELECT file FROM sources WHERE chunk = ?)"
+        " ORDER BY first_line, last_line, chunk"
+    )
+    ids = [int(ident) for (ident,) in store.rows(sql, (chunk,))]
+    at = ids.index(chunk) if ids else 0
+    return ids[max(0, at - count) : at + count + 1]
+
+
+def each_file(store: Store) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of every file of a source."""
+    sql = (
+        "SELECT y.path || '/' || f.path, c.text FROM source_files f JOIN source_collections y ON y.id = f.collection"
+        " JOIN sources x ON x.file = f.id JOIN chunks c ON c.id = x.chunk ORDER BY f.id, x.first_line"
+    )
+    with translated(store.path):
+        for path, chunks in groupby(store.db.execute(sql), key=lambda row: str(row[0])):
+            yield path, "\n".join(text for _, text in chunks)
+
+
+def texts_of_files(store: Store) -> Iterator[str]:
+    """Yield the texts of all files, and the names and paths of sources: what forgetting leaves."""
+    with translated(store.path):
+        for (text,) in store.db.execute("SELECT text FROM chunks WHERE source = 'file'"):
+            yield text
+    for sql in ("SELECT name, path FROM source_collections", "SELECT path FROM source_files"):
+        for row in store.rows(sql):
+            yield "\n".join(row)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from crystal.model.capture import Chunk
-from crystal.store.connection import Store
+from crystal.model.capture import Chunk, Memory
+from crystal.store.connection import Row, Store
 from crystal.text.chunking import merge
 
 ALL_TURNS = (
@@ -22,20 +23,33 @@ AgentNames: TypeAlias = tuple[Literal["agent", "harness"], tuple[str, ...]]
 """A column of ``sessions``, and the values that it may have."""
 
 
-class SessionRow(NamedTuple):
-    """A session for display in a list. ``title`` is None if nobody gave one and no summary was made."""
+class Session(NamedTuple):
+    """A session's row, with its project. ``project`` is the name, ``cwd`` the folder of its first turn."""
 
-    row: int
-    id: str
-    title: str | None
+    id: int
+    session_id: str
     agent: str
-    harness: str
     device: str
     project: str | None
     cwd: str | None
+    git_root: str | None
     branch: str | None
+    title: str | None
     started_at: int | None
     last_at: int | None
+    ended_at: int | None
+    last_turn: int
+    summarized_turn: int
+    summary_path: str | None
+    summary_mode: str | None
+    summary_title: str | None
+    logged_turn: int
+    harness: str
+
+    @property
+    def given_title(self) -> str | None:
+        """Return the title that the user or the client gave; None if the summary made it."""
+        return self.title if self.title and self.title != self.summary_title else None
 
 
 class TurnRow(NamedTuple):
@@ -64,8 +78,10 @@ class ChunkPlace(NamedTuple):
     session: int | None
 
 
-_SESSION = (
-    "SELECT s.id, s.session_id, s.title, s.agent, s.harness, s.device, p.name, p.cwd, s.branch, s.started_at, s.last_at"
+SESSION = (
+    "SELECT s.id, s.session_id, s.agent, s.device, p.name, p.cwd, p.git_root, s.branch, s.title, s.started_at,"
+    " s.last_at, s.ended_at, s.last_turn, s.summarized_turn, s.summary_path, s.summary_mode, s.summary_title,"
+    " s.logged_turn, s.harness"
     " FROM sessions s LEFT JOIN projects p ON p.id = s.project"
 )
 _HAS_TURNS = (
@@ -82,7 +98,7 @@ def list_sessions(
     since: int | None,
     before: int | None,
     limit: int,
-) -> list[SessionRow]:
+) -> list[Session]:
     """Return sessions with at least one message, latest first.
 
     Args:
@@ -106,15 +122,15 @@ def list_sessions(
         conditions.append("coalesce(s.started_at, s.last_at) < ?")
         values.append(before)
     rows = store.rows(
-        f"{_SESSION} WHERE {' AND '.join(conditions)} ORDER BY s.last_at IS NULL, s.last_at DESC, s.id DESC LIMIT ?",
+        f"{SESSION} WHERE {' AND '.join(conditions)} ORDER BY s.last_at IS NULL, s.last_at DESC, s.id DESC LIMIT ?",
         (*values, limit),
     )
-    return [SessionRow(*row) for row in rows]
+    return [Session(*row) for row in rows]
 
 
-def session_row(store: Store, row: int) -> SessionRow | None:
+def session_row(store: Store, row: int) -> Session | None:
     """Return one session."""
-    return store.find(SessionRow, f"{_SESSION} WHERE s.id = ?", (row,))
+    return store.find(Session, f"{SESSION} WHERE s.id = ?", (row,))
 
 
 def find_session_row(store: Store, session_id: str) -> int | None:
@@ -237,3 +253,87 @@ def _laid_together(parts: list[tuple[int, int, str]]) -> str:
         return merge(chunks)
     except ValueError:
         return "\n[...]\n".join(chunk.text for chunk in chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Message of a person or the assistant. ``hit`` is its number for ``show``."""
+
+    hit: int
+    uuid: str
+    role: str
+    text: str
+    timestamp: int
+    session_id: str
+    project: str | None
+    branch: str | None
+    agent: str
+    device: str
+    memory: Memory = "local"
+
+
+# The plus signs keep SQLite on the index of times: the latest few are read, not all of a role.
+_MESSAGES = (
+    "SELECT t.id, t.part, c.id, t.uuid, c.role, c.ts, s.session_id, p.name, c.branch, c.agent, c.device FROM chunks c"
+    " JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = c.session LEFT JOIN projects p ON p.id = c.project"
+    " WHERE c.start = 0 AND +c.role IN ('user', 'assistant') AND +c.source = 'conversation' AND +c.subagent IS NULL"
+    " AND c.ts < ? AND s.session_id IS NOT ?"
+)
+_LATEST = " ORDER BY c.ts DESC, c.id DESC LIMIT ?"
+
+
+def latest_messages(
+    store: Store,
+    *,
+    projects: Sequence[int] | None,
+    agents: AgentNames | None,
+    before: int,
+    without: str | None,
+    limit: int,
+) -> list[tuple[int, Message]]:
+    """Return the latest messages with a time, newest first, each with its number among the parts of its line.
+
+    Args:
+        store: The store.
+        projects: Only in these; None for all.
+        agents: Only to these; None for all.
+        before: Only what was said before this.
+        without: A session whose messages are left out.
+        limit: How many at most.
+    """
+    with store.reading():
+        rows: list[Row] = []
+        sql, values = _MESSAGES, list[int | str | None]((before, without))
+        if agents is not None:
+            sql += f" AND +s.{agents[0]} IN (SELECT value FROM json_each(?))"
+            values.append(json.dumps(agents[1]))
+        if projects is None:
+            rows = store.rows(sql + _LATEST, (*values, limit))
+        for project in projects or ():
+            rows += store.rows(f"{sql} AND c.project = ?{_LATEST}", (*values, project, limit))
+        rows.sort(key=lambda row: (row[5], row[2]), reverse=True)
+        texts = turn_texts(store, [int(row[0]) for row in rows[:limit]])
+    return [
+        (part, Message(chunk, uuid, role, texts[turn][1], *rest))
+        for turn, part, chunk, uuid, role, *rest in rows[:limit]
+        if turn in texts
+    ]
+
+
+def moments(store: Store, session_id: str, since: int, before: int) -> list[int]:
+    """Return the times of a session's messages within a period, in order."""
+    rows = store.rows(
+        "SELECT t.ts FROM turns t JOIN sessions s ON s.id = t.session"
+        " WHERE s.session_id = ? AND t.ts >= ? AND t.ts < ? ORDER BY t.ts",
+        (session_id, since, before),
+    )
+    return [int(ts) for (ts,) in rows]
+
+
+def session_starts(store: Store, since: int) -> list[tuple[str, int]]:
+    """Return (id, time of the first turn) of each session that began at ``since`` or later, in no order."""
+    sql = (
+        "SELECT session_id, started_at FROM sessions s WHERE started_at >= ?"
+        " AND EXISTS (SELECT 1 FROM turns t WHERE t.session = s.id)"
+    )
+    return [(str(ident), int(at)) for ident, at in store.rows(sql, (since,))]

@@ -10,41 +10,13 @@ from typing import Literal, NamedTuple
 
 from crystal.store.connection import Row, Store
 from crystal.store.costs import DAY_MS
-from crystal.store.sessions.conversations import ALL_TURNS, turn_texts
+from crystal.store.sessions.conversations import ALL_TURNS, SESSION, Session, turn_texts
 
 SummaryMode = Literal["simple", "llm", "deferred"]
 """``deferred``: simple for now, because the model was unavailable; it is tried again later."""
 
 CALL_CHARACTERS = 500
 MAX_CALLS = 100_000
-
-
-class Session(NamedTuple):
-    """A session's row, with its project. ``project`` is the name, ``cwd`` the folder of its first turn."""
-
-    id: int
-    session_id: str
-    agent: str
-    device: str
-    project: str | None
-    cwd: str | None
-    git_root: str | None
-    branch: str | None
-    title: str | None
-    started_at: int | None
-    last_at: int | None
-    ended_at: int | None
-    last_turn: int
-    summarized_turn: int
-    summary_path: str | None
-    summary_mode: str | None
-    summary_title: str | None
-    logged_turn: int
-
-    @property
-    def given_title(self) -> str | None:
-        """Return the title that the user or the client gave; None if the summary made it."""
-        return self.title if self.title and self.title != self.summary_title else None
 
 
 class Counts(NamedTuple):
@@ -68,29 +40,12 @@ class SaidTurn(NamedTuple):
     length: int = 0
 
 
-class Unlogged(NamedTuple):
-    """A session with turns that are not in the daily log."""
-
-    id: int
-    session_id: str
-    agent: str
-    project: str | None
-    last_turn: int
-    logged_turn: int
-
-
-_SESSION = (
-    "SELECT s.id, s.session_id, s.agent, s.device, p.name, p.cwd, p.git_root, s.branch, s.title, s.started_at,"
-    " s.last_at, s.ended_at, s.last_turn, s.summarized_turn, s.summary_path, s.summary_mode, s.summary_title,"
-    " s.logged_turn"
-    " FROM sessions s LEFT JOIN projects p ON p.id = s.project"
-)
 _GIVEN = "title IS NOT NULL AND title IS NOT summary_title"
 
 
 def session_named(store: Store, session_id: str) -> Session | None:
     """Return the session with the agent's id ``session_id``."""
-    return store.find(Session, f"{_SESSION} WHERE s.session_id = ?", (session_id,))
+    return store.find(Session, f"{SESSION} WHERE s.session_id = ?", (session_id,))
 
 
 def due_sessions(store: Store, *, now: int, idle_ms: int, limit: int) -> list[Session]:
@@ -99,7 +54,7 @@ def due_sessions(store: Store, *, now: int, idle_ms: int, limit: int) -> list[Se
     The time of a session without usable times (none, or more than a day ahead) is that of its capture.
     """
     rows = store.rows(
-        f"{_SESSION} WHERE s.last_turn > s.summarized_turn AND (s.ended_at IS NOT NULL OR ?1 >="
+        f"{SESSION} WHERE s.last_turn > s.summarized_turn AND (s.ended_at IS NOT NULL OR ?1 >="
         " CASE WHEN s.last_at <= ?2 THEN s.last_at ELSE coalesce("
         "(SELECT max(c.updated_at) FROM capture_state c WHERE c.session_id = s.session_id), 0) END)"
         " ORDER BY s.last_at DESC, s.id DESC LIMIT ?3",
@@ -111,7 +66,7 @@ def due_sessions(store: Store, *, now: int, idle_ms: int, limit: int) -> list[Se
 def sessions_summarized_as(store: Store, modes: Sequence[SummaryMode], *, limit: int) -> list[Session]:
     """Return sessions whose summary was made in one of ``modes``, latest first."""
     rows = store.rows(
-        f"{_SESSION} WHERE s.summary_mode IN (SELECT value FROM json_each(?)) AND s.last_turn > 0"
+        f"{SESSION} WHERE s.summary_mode IN (SELECT value FROM json_each(?)) AND s.last_turn > 0"
         " ORDER BY s.last_at DESC, s.id DESC LIMIT ?",
         (json.dumps(list(modes)), limit),
     )
@@ -223,15 +178,10 @@ def _reach(sizes: list[int], budget: int) -> int:
 # ------------------------------------------------------------------------------------------------------- daily log
 
 
-def unlogged_sessions(store: Store, *, after: int, limit: int) -> list[Unlogged]:
+def unlogged_sessions(store: Store, *, after: int, limit: int) -> list[Session]:
     """Return sessions with turns newer than their log, by row id, those with an id above ``after``."""
-    rows = store.rows(
-        "SELECT s.id, s.session_id, s.agent, p.name, s.last_turn, s.logged_turn FROM sessions s"
-        " LEFT JOIN projects p ON p.id = s.project WHERE s.last_turn > s.logged_turn AND s.id > ?"
-        " ORDER BY s.id LIMIT ?",
-        (after, limit),
-    )
-    return [Unlogged(*row) for row in rows]
+    sql = f"{SESSION} WHERE s.last_turn > s.logged_turn AND s.id > ? ORDER BY s.id LIMIT ?"
+    return [Session(*row) for row in store.rows(sql, (after, limit))]
 
 
 def stretches_unseen(store: Store) -> list[tuple[int | None, int | None, int | None]]:
@@ -248,7 +198,7 @@ def stretches_unseen(store: Store) -> list[tuple[int | None, int | None, int | N
     return [(seen, first, last) for seen, first, last in rows]
 
 
-def times_around(store: Store, session: Unlogged, *, reach: int) -> list[tuple[int, int]]:
+def times_around(store: Store, session: Session, *, reach: int) -> list[tuple[int, int]]:
     """Return (time, turn id) of the session's turns from ``reach`` ms before the earliest unlogged one, in order.
 
     Turns without a time are left out; so are those that a fork copied, because they happened in another session.
@@ -279,7 +229,7 @@ def opening_of(store: Store, session: int, *, start: int | None, stop: int | Non
     return found or ""
 
 
-def mark_logged(store: Store, sessions: Sequence[Unlogged]) -> None:
+def mark_logged(store: Store, sessions: Sequence[Session]) -> None:
     """Note that the log covers all turns up to each session's ``last_turn``. Inside the transaction that read it."""
     store.execute_many(
         "UPDATE sessions SET logged_turn = max(logged_turn, ?) WHERE id = ?",

@@ -7,7 +7,7 @@ list cover each position once. A row of the list without a hash is a step that w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from crystal.store.connection import Store
 from crystal.store.sync.mirror_content import VectorSpace
@@ -51,21 +51,9 @@ class Listed:
     stale: int
 
 
-@dataclass(frozen=True, slots=True)
-class Sealed:
-    """A sealed object: its seq, its hash, its size, its size before sealing, and the key."""
+_COLUMNS = "last, first, marks, number, sha256, size, raw, level, sealed_by, made_at, stale"
+_LISTED = f"SELECT {_COLUMNS} FROM mirror_objects WHERE sha256 IS {{}} NULL ORDER BY last"
 
-    number: int
-    sha256: bytes
-    size: int
-    raw: int
-    sealed_by: int
-
-
-_LISTED = (
-    "SELECT last, first, marks, number, sha256, size, raw, level, sealed_by, made_at, stale FROM mirror_objects"
-    " WHERE sha256 IS {} NULL ORDER BY last"
-)
 
 # ------------------------------------------------------------------------------------------------------------ home
 
@@ -167,7 +155,7 @@ def decided(store: Store) -> list[Listed]:
     return [Listed(*row) for row in store.rows(_LISTED.format(""))]
 
 
-def replace(store: Store, old: Sequence[Listed], sealed: Sealed, level: int, now: int) -> bool:
+def replace(store: Store, old: Sequence[Listed], new: Listed) -> bool:
     """Replace neighbours of the list, or a decided step, by one object. False if the list has changed meanwhile.
 
     An object that holds deleted content goes to the trash at once, others after the grace period.
@@ -179,22 +167,16 @@ def replace(store: Store, old: Sequence[Listed], sealed: Sealed, level: int, now
             return False
         for sha, stale in rows:
             if sha is not None:
-                put_in_trash(store, sha, 0 if stale == FORGOTTEN else now)
+                put_in_trash(store, sha, 0 if stale == FORGOTTEN else new.made_at)
         store.execute("DELETE FROM mirror_objects WHERE last BETWEEN ? AND ?", bounds)
-        store.execute(
-            "INSERT INTO mirror_objects (last, first, marks, number, sha256, size, raw, level, sealed_by, made_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                old[-1].last, old[0].first, b"".join(one.marks for one in old), sealed.number, sealed.sha256,
-                sealed.size, sealed.raw, level, sealed.sealed_by, now,
-            ),
-        )  # fmt: skip
+        values = ", ".join("?" * len(_COLUMNS.split()))
+        store.execute(f"INSERT INTO mirror_objects ({_COLUMNS}) VALUES ({values})", astuple(new))
         store.execute(
             "DELETE FROM mirror_rows AS r WHERE position BETWEEN ? AND ? AND EXISTS (SELECT 1 FROM mirror_rows n"
             " WHERE n.kind = r.kind AND n.key = r.key AND n.position > r.position)",
             bounds,
         )
-        store.execute("DELETE FROM mirror_trash WHERE object = ?", (sealed.sha256[:16],))
+        store.execute("DELETE FROM mirror_trash WHERE object = substr(?, 1, 16)", (new.sha256,))
         store.execute("UPDATE mirror_home SET is_changed = 1")
         return True
 

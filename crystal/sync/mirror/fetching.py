@@ -22,8 +22,7 @@ from crystal.store.search.space import empty_log
 from crystal.store.sync.mirror_apply import Applied, applied, apply, copy_over, finish, open_mirror
 from crystal.store.sync.mirror_content import Content
 from crystal.sync.client import RelayClient
-from crystal.sync.envelope.blob import open_blob
-from crystal.sync.envelope.header import Channel
+from crystal.sync.envelope.blob import Channel, open_blob
 from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.errors import NotAtRelayError
 from crystal.sync.mirror.content import unpack

@@ -20,9 +20,8 @@ from crystal.store.problems import find_problem
 from crystal.store.sync import mirror
 from crystal.store.sync.mirror_export import decide, export
 from crystal.sync.client import RelayClient
-from crystal.sync.envelope.blob import seal
+from crystal.sync.envelope.blob import ZERO_TAG, Channel, seal
 from crystal.sync.envelope.content import PayloadKind
-from crystal.sync.envelope.header import ZERO_TAG, Channel
 from crystal.sync.envelope.link import keys_of_link
 from crystal.sync.losses import LOST_MIRROR, note_losses
 from crystal.sync.mirror.content import pack
@@ -86,10 +85,12 @@ class Publisher:
             salt=self.random(32),
             created_at=self.now,
         )
-        sealed = mirror.Sealed(number, hashlib.sha256(blob).digest(), len(blob), len(payload), key)
-        mirror.put_in_trash(self.store, sealed.sha256, self.now)  # if it never gets into the list, it is deleted later
-        self.client.put_object(sealed.sha256[:16], blob)
-        mirror.replace(self.store, run.objects, sealed, run.level, self.now)
+        sha256, marks = hashlib.sha256(blob).digest(), b"".join(one.marks for one in run.objects)
+        place = (run.objects[-1].last, run.objects[0].first, marks, number, sha256)
+        made = mirror.Listed(*place, len(blob), len(payload), run.level, key, self.now, stale=0)
+        mirror.put_in_trash(self.store, sha256, self.now)  # if it never gets into the list, it is deleted later
+        self.client.put_object(sha256[:16], blob)
+        mirror.replace(self.store, run.objects, made)
 
     def sweep(self) -> None:
         """Delete unlisted objects at the relay."""
