@@ -26,6 +26,7 @@ from crystal.model.capture import Origin, RawSegment, Watermark
 from crystal.store.capture import ledger
 from crystal.store.capture import snapshots as seen
 from crystal.store.capture.snapshots import SeenRecord, claim_records
+from crystal.store.capture.turns import is_of_another_session
 from crystal.store.sessions.conversations import turns_of_lines
 from crystal.transcript import Conversation, Record, SnapshotReader, Source, SourceError
 
@@ -298,8 +299,8 @@ class _ConversationCapture:
             if old is not None and old.state == "recovered":
                 adopted.append(SeenRecord(record.id, "captured", digest, size))
                 continue
-            is_revised = old is not None and old.state == "captured"
-            superseded = old.size if old is not None and is_revised else 0
+            superseded = old.size if old is not None and old.state == "captured" else 0
+            is_revised = superseded > 0 and not self._is_said_in_original(record)
             noted.append((mark.offset + len(lines), SeenRecord(record.id, "captured", digest, size, superseded)))
             lines += self._line_of(record, revised=is_revised, replaces=replaced.get(record.id, ()))
             if len(lines) >= tail.SEGMENT_BYTES:
@@ -329,6 +330,14 @@ class _ConversationCapture:
     def _was_in_copy(self) -> bool:
         roots = [self.by.folders.root_of(path) for path in seen.paths_with(self.by.store, self.key)]
         return any(root is not None and root.place.are_copies for root in roots)
+
+    def _is_said_in_original(self, record: Record) -> bool:
+        """Return whether a fork's copy only now says what the original says: then it replaces nothing."""
+        store, name = self.by.store, self._name(record.id)
+        if not is_of_another_session(store, name, self.origin.session_id):
+            return False
+        said = turns_of_lines(store, [name]).get(name, [])
+        return gists(said) == gists(self._turns(record))
 
     def _turns(self, record: Record) -> list[tuple[str, str]]:
         """Return what a record says, as it is stored: (role, text)."""

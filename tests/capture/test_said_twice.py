@@ -99,3 +99,18 @@ def test_what_only_the_copy_has_stays(home: Path) -> None:
     assert said.count("How large is notes.txt?") == 1
     assert said.count("It has 42 bytes.") == 1
     assert said.count("thanks") == 2
+
+
+def test_a_fork_that_is_still_being_written_takes_nothing_from_its_original(home: Path) -> None:
+    start()
+    (path, name) = next(one for one in samples.sample_files("opencode") if one[1].endswith("/opencode.db"))
+    statements = path.read_bytes().split(b";\n")
+    # All of the fork's messages are there, of its parts only the first prompt's.
+    first = next(at for at, one in enumerate(statements) if b"INTO part" in one and b"ses_dfdd524c4" in one)
+    for cut in (first + 1, len(statements)):
+        samples.write_sample(home / name, b";\n".join(statements[:cut]) + b";\n", is_sql=True)
+        assert crystal("sync").code == 0
+    write(home, "opencode", lambda _: True)
+    assert crystal("sync").code == 0
+    assert turns() == sorted(map(json.dumps, samples.expected("opencode")[1]))
+    assert proof() == (True, 100.0)

@@ -93,6 +93,12 @@ def stored_uuids(store: Store, uuids: set[str]) -> set[str]:
     return {uuid for uuid, _ in _stored(store, uuids)}
 
 
+def is_of_another_session(store: Store, uuid: str, session_id: str) -> bool:
+    """Return whether a line's turns are stored with another session than a given one."""
+    sql = "SELECT 1 FROM turns t JOIN sessions s ON s.id = t.session WHERE t.uuid = ? AND s.session_id <> ? LIMIT 1"
+    return store.value(sql, (uuid, session_id)) is not None
+
+
 def chunks_of(store: Store, uuids: Sequence[str]) -> list[tuple[str, int, bytes]]:
     """Return (line, chunk, hash of its text) for the chunks of some lines."""
     sql = (
