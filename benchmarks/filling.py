@@ -61,12 +61,12 @@ def _fill(store: Store, writer: Writer, chunks: int, special: str) -> None:
     for start in range(0, chunks, BATCH):
         with db:
             for row in range(start, min(chunks, start + BATCH)):
-                at, chunk, own = now - row, FIRST_CHUNK + row, session + row // SESSION
+                at, chunk, own = now - row, FIRST_CHUNK + turn + row, session + row // SESSION
                 if row % SESSION == 0:
                     last = (turn + row + SESSION - 1,) * 3
                     db.execute(ADD_SESSION, (own, f"s{own}", at, at, *last))
                 text = " ".join([*writer.words(50), *([special] if row % RARE == 0 else [])])
-                db.execute(ADD_TURN, (turn + row, f"u{row}", own, 300 * row, at))
+                db.execute(ADD_TURN, (turn + row, f"u{turn + row}", own, 300 * row, at))
                 db.execute(ADD_CHUNK, (chunk, turn + row, packed(text), own, at, generation))
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

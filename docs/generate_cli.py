@@ -57,6 +57,8 @@ MORE: dict[str, str] = {
     "memories": "See [remembering](../how-to/remember.md) and [its JSON](json.md#crystal-memories).",
     "get": "See [remembering](../how-to/remember.md) and [its JSON](json.md#crystal-remember-and-crystal-get).",
     "forget": "See [forgetting something](../how-to/forget.md) and [its JSON](json.md#crystal-forget).",
+    "reflect": "See [learning from sessions](../how-to/learn-from-sessions.md), [its JSON](json.md#crystal-reflect).",
+    "usage": "See [learning from sessions](../how-to/learn-from-sessions.md) and [its JSON](json.md#crystal-usage).",
     "context": "See [starting with context](../how-to/start-with-context.md) and [its JSON](json.md#crystal-context).",
     "status": "See [its JSON](json.md#crystal-status).",
     "doctor": "See [its JSON](json.md#crystal-doctor).",

@@ -71,7 +71,7 @@ class Pauses:
 
 def _enrich(machine: Machine, work: Round) -> list[str]:
     problems = []
-    for step in (_forget, _retain, _log, _index, _embed, _index, _summarize, _tidy):
+    for step in (_forget, _retain, _log, _index, _embed, _index, _reflect, _summarize, _tidy):
         if not work.is_over or step in (_index, _summarize):  # each round does a part of these
             try:
                 problem = step(machine, work)
@@ -148,6 +148,18 @@ def _index(machine: Machine, work: Round) -> None:
         maintenance.index(
             machine.store, machine.now(), work.deadline, lambda done, all_: work.advance("index", done, all_)
         )
+
+
+def _reflect(machine: Machine, work: Round) -> None:
+    """Learn from sessions with new turns."""
+    from crystal.app.reflect import is_reflection_due, reflect  # noqa: PLC0415 - once in a quarter of an hour
+
+    def should_stop() -> bool:
+        work.pause()
+        return work.is_over
+
+    if is_reflection_due(machine):
+        reflect(machine, should_stop)
 
 
 def _tidy(machine: Machine, work: Round) -> None:

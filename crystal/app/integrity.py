@@ -75,6 +75,9 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
     done: list[str] = []
 
     def mend(capture: Capture) -> Tally:
+        unknown = [fault for fault in proof.faults if fault.kind == "archive-unknown"]
+        # Before rows are repaired: one may name another file, and be that of such a file.
+        done.extend(take_files(capture, unknown, machine.places.ldm_home))
         done.extend(
             repair(
                 machine.store,
@@ -88,8 +91,6 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
         memories = reconcile(machine.store, own)  # record and database complete each other
         returned = restore_memories(machine.store, machine.places.ldm_home / "agents", own)
         done.extend(replace(memories, returned=memories.returned + returned).in_words())
-        unknown = [fault for fault in proof.faults if fault.kind == "archive-unknown"]
-        done.extend(take_files(capture, unknown, machine.places.ldm_home))
         tally = capture.sweep()  # before the ends of files: what a transcript still has is captured where it stands
         done.extend(take_tails(capture, unknown, machine.places.ldm_home))
         return tally

@@ -42,7 +42,7 @@ def list_memories(
         category: Only these.
         project: Only of this one: a name, or a folder and all below it.
         key: Only the one with this key, or with ``*`` at the end those whose keys begin so.
-        status: ``active``, ``deprecated``, or None for both.
+        status: ``active``, ``proposed`` (learned, and not reviewed), ``deprecated``, or None for all.
         limit: How many at most.
 
     Raises:
@@ -51,7 +51,8 @@ def list_memories(
     if limit < 1:
         raise UsageError(f"the number of memories is {limit}", hint="use 1 or more")
     kind = None if category is None else checked_category(category)
-    state = None if status is None else checked_status(status)
+    is_proposed = status is not None and status.strip().lower() == "proposed"
+    state = None if status is None else checked_status("deprecated" if is_proposed else status)
     wanted = None if key is None else _key_test(key)
     is_there = None if project is None else _project_test(project)
     with mirror_of(machine) as mirror:
@@ -59,6 +60,8 @@ def list_memories(
     found = []
     for one in sorted(every, key=lambda one: (-one.updated_at, one.id)):
         if (kind not in (None, one.category)) or (state not in (None, one.status)):
+            continue
+        if state == "deprecated" and is_proposed != one.source.startswith("proposed"):
             continue
         if wanted is not None and (one.key is None or not wanted(one.key)):
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -63,6 +64,8 @@ def _is_something(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return path.is_symlink()
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            return True
         raise refused(error, path) from error
     return found.st_size > 0 or not stat.S_ISREG(found.st_mode)
 
@@ -93,7 +96,7 @@ def refuse_links(places: Places) -> None:
     """
     for path, target, own in links_to(places):
         if not own:
-            words = "does not belong to you" if os.path.lexists(target) else "is not there"
+            words = "does not belong to you" if target.exists() else "is not there"
             raise UsageError(
                 f"{path} is a link to {target}, which {words}", hint=f"remove the link: rm {shlex.quote(str(path))}"
             )

@@ -20,7 +20,7 @@ from crystal.app.projects import project_finder
 from crystal.capture.lock import BACKFILL_LOCK, CAPTURE_LOCK, wait_lock
 from crystal.config.paths import MEMORY_RECORD, Places, make_private_dir, refused, sync_folder
 from crystal.config.table import Config
-from crystal.errors import StoreLostError
+from crystal.errors import StoreDamagedError, StoreLostError
 from crystal.forgetting.tombstone_file import reconcile_tombstones
 from crystal.integrity.rebuild import Rebuild, RebuildResult, leave_out_rest
 from crystal.store import Store
@@ -52,7 +52,7 @@ def why_rebuild(places: Places) -> str | None:
         return "the last repair was interrupted"
     try:
         refuse_lost(places)
-    except StoreLostError as error:
+    except (StoreLostError, StoreDamagedError) as error:
         return error.message
     return damage(places.db) if places.db.exists() else None
 

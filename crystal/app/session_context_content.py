@@ -31,6 +31,7 @@ from crystal.model.recall import Remembered
 from crystal.store import Store
 from crystal.store.capture.privacy import marks
 from crystal.store.forget.forgetting import is_work_left
+from crystal.store.memories.learned import confidence_of, evidence_for
 from crystal.store.memories.memories import forgotten_memories
 from crystal.store.sessions.contexts import (
     Injection,
@@ -58,6 +59,7 @@ class ContextSources:
     memories: list[tuple[Remembered, Project | None]]
     projects: list[tuple[Store, list[tuple[int, Project]]]]
     made: dict[str | None, Told] = field(default_factory=dict)
+    sure: dict[str, float] = field(default_factory=dict)
 
     def told(self, here: Project | None) -> Told:
         """Return the context for a project's folder; ``here`` is None for a folder that nothing is known of."""
@@ -83,7 +85,7 @@ class ContextSources:
         for memory, project in self.memories:
             is_here = here is not None and project is not None and self._is_same(here, project, memory.device)
             if is_here or project is None:
-                candidates.append(MemoryCandidate(memory, is_here))
+                candidates.append(MemoryCandidate(memory, is_here, self.sure.get(memory.id, 1.0)))
         sessions = [] if here is None else self._sessions(here)
         where = f"project {here.name}" if here is not None else "for every project"
         origin = f"crystal, {where}, words of the user and the assistant"
@@ -138,7 +140,10 @@ def tellable(machine: Machine, mirror: Store | None) -> ContextSources:
                 None if memory.cwd is None else known.get(memory.cwd) or Project(memory.cwd, name=memory.project or "")
             )
             memories.append((memory, place))
-    return ContextSources(machine, sides, memories, projects)
+    unreviewed = [one.id for one, _ in memories if one.source.startswith("learned")]
+    evidence = {uid: known for side in sides for uid, known in evidence_for(side, unreviewed).items()}
+    sure = {uid: confidence_of(known) for uid, known in evidence.items()}
+    return ContextSources(machine, sides, memories, projects, sure=sure)
 
 
 LOCK = "context.lock"

@@ -39,6 +39,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "vault": ("vault", "Keep memories as Markdown files that you can edit."),
         "get": ("memories", "Print a memory by its key or its id."),
         "sources": ("sources", "Search your own files too."),
+        "reflect": ("reflect", "Learn from what was said since the last time."),
+        "usage": ("usage", "Show what was learned and told, and what it cost."),
         "web": ("web", "Show the memory as a page in the browser."),
         "context": ("context", "Show the context that a new session here would get."),
     },

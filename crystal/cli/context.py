@@ -23,6 +23,9 @@ from crystal.timewords.parse import clock
 
 def context(
     log: Annotated[bool, typer.Option("--log", help="Show which context sessions got, newest first.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show every candidate, and why it is told or not.")
+    ] = False,
     limit: Annotated[str, typer.Option("-n", "--limit", help="With --log: how many at most.", metavar="N")] = "20",
     as_json: AsJson = False,
 ) -> None:
@@ -45,7 +48,7 @@ def context(
         print_json(_as_json(shown, notes))
     else:
         render.note(*notes)
-        render.say(*map(harmless, _lines(shown)))
+        render.say(*map(harmless, _reasons(shown) if explain else _lines(shown)))
 
 
 def _print_log(told: list[Injection], now: int, *, as_json: bool) -> None:
@@ -80,6 +83,15 @@ def _as_json(shown: Preview, notes: tuple[str, ...]) -> dict[str, Any]:
         "text": _text(shown),
         "candidates": [record(one) for one in shown.told.choices],
     }
+
+
+def _reasons(shown: Preview) -> list[str]:
+    """Return each candidate with its text and its reason, then how many there are for each reason."""
+    told = shown.told
+    head = f"{len(told.chosen)} of {len(told.choices)} candidates told, {told.omitted} memories omitted,"
+    lines = [*shown.refusals, f"{head} {told.tokens} of {shown.budget} tokens", ""]
+    lines += [f"{'+' if one.chosen else '-'} {one.text}\n    {one.why}" for one in told.choices]
+    return [*lines, "", *(f"{number:5}  {why}" for why, number in sorted(told.reasons.items()))]
 
 
 def _lines(shown: Preview) -> list[str]:

@@ -12,8 +12,10 @@ from crystal.app.context import Machine, open_machine, open_reader
 from crystal.app.memory_queries import by_key, is_folder_word, list_memories, memory_of, mirror_of
 from crystal.app.memory_queries import history as history_of
 from crystal.app.mirror import mirror_notes
+from crystal.app.reflect import learned_facts, state_of
 from crystal.cli.json_output import print_json, record
 from crystal.cli.options import AsJson, Limit, whole_number
+from crystal.cli.reflect import as_record, learned_lines, review
 from crystal.cli.render import Look, clipped, look_of, note, one_line, say, say_nothing, snippet
 from crystal.errors import NotFoundError, UsageError
 from crystal.model.recall import Filters, FormerMemory, Remembered
@@ -47,7 +49,7 @@ def memories(
     key: Annotated[
         str | None, typer.Option(help="Only the one with this key; 'a*' for keys that begin with a.", metavar="KEY")
     ] = None,
-    status: Annotated[str, typer.Option(help="active, deprecated or all.", metavar="STATUS")] = "active",
+    status: Annotated[str, typer.Option(help="active, proposed, deprecated or all.", metavar="STATUS")] = "active",
     limit: Limit = "50",
     as_json: AsJson = False,
 ) -> None:
@@ -104,9 +106,18 @@ def edit(
     _tell("changed", [one], as_json=as_json)
 
 
+commands.command()(review)
+
+
+@commands.command(name="show")
+def show_(memory: Ident, as_json: AsJson = False) -> None:
+    """Show a memory, its former versions, newest first, and the words from which it was learned."""
+    history(memory, as_json=as_json)
+
+
 @commands.command()
 def history(memory: Ident, as_json: AsJson = False) -> None:
-    """Show a memory and its former versions, newest first."""
+    """Show a memory and its former versions, newest first; the same as `show`."""
     with open_reader() as machine:
         show_memory(machine, memory, as_json=as_json)
 
@@ -139,14 +150,17 @@ def restore(memory: Idents, as_json: AsJson = False) -> None:
 def show_memory(machine: Machine, ident: str, *, as_json: bool) -> None:
     """Print a memory and what it was before."""
     one = memory_of(machine, ident)
-    former = history_of(machine, one.id)
+    former, facts = history_of(machine, one.id), learned_facts(machine, one)
     if as_json:
-        print_json({"memory": record(one), "history": [record(was) for was in former]})
+        how = None if facts is None else as_record(facts)
+        print_json({"memory": record(one), "history": [record(was) for was in former], "learned": how})
         return
     now, look = machine.now(), look_of(sys.stdout)
     say(look.bold(one.id) + look.dim(f" · {described(one)}"), look.dim(_origin(one, now)), "", harmless(one.text))
     for was in former:
         say("", *_former_lines(was, now, look))
+    if facts is not None:
+        say("", *learned_lines(facts, now))
 
 
 def _tell(what: str, found: list[Remembered], *, as_json: bool) -> None:
@@ -280,6 +294,6 @@ def described(one: Remembered) -> str:
         one.category,
         None if one.key is None else f"key {one_line(one.key)}",
         "everywhere" if one.project is None else f"project {one_line(one.project)}",
-        "deprecated" if one.status == "deprecated" else None,
+        None if one.status == "active" else state_of(one),
     ]
     return " · ".join(part for part in parts if part)

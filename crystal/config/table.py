@@ -240,6 +240,13 @@ class Config:
         "Whether a new session gets the most useful memories and the last sessions of its project as context.",
     )
     context_tokens: int = setting(600, whole(100, 10_000), "About how many tokens the context may take.")
+    reflect_mode: str = setting(
+        "propose",
+        choice("off", "propose", "auto"),
+        "What becomes of what is learned from sessions: `propose` waits for your word in `crystal memories review`, "
+        "`auto` keeps at once what is sure, `off` learns nothing.",
+    )
+    reflect_interval: int = setting(15, whole(1, 10_080), "After how many minutes sessions are read again for that.")
     hook_wait: bool = setting(
         False,
         BOOLEAN,

@@ -124,16 +124,18 @@ def _read_mark(path: Path) -> Injection | None:
         numbers = [int(fields[name]) for name in ("candidates", "omitted", "tokens")]
         chosen = tuple(str(one) for one in fields["chosen"])
         moment = int(at)
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        why = {str(reason): int(number) for reason, number in fields.get("why", {}).items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     if not session or source not in TOLD_SOURCES or not all(0 <= number < 1 << 53 for number in (moment, *numbers)):
         return None
-    return Injection(moment, session, source, numbers[0], chosen, numbers[1], numbers[2])
+    return Injection(moment, session, source, numbers[0], chosen, numbers[1], numbers[2], why)
 
 
 def _content(ready: Ready) -> bytes:
     told = ready.told
     names = {"candidates": len(told.choices), "chosen": told.chosen, "omitted": told.omitted, "tokens": told.tokens}
+    names["why"] = told.reasons
     return _encoded({"cwd": ready.cwd or "", "body": told.body, "told": json.dumps(names)})
 
 

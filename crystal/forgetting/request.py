@@ -23,12 +23,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Because = Literal[
-    "asked", "same-text", "quote", "remembered", "summary", "bookkeeping", "copy", "session", "project", "before"
+    "asked",
+    "same-text",
+    "quote",
+    "remembered",
+    "summary",
+    "bookkeeping",
+    "copy",
+    "session",
+    "project",
+    "before",
+    "learned",
 ]
 """Reason for deleting something.
 
 Requested; equal text; contains the whole text; the prompt that asked for a memory; the client's summary of it; the
-client's own notes that repeat it; covered by a scope.
+client's own notes that repeat it; covered by a scope; learned only from what is deleted.
 """
 
 

@@ -75,7 +75,7 @@ class Rebuild:
         store, name = self.store, path.relative_to(self.ldm_home).as_posix()
         with store.transaction():
             self._block_again(path)
-            state = ledger_rebuild.state_archived_in(store, name)
+            state = ledger_rebuild.state_archived_in(store, name) or self._misnamed(path, name)
             if state is not None and self._agrees(state, path):
                 for row in (row for row in checks.ledger_rows(store, state.id) if row.length):
                     text = archive.text_of(path, archive.Frame(row.offset, row.length))
@@ -114,6 +114,22 @@ class Rebuild:
             if told is not None and hashlib.sha256(text).digest() != told:
                 return False
         return not placed
+
+    def _misnamed(self, path: Path, name: str) -> ledger.TranscriptState | None:
+        """Name a file in the row that belongs to it and names one that does not exist; return its transcript."""
+        states = [one for one in ledger.all_states(self.store) if one.archive is not None]
+        astray = [one for one in states if not (self.ldm_home / str(one.archive)).exists()]
+        if not astray:
+            return None
+        key, _ = self._origin(path)
+        is_whole = all(text is not None for _, text in archive.placed_frames(path))
+        found = next((one for one in astray if one.mark.transcript == key), None) or next(
+            (one for one in astray if is_whole and ledger.archive_end(self.store, one.id) and self._agrees(one, path)),
+            None,
+        )
+        if found is not None:
+            ledger.set_archive(self.store, found.id, name)
+        return ledger_rebuild.state_archived_in(self.store, name)
 
     def _begin(self, known: ledger.TranscriptState | None, path: Path, name: str) -> ledger.TranscriptState:
         """Create a transcript of which only the archive is known."""

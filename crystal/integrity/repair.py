@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from crystal.capture import files, tail
+from crystal.config.harnesses import HARNESSES
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING, forgotten_among
 from crystal.integrity.rebuild import FindProject, write_turns
@@ -49,8 +50,8 @@ class _Repair:
 
     @cached_property
     def states(self) -> dict[int, ledger.TranscriptState]:
-        """Return all transcripts of the ledger by row id."""
-        return {state.id: state for state in ledger.all_states(self.store)}
+        """Return the transcripts of the ledger by row id, of agents that this crystal knows."""
+        return {state.id: state for state in ledger.all_states(self.store) if state.origin.harness in HARNESSES}
 
     def mend_archive(self) -> Iterator[str]:
         """Archive damaged frames again."""
@@ -107,6 +108,8 @@ class _Repair:
         clean = b"".join(self.cleaner.clean_line(line)[0] + b"\n" for line in raw.split(b"\n")[:-1])
         if hashlib.sha256(clean).digest() != row.clean_hash:
             return False
+        if archive.text_of(self.ldm_home / state.archive, archive.Frame(row.offset, row.length)) == clean:
+            return False  # only the name of the file was wrong
         with self.store.transaction():
             self._archive_again(state, row, self.ldm_home / state.archive, raw, clean)
         return True
@@ -133,7 +136,7 @@ def _repair_index(store: Store) -> Iterator[str]:
     """Repair what search derives from the text: the entries of memories and the vectors."""
     if remade := checks.mend_memories(store):
         yield f"{remade} memories were indexed for search again"
-    for vector_fault in checks.vector_faults(store):
+    for vector_fault in (fault for fault in checks.vector_faults(store) if not fault.lost):
         checks.mend_vectors(store, vector_fault)
         yield f"vectors of generation {vector_fault.generation}: {len(vector_fault.missing)} will be made again"
 

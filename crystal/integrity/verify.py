@@ -16,7 +16,7 @@ from typing import Literal
 from crystal import transcript
 from crystal.capture import files, tail
 from crystal.capture.safe_open import Folders
-from crystal.config.harnesses import CLAUDE_CODE
+from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.paths import refused
 from crystal.errors import CrystalError, DamagedError, UnavailableError
 from crystal.ingest import archive
@@ -32,19 +32,9 @@ from crystal.store.search.vectors import table_of
 from crystal.text import chunking
 
 FaultKind = Literal[
-    "behind",
-    "unreadable",
-    "edited",
-    "ledger",
-    "archive",
-    "archive-unknown",
-    "index",
-    "turns",
-    "database",
-    "chunks",
-    "vectors",
-    "memories",
-]
+    "behind", "unreadable", "edited", "ledger", "archive", "archive-unknown", "index", "turns", "database", "chunks",
+    "vectors", "memories",
+]  # fmt: skip
 HARMLESS = ("behind", "unreadable")
 """Kinds that are not damage: the next sync captures it, or the system refuses to read it."""
 
@@ -123,8 +113,7 @@ def verify(
     """
     proof = Proof()
     proof.faults += [Fault("database", str(store.path), text) for text in checks.database_faults(store)]
-    for listed in ledger.all_states(store):
-        proof.transcripts += 1
+    for listed in _of_known_agents(store, device, proof):
         state, rows = _as_of_one_moment(store, listed)
         proof.faults += ledger_faults(state, rows)
         proof.faults += _archive_faults(store, state, rows, ldm_home, progress)
@@ -151,6 +140,18 @@ def verify(
     proof.faults += _unknown_archives(store, ldm_home, agents)
     proof.faults += _index_faults(store)
     return proof
+
+
+def _of_known_agents(store: Store, device: str, proof: Proof) -> Iterator[ledger.TranscriptState]:
+    """Yield transcripts of known agents. Any other name is damage, or a newer crystal's on another machine."""
+    for state in ledger.all_states(store):
+        proof.transcripts += 1
+        if state.origin.harness in HARNESSES:
+            yield state
+            continue
+        kind: FaultKind = "ledger" if state.origin.device == device else "unreadable"
+        words = f"this crystal knows no agent {state.origin.harness!r}, whose session this is"
+        proof.faults.append(Fault(kind, state.path, words, transcript=state.id))
 
 
 def _as_of_one_moment(
@@ -390,4 +391,5 @@ def _index_faults(store: Store) -> Iterator[Fault]:
         yield Fault("chunks", "memories", f"search does not find {len(lost)} memories as they are")
     for faults in checks.vector_faults(store):
         message = f"{len(faults.stray)} vectors without a chunk, {len(faults.missing)} chunks without their vector"
+        message += f", {faults.lost} vectors not in their place" if faults.lost else ""
         yield Fault("vectors", table_of(faults.generation), message)

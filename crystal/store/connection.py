@@ -38,8 +38,7 @@ FULL_BELOW_BYTES = 128 << 10
 Row = tuple[Any, ...]
 T = TypeVar("T")
 
-# The class follows from what the user can do. What is missing here a damaged definition causes, or a bug in crystal:
-# that keeps its traceback.
+# By what a user can do. Missing: damage (sqlite-vec tells its own as an error in SQL) and bugs, which keep a traceback.
 TRANSLATION: dict[type[CrystalError], tuple[type[apsw.Error], ...]] = {
     StoreBusyError: (apsw.BusyError, apsw.LockedError, apsw.ProtocolError),
     StoreFullError: (apsw.FullError,),
@@ -78,9 +77,11 @@ def _translated(path: Path) -> Iterator[None]:
     except apsw.Error as error:
         ours = next((ours for ours, kinds in TRANSLATION.items() if isinstance(error, kinds)), None)
         if ours is None:
-            if changed := changed_definition(path):
+            if changed := changed_definition(path) or (str(error) if str(error).startswith("vec0 ") else None):
                 raise StoreDamagedError(f"{path}: {changed}", hint=HINTS[StoreDamagedError]) from error
             raise
+        if ours is UnavailableError and (folder := migrate.folder_in_place_of_log(path)):
+            raise StoreDamagedError(f"{folder} is a folder", hint=HINTS[StoreDamagedError]) from error
         if isinstance(error, apsw.IOError) and _is_full(path.parent):
             ours = StoreFullError  # the file that WAL readers share cannot grow: an input/output error to SQLite
         hint = HINTS[ours]
@@ -329,7 +330,7 @@ def _connect_for_reading(path: Path) -> apsw.Connection:
     if db is not None:
         db.close()
     log = path.with_name(path.name + "-wal")
-    if not log.exists() or log.stat().st_size == 0:
+    if not log.is_file() or log.stat().st_size == 0:
         # Nobody changes it: it is opened without locks and without its log files.
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         return _prepared(apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags))

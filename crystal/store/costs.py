@@ -72,3 +72,8 @@ def spent_since(store: Store, since: int, *, purpose: str | None = None) -> floa
     if purpose is None:
         return float(store.value("SELECT total(usd) FROM costs WHERE at >= ?", (since,)))
     return float(store.value("SELECT total(usd) FROM costs WHERE at >= ? AND purpose = ?", (since, purpose)))
+
+
+def spent_by_purpose(store: Store, since: int) -> dict[str, float]:
+    """Return the US dollars spent at or after ``since`` by purpose, including reservations."""
+    return dict(store.rows("SELECT purpose, total(usd) FROM costs WHERE at >= ? GROUP BY purpose", (since,)))

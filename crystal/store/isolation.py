@@ -22,6 +22,8 @@ SHADOWS = {
     "turn_copies": f"{_OF_SEEN_SESSION} AND EXISTS (SELECT 1 FROM turns t WHERE t.id = x.turn)",
     "memories": f"{_NOT_HIDDEN.format('session_id', 'session')} AND {{not_theirs}}",
     "memory_history": _OF_SEEN_MEMORY,
+    "learned_from": _NOT_HIDDEN.format("session_id", "session")
+    + " AND EXISTS (SELECT 1 FROM memories m WHERE m.uid = x.memory)",
     "chunks": f"{_OF_SEEN_SESSION} AND (x.memory IS NULL OR {_OF_SEEN_MEMORY})",
     "projects": "EXISTS (SELECT 1 FROM sessions s WHERE s.project = x.id)"
     " OR EXISTS (SELECT 1 FROM chunks c WHERE c.project = x.id)"
@@ -29,7 +31,7 @@ SHADOWS = {
     " OR EXISTS (SELECT 1 FROM main.source_collections c WHERE c.project = x.id)",
     "capture_state": "harness NOT IN ({names})",
     **dict.fromkeys(("segments", "snapshot_records", "record_counts"), _OF_SEEN_TRANSCRIPT),
-    "injections": _NOT_HIDDEN.format("session_id", "session_id"),
+    "injection_logs": _NOT_HIDDEN.format("session_id", "session_id"),
     "problems": "FALSE",
 }
 """For each table that tells of conversations, which of its rows stay. Messages of problems may name files."""

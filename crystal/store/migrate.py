@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
+import stat
 import struct
 from functools import cache
 from pathlib import Path
@@ -95,13 +97,16 @@ def refuse_foreign(path: Path) -> None:
         CrystalError: The operating system refuses to read it.
     """
     try:
+        if not stat.S_ISREG(mode := path.stat().st_mode):  # before it is opened: a pipe would never answer
+            kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+            raise ForeignStoreError(f"{path} is {kind}", hint=FOREIGN_HINT)
         with path.open("rb") as file:
             header = file.read(100)
-    except FileNotFoundError:
-        return
-    except IsADirectoryError as error:
-        raise ForeignStoreError(f"{path} is a folder", hint=FOREIGN_HINT) from error
     except OSError as error:
+        if path.is_symlink() and error.errno in (errno.ENOENT, errno.ELOOP):
+            raise ForeignStoreError(f"{path} is a link to what is not there", hint=FOREIGN_HINT) from error
+        if isinstance(error, FileNotFoundError):
+            return
         raise refused(error, path) from error
     if not header or _is_without_tables(header):
         return
@@ -116,6 +121,12 @@ def refuse_foreign(path: Path) -> None:
         raise NewerStoreError(
             f"{path} has schema {version}, this crystal knows up to {newest()}", hint="upgrade crystal on this machine"
         )
+
+
+def folder_in_place_of_log(path: Path) -> str | None:
+    """Return the path of a folder that stands where SQLite writes a log beside a database, or None."""
+    names = (f"{path}{suffix}" for suffix in ("-wal", "-shm", "-journal"))
+    return next((name for name in names if os.path.isdir(name)), None)  # noqa: PTH112 - never raises
 
 
 def _is_without_tables(header: bytes) -> bool:

@@ -192,6 +192,60 @@ def _empty(memory: Memory) -> None:
     (memory.data / "crystal.db").touch()
 
 
+def _link_to_itself(memory: Memory) -> None:
+    delete_all(memory)
+    (memory.data / "crystal.db").symlink_to("crystal.db")
+
+
+def _pipe(memory: Memory) -> None:
+    delete_all(memory)
+    os.mkfifo(memory.data / "crystal.db")
+
+
+def _log_is_a_folder(memory: Memory) -> None:
+    fold(memory)
+    (memory.data / "crystal.db-wal").unlink(missing_ok=True)
+    (memory.data / "crystal.db-wal").mkdir()
+
+
+def _changed(sql: str) -> Callable[[Memory], None]:
+    """Change rows by SQL: damage that no check of pages sees."""
+
+    def change(memory: Memory) -> None:
+        with apsw.Connection(str(memory.data / "crystal.db")) as db:
+            db.execute(sql)
+
+    return change
+
+
+AMISS: dict[str, Callable[[Memory], None]] = {
+    "a link to itself": _link_to_itself,
+    "a pipe": _pipe,
+    "a folder as its log": _log_is_a_folder,
+    "the name of an archive": _changed("UPDATE capture_state SET archive = 'b' || archive WHERE id = 2"),
+    "the name and the key of an archive": _changed(
+        "UPDATE capture_state SET archive = 'b' || archive, transcript = 'z' || transcript WHERE id = 2"
+    ),
+    "the name of an agent": _changed("UPDATE capture_state SET harness = 'claudE-code' WHERE id = 2"),
+    "the block of a vector": _changed("UPDATE chunks_vec_1_rowids SET chunk_id = 77 WHERE rowid % 9 = 0"),
+    "the place of a vector": _changed("UPDATE chunks_vec_1_rowids SET chunk_offset = chunk_offset + 1"),
+    "the blocks of vectors": _changed("DELETE FROM chunks_vec_1_vector_chunks00"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transcripts", ["here", "gone"])
+@pytest.mark.parametrize("name", AMISS)
+def test_what_stands_amiss_comes_back(memory: Memory, name: str, transcripts: str) -> None:
+    if transcripts == "gone":
+        shutil.rmtree(memory.home / ".claude" / "projects")
+    AMISS[name](memory)
+    for words in (["search", "says"], ["status"], ["doctor"], ["verify"]):
+        assert_no_traceback(*words)
+    assert_all_is_back(memory)
+    assert not (memory.ldm / "bagents").exists()
+
+
 LOSSES: dict[str, Callable[[Memory], None]] = {
     "deleted": delete_all,
     "another program's": _another_programs,

@@ -153,7 +153,7 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(  
     note("crystal remember and crystal get", "get", "--key", "user_name", "--json")
     note("crystal context", "context", "--json")
     (memory / ".ldm/memory/told").mkdir()
-    mark = '5 {"candidates": 1, "chosen": ["mem-000000000000"], "omitted": 0, "tokens": 9}'
+    mark = '5 {"candidates": 1, "chosen": ["mem-000000000000"], "omitted": 0, "tokens": 9, "why": {"x": 1}}'
     (memory / f".ldm/memory/told/{PRICES}.startup").write_text(mark)
     note("crystal context", "context", "--log", "--json")
     note("crystal memories", "memories", "--json")

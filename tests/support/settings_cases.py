@@ -49,6 +49,8 @@ GOOD: dict[str, tuple[str, str, Any]] = {
     "mcp.max_characters": ("30000", "30000", 30_000),
     "context.enabled": ("yes", "true", True),
     "context.tokens": ("300", "300", 300),
+    "reflect.mode": ("auto", '"auto"', "auto"),
+    "reflect.interval": ("30", "30", 30),
     "hook.wait": ("true", "true", True),
     "hook.flush_seconds": ("2.5", "2.5", 2.5),
     "credentials.keyring": ("0", "false", False),

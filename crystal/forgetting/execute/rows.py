@@ -27,6 +27,7 @@ from crystal.store.forget.forgetting import (
     open_tombstones,
     taint_sessions,
 )
+from crystal.store.memories.learned import learned_only_from
 from crystal.store.memories.memories import delete_memories
 from crystal.store.search import space
 
@@ -124,7 +125,7 @@ def _gather(
 
     ``kept`` are lines that a session only copied from another one.
     """
-    gone = DeletionSet()
+    gone, taught = DeletionSet(), set[str]()
     for tombstone in todo:
         gone.lines |= set(tombstone.lines)
         gone.memories |= set(tombstone.memories)
@@ -135,6 +136,8 @@ def _gather(
         spared = set(kept) - set(tombstone.lines) if tombstone.kind == "session" else set()
         for scope, store in itertools.product(tombstone.scopes, stores):
             gone.lines |= _lines_in(store, scope) - spared
+        if tombstone.device != context.device and tombstone.kind != "before":  # what is old may have taught what stays
+            taught |= {*tombstone.lines, *gone.lines}
     foreign = [one for one in todo if one.device != context.device]
     lines = {uuid for one in foreign if one.kind == "lines" for uuid in one.lines}
     memories = {uid for one in foreign for uid in one.memories}
@@ -144,6 +147,7 @@ def _gather(
         new.memories |= found.memories - gone.memories
     for store in stores:
         new.lines |= forgotten_rows.summaries_after(store, gone.lines) - gone.lines
+        new.memories |= learned_only_from(store, taught) - gone.memories
     gone.lines |= new.lines
     gone.memories |= new.memories
     made = [("lines", new.lines), ("memory", new.memories)]

@@ -33,6 +33,7 @@ from crystal.model.capture import Memory, is_unicode
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
 from crystal.store.forget.forgetting import TombstoneKind
+from crystal.store.memories.learned import learned_only_from
 from crystal.store.memories.memories import memory_of
 from crystal.store.search.candidates import each_file
 
@@ -157,6 +158,8 @@ class _Planner:
                 self._add(found, because)
         for store in self.every:  # also for a scope: they were written later, elsewhere
             self._add(Selection(forgotten_rows.summaries_after(store, self.lines)), "summary")
+            if not self.wish.keep_memories:
+                self._add(Selection(memories=learned_only_from(store, self.lines)), "learned")
 
     def _scope_name(self) -> Literal["asked", "session", "project", "before"]:
         if not self.is_scope or (self.wish.session is not None and self.wish.project is not None):

@@ -44,7 +44,8 @@ def delete_lines(store: Store, uuids: Collection[str], whole: Collection[str]) -
     )
     space.delete_chunks(store, chunks_of(store, uuids))
     store.execute(f"DELETE FROM turn_copies WHERE turn IN {_TURNS}", (as_json(uuids),))
-    store.execute("DELETE FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (as_json(uuids),))
+    for table, column in (("learned_from", "line"), ("turns", "uuid")):
+        store.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (as_json(uuids),))
 
 
 def hand_over(store: Store, uuids: Collection[str], session_ids: Collection[str]) -> None:

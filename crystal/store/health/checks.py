@@ -127,7 +127,10 @@ def _undecodable(store: Store, deadline: float) -> str | None:
 
 
 _LARGE = ("chunks", "turns")
-_JSON = (("tombstones", "value"), ("injections", "chosen"), ("relay_peers", "serials_in"), ("relay_peers", "stale"))
+_JSON = (
+    ("tombstones", "value"), ("injection_logs", "chosen"), ("injection_logs", "why"), ("relay_peers", "serials_in"),
+    ("relay_peers", "stale"),
+)  # fmt: skip
 
 
 def _implausible(store: Store) -> str | None:
@@ -254,11 +257,15 @@ def broken_turns(store: Store) -> dict[int, list[int]]:
 
 
 class VectorFaults(NamedTuple):
-    """Faults of one embedding generation: vectors whose chunk is missing, and chunks whose vector is."""
+    """Faults of one embedding generation: vectors whose chunk is missing, and chunks whose vector is.
+
+    ``lost`` counts vectors that are not where sqlite-vec's own tables say: only a new table mends that.
+    """
 
     generation: int
     stray: tuple[int, ...]
     missing: tuple[int, ...]
+    lost: int
 
 
 def vector_faults(store: Store) -> Iterator[VectorFaults]:
@@ -270,8 +277,22 @@ def vector_faults(store: Store) -> Iterator[VectorFaults]:
             f"SELECT id FROM chunks WHERE vector_generation = ? AND id NOT IN (SELECT rowid FROM {table}_rowids)",
             (generation.id,),
         )
-        if stray or missing:
-            yield VectorFaults(generation.id, tuple(row[0] for row in stray), tuple(row[0] for row in missing))
+        lost = _count_lost(store, table, generation.dimension)
+        if stray or missing or lost:
+            yield VectorFaults(generation.id, tuple(row[0] for row in stray), tuple(row[0] for row in missing), lost)
+
+
+def _count_lost(store: Store, table: str, dimension: int) -> int:
+    """Count the vectors that are not in the block, and at the place in it, where their row of places says."""
+    blocks = {
+        block: memoryview(ids).cast("q") if len(ids) == 8 * size and length == dimension * size else ()
+        for block, size, ids, length in store.rows(
+            f"SELECT c.chunk_id, c.size, c.rowids, length(v.vectors) FROM {table}_chunks AS c"
+            f" LEFT JOIN {table}_vector_chunks00 AS v ON v.rowid = c.chunk_id"
+        )
+    }
+    places = store.rows(f"SELECT rowid, chunk_id, chunk_offset FROM {table}_rowids")
+    return sum(ident != next(iter(blocks.get(block, ())[at : at + 1]), None) for ident, block, at in places)
 
 
 def mend_vectors(store: Store, faults: VectorFaults) -> None:

@@ -7,6 +7,7 @@ read in the order of its key from both ends, so that one unreadable page costs o
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import struct
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any
 
 import apsw
 
+from crystal.config.harnesses import HARNESSES
 from crystal.store import migrate
 from crystal.store.capture.privacy import is_key
 from crystal.store.connection import Store
@@ -97,6 +99,10 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
         store.execute("DELETE FROM meta WHERE key = 'hash_key'")
     # An id that was damaged is no id: the record beside the archive has the memory under its own.
     store.execute("DELETE FROM memories WHERE uid NOT GLOB ?", ("mem-" + "[0-9a-f]" * 12,))
+    # A harness that does not exist was damaged: the name of the archive tells the right one.
+    store.execute(
+        "DELETE FROM capture_state WHERE harness NOT IN (SELECT value FROM json_each(?))", (json.dumps([*HARNESSES]),)
+    )
     _drop_orphans(store)
     store.execute(
         "UPDATE sessions SET summarized_turn = CASE WHEN summarized_turn = last_turn THEN -1 ELSE 0 END,"

@@ -377,6 +377,7 @@ def delete_memories(store: Store, ids: Sequence[str]) -> None:
     for row in rows:
         store.execute("DELETE FROM memory_history WHERE memory = ?", (row,))
         store.execute("DELETE FROM memories WHERE id = ?", (row,))
+    store.execute("DELETE FROM learned_from WHERE memory IN (SELECT value FROM json_each(?))", (json.dumps([*ids]),))
 
 
 # --------------------------------------------------------------------------------------------------------- checking

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+import apsw
+
+from crystal.errors import StoreDamagedError
 from crystal.store.connection import Row, Store, translated
 from crystal.store.search.vectors import table_of
 
@@ -67,17 +70,21 @@ def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple
     places = sorted(store.rows(sql, (json.dumps(list(ids)),)))
     if not places:
         return
-    with store.db.blob_open("main", f"{table}_vector_chunks00", "vectors", places[0][0], False) as blocks:
-        for block, group in groupby(places, key=lambda place: place[0]):
-            blocks.reopen(block)
-            rows = list(group)
-            data = blocks.read() if len(rows) > MANY else b""
-            for _, at, ident in rows:
-                if data:
-                    yield ident, data[at * size : (at + 1) * size]
-                    continue
-                blocks.seek(at * size)
-                yield ident, blocks.read(size)
+    try:
+        with store.db.blob_open("main", f"{table}_vector_chunks00", "vectors", places[0][0], False) as blocks:
+            for block, group in groupby(places, key=lambda place: place[0]):
+                blocks.reopen(block)
+                rows = list(group)
+                data = blocks.read() if len(rows) > MANY else b""
+                for _, at, ident in rows:
+                    if data:
+                        yield ident, data[at * size : (at + 1) * size]
+                        continue
+                    blocks.seek(at * size)
+                    yield ident, blocks.read(size)
+    except (apsw.SQLError, ValueError) as error:  # a block, or a place in it, that does not exist
+        words = f"{store.path}: its vectors are damaged"
+        raise StoreDamagedError(words, hint="run: crystal verify --repair") from error
 
 
 def ids_where(store: Store, sql: str, values: Sequence[object], limit: int = -1) -> list[int]:

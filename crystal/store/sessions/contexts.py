@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crystal.model.capture import Project
 from crystal.store.connection import Store
@@ -12,7 +12,11 @@ from crystal.store.connection import Store
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """The context that one session got at its start. ``chosen`` are ids of memories and of sessions."""
+    """The context that one session got at its start.
+
+    ``chosen`` are ids of memories and of sessions; ``why`` counts the candidates by the reason for which they were
+    chosen or left.
+    """
 
     at: int
     session_id: str
@@ -21,27 +25,37 @@ class Injection:
     chosen: tuple[str, ...]
     omitted: int
     tokens: int
+    why: dict[str, int] = field(default_factory=dict)
 
 
 def add_injection(store: Store, told: Injection) -> None:
     """Note what was injected. Idempotent: the first record of a session and a source is kept."""
     store.execute(
-        "INSERT INTO injections (at, session_id, source, candidates, chosen, omitted, tokens)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        (told.at, told.session_id, told.source, told.candidates, json.dumps(told.chosen), told.omitted, told.tokens),
+        "INSERT INTO injection_logs (at, session_id, source, candidates, chosen, omitted, tokens, why)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (
+            told.at,
+            told.session_id,
+            told.source,
+            told.candidates,
+            json.dumps(told.chosen),
+            told.omitted,
+            told.tokens,
+            json.dumps(told.why),
+        ),
     )
 
 
-def injections(store: Store, limit: int) -> list[Injection]:
-    """Return what was injected, latest first."""
+def injections(store: Store, limit: int, since: int = 0) -> list[Injection]:
+    """Return what was injected at or after a moment, latest first."""
     rows = store.rows(
-        "SELECT at, session_id, source, candidates, chosen, omitted, tokens FROM injections"
-        " ORDER BY at DESC, id DESC LIMIT ?",
-        (limit,),
+        "SELECT at, session_id, source, candidates, chosen, omitted, tokens, why FROM injection_logs"
+        " WHERE at >= ? ORDER BY at DESC, id DESC LIMIT ?",
+        (since, limit),
     )
     return [
-        Injection(at, session, source, candidates, tuple(json.loads(chosen)), omitted, tokens)
-        for at, session, source, candidates, chosen, omitted, tokens in rows
+        Injection(at, session, source, candidates, tuple(json.loads(chosen)), omitted, tokens, json.loads(why))
+        for at, session, source, candidates, chosen, omitted, tokens, why in rows
     ]
 
 

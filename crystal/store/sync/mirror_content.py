@@ -46,6 +46,7 @@ KINDS: dict[str, RowKind] = {
         "sessions", tuple(_SESSION.split()), "200 + 2 * coalesce(octet_length(t.title), 0)", has_words=True
     ),
     "memory": RowKind("memories", tuple(_MEMORY.split()), "octet_length(t.text)", has_words=True),
+    "learned": RowKind("learned_from", ("id", "memory", "line", "session", "kind", "confidence", "at"), "120"),
     "private": RowKind("private_lines", ("uuid",), "octet_length(t.uuid)", "t.uuid = r.key"),
     "turn": RowKind("turns", tuple(_TURN.split()), "140"),
     "text": RowKind("chunks", (*_CHUNK.split(), "turn", "start", "text"), "octet_length(t.text)", has_words=True),

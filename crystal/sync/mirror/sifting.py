@@ -29,6 +29,15 @@ def sift(store: Store, mirror: Store, content: Content, published_at: int) -> No
     _keep(content, "turn", _turn_test(blocks, sessions, folders))
     gone = forgotten_memories(store)
     _keep(content, "memory", lambda row: row[_AT["memory"]["uid"]] not in gone)
+    learned = _AT["learned"]
+    _keep(
+        content,
+        "learned",
+        lambda row: (
+            row[learned["memory"]] not in gone
+            and not blocks.holds(row[learned["line"]], row[learned["session"]], row[learned["at"]], None)
+        ),
+    )
     for column in ("turn", "memory"):
         _keep_with_parent(mirror, content, "text", column)
     _keep_with_parent(mirror, content, "copy", "turn")

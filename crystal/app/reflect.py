@@ -1,0 +1,179 @@
+"""Learning from sessions on this machine, and the review of what was learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from crystal.app.context import Machine
+from crystal.app.memories import own_version, store_version
+from crystal.app.memory_queries import find_one, list_memories, memory_of, mirror_of
+from crystal.config.providers import runs_here
+from crystal.errors import UsageError
+from crystal.memories.rules import changed, cleaned_text
+from crystal.model.recall import Remembered
+from crystal.reflect.compare import contradicts
+from crystal.reflect.learn import LEARNED, PROPOSED, REFUSED, REVIEWED, Learner, is_known, judged
+from crystal.reflect.run import reflect_sessions, similarity_of
+from crystal.store import Store
+from crystal.store.capture.privacy import store_key
+from crystal.store.memories import learned
+from crystal.store.memories.learned import Evidence, ReflectorRun
+from crystal.store.memories.memories import Version
+from crystal.store.sessions.conversations import turns_of_lines
+
+MAX_LISTED = 10_000
+MAX_QUOTE = 600
+
+
+def is_reflection_due(machine: Machine) -> bool:
+    """Return True if sessions wait to be read, and the interval is over or one of them has ended. Cheap."""
+    config, store = machine.config, machine.store
+    if config.reflect_mode == "off" or config.role == "device":
+        return False
+    if not learned.sessions_to_reflect(store, 1):
+        return False
+    rested = machine.now() - learned.last_run_at(store)
+    return not 0 <= rested < config.reflect_interval * 60_000 or learned.has_ended_unread(store)
+
+
+def reflect(machine: Machine, should_stop: Callable[[], bool] = lambda: False) -> ReflectorRun:
+    """Learn from what was said since the last time. The caller holds the lock of background work."""
+    config = machine.config
+    embedder = machine.embedder() if runs_here(config.embedding_provider) else None
+    learner = Learner(
+        machine.store,
+        config.agent_id,
+        config.device,
+        is_auto=config.reflect_mode == "auto",
+        key=store_key(machine.store),
+        clean=machine.redactor().clean_text,
+        similarity=similarity_of(None if embedder is None else embedder.embed_documents),
+        isolated=config.isolated,
+    )
+    return reflect_sessions(learner, machine.now, should_stop)
+
+
+# ----------------------------------------------------------------------------------------------------------- reviewing
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A line that taught a memory, with its text; ``is_gone``: it is not stored any more."""
+
+    line: str
+    session_id: str
+    at: int
+    role: str
+    text: str
+    is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A memory that was learned, with what is known of how.
+
+    ``replaces`` are the memories that it contradicts: they are hidden once it is kept.
+    """
+
+    memory: Remembered
+    kind: str
+    confidence: float
+    confirmed: int
+    first_at: int
+    last_at: int
+    sources: tuple[Source, ...] = ()
+    replaces: tuple[str, ...] = ()
+
+
+def learned_facts(machine: Machine, one: Remembered) -> Learned | None:
+    """Return how a memory was learned, with the words that taught it; None if nothing says so."""
+    with mirror_of(machine) as mirror:
+        for store in (machine.store, *([] if mirror is None else [mirror])):
+            evidence = learned.evidence_for(store, [one.id]).get(one.id)
+            if evidence:
+                return _facts(one, evidence, store)
+    return None
+
+
+def unreviewed(machine: Machine) -> list[Learned]:
+    """Return what was learned and not reviewed yet: proposals, and what mode ``auto`` has kept; surest first."""
+    every = [one for one in list_memories(machine, status=None, limit=MAX_LISTED) if is_known(one)]
+    found = []
+    for one in every:
+        if not one.source.startswith((LEARNED, PROPOSED)):
+            continue
+        facts = learned_facts(machine, one) or Learned(one, "fact", 0.0, 0, one.created_at, one.updated_at)
+        older = [each.id for each in every if each.status == "active" and _gives_way(each, one)]
+        found.append(replace(facts, replaces=tuple(older)))
+    return sorted(found, key=lambda each: (-each.confidence, -each.last_at, each.memory.id))
+
+
+def keep_learned(machine: Machine, ident: str, text: str | None = None) -> Remembered:
+    """Keep a memory for good, with other words if some are given; what it contradicts is hidden. Idempotent.
+
+    Raises:
+        NotFoundError: There is no such memory.
+        UsageError: The text cannot be used.
+    """
+    words = None if text is None else cleaned_text(text, machine.redactor().clean_text)
+    _refuse_unlearned(machine, ident)
+    kept = _judged(machine, ident, REVIEWED, "active", words)
+    for other in list_memories(machine, limit=MAX_LISTED):
+        if _gives_way(other, kept):
+            _judged(machine, other.id, other.source.partition(" ")[0], "deprecated")
+    return kept
+
+
+def call_wrong(machine: Machine, ident: str) -> Remembered:
+    """Hide a memory that is wrong; it is proposed again only if somebody says it again. Idempotent."""
+    _refuse_unlearned(machine, ident)
+    return _judged(machine, ident, LEARNED, "deprecated")
+
+
+def never_learn(machine: Machine, ident: str) -> Remembered:
+    """Hide a memory, and never learn it or anything that says the same again. Idempotent."""
+    _refuse_unlearned(machine, ident)
+    return _judged(machine, ident, REFUSED, "deprecated")
+
+
+def _refuse_unlearned(machine: Machine, ident: str) -> None:
+    one = memory_of(machine, ident)
+    if one.source.partition(" ")[0] not in (PROPOSED, LEARNED, REVIEWED, REFUSED):
+        raise UsageError(
+            f"{one.id} was not learned: somebody asked to remember it", hint=f"crystal memories deprecate {one.id}"
+        )
+
+
+def _judged(machine: Machine, ident: str, word: str, status: str, text: str | None = None) -> Remembered:
+    """Store a memory's next version: the first word of its source says what the user made of it."""
+
+    def next_version(mirror: Store | None, now: int) -> Version:
+        old = own_version(machine.store, mirror, find_one(machine.store, mirror, ident))
+        fields = {"source": judged(old.memory, word), "status": status, "text": text or old.memory.text}
+        if all(getattr(old.memory, name) == value for name, value in fields.items()):
+            return old
+        return Version(changed(old.memory, now, **fields), old.project)
+
+    return store_version(machine, next_version)
+
+
+def _gives_way(old: Remembered, new: Remembered) -> bool:
+    is_near = old.cwd in (None, new.cwd) or new.cwd is None
+    return old.id != new.id and is_near and old.updated_at <= new.updated_at and contradicts(new.text, old.text)
+
+
+def _facts(one: Remembered, evidence: list[Evidence], store: Store) -> Learned:
+    said = turns_of_lines(store, [each.line for each in evidence])
+    sources = []
+    for each in evidence:
+        role, text = next(iter(said.get(each.line, [])), ("", ""))
+        sources.append(Source(each.line, each.session, each.at, role, text[:MAX_QUOTE], is_gone=each.line not in said))
+    times = [each.at for each in evidence]
+    sure = learned.confidence_of(evidence)
+    return Learned(one, evidence[0].kind, sure, len(evidence), min(times), max(times), tuple(sources))
+
+
+def state_of(one: Remembered) -> str:
+    """Return ``active``, ``proposed`` or ``deprecated``."""
+    return "proposed" if one.status != "active" and is_known(one) else one.status

@@ -1,0 +1,86 @@
+"""What was learned and told in the last time, and what it cost: the figures of ``crystal usage``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crystal.app.context import Machine
+from crystal.app.memory_queries import list_memories
+from crystal.app.session_context_content import told_log
+from crystal.reflect.learn import LEARNED, LOW_CONFIDENCE, PROPOSED, is_known
+from crystal.reflect.run import add_runs
+from crystal.store.costs import DAY_MS, spent_by_purpose
+from crystal.store.memories import learned
+from crystal.store.memories.learned import ReflectorRun
+
+PERIODS = {"24h": DAY_MS, "7d": 7 * DAY_MS, "30d": 30 * DAY_MS}
+MAX_LISTED = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Figures of the time since a moment.
+
+    Attributes:
+        runs, run: Number of runs of the reflector, and their sums.
+        injections, candidates, selected, omitted, tokens: Contexts that sessions were given, and their sums.
+        coverage: Selected of all candidates, 0 to 1; None without a candidate.
+        usd: What models cost, by purpose.
+    """
+
+    runs: int
+    run: ReflectorRun
+    injections: int
+    candidates: int
+    selected: int
+    omitted: int
+    tokens: int
+    coverage: float | None
+    usd: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """``pool`` counts memories by state, ``periods`` has the figures of each of ``PERIODS``."""
+
+    pool: dict[str, int]
+    sessions_to_read: int
+    periods: dict[str, Period]
+
+
+def usage(machine: Machine) -> Usage:
+    """Return the figures of this machine. Reads only."""
+    now = machine.now()
+    waiting = len(learned.sessions_to_reflect(machine.store, MAX_LISTED))
+    return Usage(_pool(machine), waiting, {name: _period(machine, now - ms) for name, ms in PERIODS.items()})
+
+
+def _pool(machine: Machine) -> dict[str, int]:
+    every = list_memories(machine, status=None, limit=MAX_LISTED)
+    active, known = sum(one.status == "active" for one in every), sum(map(is_known, every))
+    pool = {"active": active, "proposed": known - active, "archived": len(every) - known}
+    mine = [one.id for one in every if one.source.startswith((LEARNED, PROPOSED)) and is_known(one)]
+    evidence = learned.evidence_for(machine.store, mine)
+    pool["unreviewed"] = len(mine)
+    pool["low_confidence"] = sum(learned.confidence_of(evidence.get(uid, [])) < LOW_CONFIDENCE for uid in mine)
+    return pool
+
+
+def _period(machine: Machine, since: int) -> Period:
+    runs = learned.runs_since(machine.store, since)
+    total = ReflectorRun(since)
+    for run in runs:
+        total = add_runs(total, run)
+    told = [one for one in told_log(machine, MAX_LISTED) if one.at >= since]
+    candidates, selected = sum(one.candidates for one in told), sum(len(one.chosen) for one in told)
+    return Period(
+        len(runs),
+        total,
+        len(told),
+        candidates,
+        selected,
+        sum(one.omitted for one in told),
+        sum(one.tokens for one in told),
+        round(selected / candidates, 3) if candidates else None,
+        spent_by_purpose(machine.store, since),
+    )

@@ -1,0 +1,138 @@
+"""``crystal reflect``: learn from sessions now; ``crystal memories review``: say what becomes of what was learned."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crystal.app.context import Machine, open_machine, open_reader
+from crystal.cli.json_output import iso_times, print_json, record
+from crystal.cli.options import AsJson
+from crystal.cli.render import look_of, one_line, say
+from crystal.errors import UnavailableError, UsageError
+from crystal.text.harmless import harmless
+from crystal.timewords.parse import ago
+
+if TYPE_CHECKING:
+    from crystal.app.reflect import Learned
+
+QUOTE = 160
+
+
+def reflect(
+    now: Annotated[bool, typer.Option("--now", help="Do not wait until reflect.interval is over.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Learn from what was said since the last time. A worker does it by itself; see `crystal memories review`."""
+    from crystal.app.background import ENRICH_LOCK
+    from crystal.app.reflect import is_reflection_due, unreviewed
+    from crystal.app.reflect import reflect as learn
+    from crystal.capture.lock import try_lock
+    from crystal.store.memories.learned import ReflectorRun
+
+    with open_machine() as machine:
+        if machine.config.reflect_mode == "off":
+            raise UsageError("learning is off", hint="crystal config set reflect.mode propose")
+        if machine.config.role == "device":
+            raise UsageError("home learns, not this device", hint="run crystal reflect on the home machine")
+        with try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
+            if held is None:
+                raise UnavailableError("a worker is busy with the memory", hint="try again in a minute")
+            run = learn(machine) if now or is_reflection_due(machine) else ReflectorRun(machine.now())
+        waiting = len(unreviewed(machine))
+    if as_json:
+        print_json({"run": iso_times(run._asdict()), "unreviewed": waiting})
+        return
+    say(
+        f"read {run.turns:,} new turns of {run.sessions:,} sessions: {run.inserted} learned, {run.confirmed} confirmed,"
+        f" {run.skipped} left out"
+    )
+    if waiting:
+        say(f"{waiting} to review: crystal memories review")
+
+
+Ids = Annotated[list[str] | None, typer.Option(metavar="ID", help="Do this to a memory; may be repeated.")]
+
+
+def review(
+    keep: Ids = None,
+    wrong: Ids = None,
+    never: Ids = None,
+    as_json: AsJson = False,
+) -> None:
+    """Review what was learned: on a terminal one key each, else a list. --keep, --wrong and --never act by id."""
+    from crystal.app.reflect import call_wrong, keep_learned, never_learn, unreviewed
+
+    asked: list[tuple[str, Callable[[Machine, str], object], list[str]]] = [
+        ("kept", keep_learned, keep or []), ("wrong", call_wrong, wrong or []),
+        ("never learned again", never_learn, never or []),
+    ]  # fmt: skip
+    if any(ids for _, _, ids in asked):
+        with open_machine() as machine:
+            done = {what: [act(machine, ident) for ident in ids] for what, act, ids in asked}
+        if as_json:
+            print_json({what.replace(" ", "_"): [record(one) for one in ones] for what, ones in done.items()})
+        else:
+            say(*(f"{what}: {getattr(one, 'id', '')}" for what, ones in done.items() for one in ones))
+        return
+    with open_reader() as machine:
+        found, moment = unreviewed(machine), machine.now()
+    if as_json:
+        print_json({"learned": [as_record(one) for one in found]})
+    elif not found:
+        say("nothing to review", stream=sys.stderr)
+    elif sys.stdin.isatty() and sys.stdout.isatty():
+        _ask_each(found, moment)
+    else:
+        for one in found:
+            say(*learned_lines(one, moment), "")
+
+
+def _ask_each(found: list[Learned], moment: int) -> None:
+    from crystal.app.reflect import call_wrong, keep_learned, never_learn
+
+    for at, one in enumerate(found, 1):
+        say(
+            *learned_lines(one, moment),
+            f"[{at} of {len(found)}] k keep · e edit · w wrong · n never again · s skip · q quit",
+        )
+        key = ""
+        while key not in tuple("kewnsq"):
+            key = typer.getchar().lower()
+        if key == "q":
+            return
+        words = typer.prompt("the text", default=one.memory.text) if key == "e" else None
+        if key != "s":
+            with open_machine() as machine:
+                if key in "ke":
+                    keep_learned(machine, one.memory.id, words)
+                else:
+                    (call_wrong if key == "w" else never_learn)(machine, one.memory.id)
+        say({"k": "kept", "e": "kept", "w": "wrong", "n": "never again", "s": "skipped"}[key], "")
+
+
+def as_record(one: Learned) -> dict[str, object]:
+    """Return what was learned for JSON."""
+    facts = record(one)
+    facts["memory"] = record(one.memory)
+    facts.pop("from", None)
+    return facts
+
+
+def learned_lines(one: Learned, moment: int) -> Iterable[str]:
+    """Yield a memory with how sure it is and the words that taught it."""
+    from crystal.app.reflect import state_of
+
+    look, memory = look_of(sys.stdout), one.memory
+    where = "everywhere" if memory.project is None else f"project {one_line(memory.project)}"
+    sure = f"{one.kind} · {where} · {state_of(memory)} · sure to {one.confidence:.0%} · said {one.confirmed} times"
+    yield look.name(memory.id) + look.dim(f" · {sure}, last {ago(one.last_at, moment)}")
+    yield f"  {harmless(memory.text)}"
+    for other in one.replaces:
+        yield look.dim(f"  replaces {other}")
+    for said in one.sources:
+        text = "(not stored any more)" if said.is_gone else one_line(said.text)[:QUOTE]
+        yield look.dim(f"  from {said.role or 'a line'} in {said.session_id[:8]}: {harmless(text)}")

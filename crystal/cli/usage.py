@@ -1,0 +1,46 @@
+"""``crystal usage``: what was learned from sessions, what sessions were told, and what models cost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from crystal.app.context import open_reader
+from crystal.app.usage import Period
+from crystal.app.usage import usage as gather
+from crystal.cli.json_output import print_json
+from crystal.cli.options import AsJson
+from crystal.cli.render import say
+
+
+def usage(as_json: AsJson = False) -> None:
+    """Show what was learned, what sessions were told, and what models cost, in 24 hours, 7 and 30 days."""
+    with open_reader() as machine:
+        found = gather(machine)
+    if as_json:
+        periods = {name: {**asdict(one), "run": one.run._asdict()} for name, one in found.periods.items()}
+        for figures in periods.values():
+            figures["run"].pop("at")
+        print_json({"pool": found.pool, "sessions_to_read": found.sessions_to_read, "periods": periods})
+        return
+    pool = found.pool
+    say(
+        f"memories    {pool['active']} active, {pool['proposed']} proposed, {pool['archived']} archived;"
+        f" {pool['unreviewed']} to review, {pool['low_confidence']} of low confidence",
+        f"to read     {found.sessions_to_read} sessions",
+    )
+    for name, period in found.periods.items():
+        say("", f"last {name}", *_lines(period))
+
+
+def _lines(period: Period) -> list[str]:
+    run = period.run
+    share = "" if period.coverage is None else f" ({period.coverage:.0%} of the candidates)"
+    spent = ", ".join(f"{purpose} ${usd:.4f}" for purpose, usd in sorted(period.usd.items())) or "nothing"
+    learned = f"{run.turns:,} turns, {run.extracted} statements; {run.inserted} new, {run.confirmed} confirmed"
+    told = f"{period.selected} entries{share}, {period.omitted} memories omitted, {period.tokens:,} tokens"
+    return [
+        f"  learned   {period.runs} runs, {run.ms / 1000:.1f} s: {learned},",
+        f"            {run.replaced} replaced, {run.archived} archived, {run.skipped} left out",
+        f"  told      {period.injections} sessions: {told}",
+        f"  spent     {spent}",
+    ]

@@ -1,0 +1,148 @@
+"""Find what the turns of one session teach: statements, accepted proposals, commands that succeeded. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from crystal.model.capture import Project
+from crystal.reflect.own_words import own_sentences
+from crystal.reflect.rules import Kind, Statement, find_statement, is_passing
+from crystal.store.memories.learned import ReadTurn
+
+MIN_RUNS = 3
+"""Sessions in which a command must have succeeded."""
+MAX_REPLY = 120
+MAX_COMMAND = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """Something learned: ``number`` counts those of a transcript line. ``is_run``: a command that succeeded once."""
+
+    kind: Kind
+    text: str
+    confidence: float
+    is_personal: bool
+    line: str
+    number: str
+    at: int
+    project: Project | None = None
+    is_run: bool = False
+
+
+_AGREES = re.compile(
+    r"^(?:yes|yeah|yep|right|ok(?:ay)?|agreed|exactly|sounds good|perfect|great|good)\b.*\b(?:agreed?|do"
+    r" that|do it like that|do it that way|let'?s do|always)\b|^agreed\b",
+    re.IGNORECASE,
+)
+_REFUSES = re.compile(
+    r"\b(?:no|not|don'?t|but|except|instead|never|however|rather|without|later|wait)\b", re.IGNORECASE
+)
+_WORKED = re.compile(
+    r"\b(?:that was it|works now|that (?:fixed|solved) it|that did it|it works|fixed now|problem solved)\b",
+    re.IGNORECASE,
+)
+_PROPOSAL = re.compile(
+    r"^(?:i (?:propose|suggest|recommend)|i'?d (?:recommend|suggest|keep|use)|i would (?:recommend"
+    r"|suggest)|proposal:|we should|we could|let'?s|should i (?:always )?use)\b",
+    re.IGNORECASE,
+)
+_REASONED = re.compile(r"\b(?:because|since|so that|so each|as it|instead of|rather than|only its)\b", re.IGNORECASE)
+_CAUSED = re.compile(
+    r"\b(?:fail(?:s|ed)?|caused|because|was not set|missing|error|crash\w*)\b.*\b(?:with .+ (?:they|it)"
+    r" pass|fixe[sd] it|solve[sd] it|fixe[sd]|solve[sd]|passes|they pass)\b",
+    re.IGNORECASE,
+)
+_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+_RUNNER = re.compile(
+    r"(?:npm (?:test|run [\w:-]+)|pnpm (?:test|run [\w:-]+|[\w:-]+)|yarn [\w:-]+|bun (?:test|run [\w:-]+)"
+    r"|just [\w-]+|make [\w-]+|task [\w:-]+|mise run [\w:-]+"
+    r"|(?:uv run |poetry run |\.venv/bin/)?(?:pytest|mypy|tox|nox|ruff check|ruff format)|python3? -m"
+    r" (?:pytest|unittest|build)|cargo (?:test|build|clippy|fmt|bench|check|nextest)|go (?:test|build|vet"
+    r"|generate)"
+    r"|golangci-lint run|gradle \w+|\./gradlew \w+|mvn \w+|dotnet (?:test|build)|bundle exec \w+"
+    r"|bin/[\w-]+|rake [\w:]+|mix \w+|composer \w+|deno task \w+"
+    r"|docker compose (?:up|build)|tox|nox|ctest|swift (?:test|build)|flutter (?:test|build)|bazel (?:test"
+    r"|build))\b[ \w./:=@,-]*",
+)
+_FAILED = re.compile(
+    r"\s*(?:Exit code:? -?[1-9]|Process exited with code [1-9]|<tool_use_error>|Error\b|The user doesn't"
+    r" want|\[Request interrupted|Command (?:failed|timed out)|Permission|API Error)",
+    re.IGNORECASE,
+)
+_SHELL_ARGUMENTS = re.compile(r"\n[a-zA-Z_]\w*: ")
+
+
+def extract(turns: Sequence[ReadTurn], after: int) -> list[Lesson]:
+    """Return what the turns after the cursor teach.
+
+    Args:
+        turns: A session's turns in order; those up to the cursor are only context.
+        after: The cursor: id of the last turn that was read before.
+    """
+    found: list[Lesson] = []
+    for at, turn in enumerate(turns):
+        if turn.id <= after:
+            continue
+        is_run = turn.role == "tool_result"
+        for number, one in enumerate(_statements(turns, at)):
+            line = (turn.uuid, f"{turn.part}:{number}", turn.at, turn.project)
+            found.append(Lesson(one.kind, one.text, one.confidence, one.is_personal, *line, is_run))
+    return found
+
+
+def _statements(turns: Sequence[ReadTurn], at: int) -> Iterator[Statement]:
+    turn = turns[at]
+    if turn.role == "user":
+        found = [one for one in map(find_statement, own_sentences(turn.text)) if one is not None]
+        yield from found
+        if not found:
+            yield from _accepted(turn.text, _said_before(turns, at))
+    elif turn.role == "tool_result" and not is_failed(turn.text):
+        call = next((one for one in reversed(turns[:at]) if one.role in ("tool_call", "user")), None)
+        command = None if call is None or call.role != "tool_call" else project_command(call.text)
+        if command is not None:
+            yield Statement("command", f"`{command}` works here", 0.85)
+
+
+def _said_before(turns: Sequence[ReadTurn], at: int) -> str:
+    """Return what the assistant said last, directly before the user's answer."""
+    for one in reversed(turns[:at]):
+        if one.role == "assistant":
+            return one.text
+        if one.role == "user":
+            break
+    return ""
+
+
+def _accepted(reply: str, said: str) -> Iterator[Statement]:
+    """Yield what the assistant said and the user accepted in plain words."""
+    if not said or len(reply) > MAX_REPLY or is_passing(reply) or "?" in reply:
+        return
+    sentences = [one.strip() for one in _SENTENCE.split(said) if one.strip()]
+    if _AGREES.search(reply) and not _REFUSES.search(reply):
+        proposals = [one for one in sentences if _PROPOSAL.match(one)]
+        if len(proposals) == 1 and _REASONED.search(said) and _is_plain(proposals[0]):
+            yield Statement("decision", proposals[0], 0.85)
+    elif _WORKED.search(reply) and not _REFUSES.search(reply):
+        causes = [one for one in (said.strip(), *sentences) if _CAUSED.search(one)]
+        if causes and _is_plain(causes[-1]):
+            yield Statement("cause", causes[-1], 0.85)
+
+
+def _is_plain(text: str) -> bool:
+    return len(text) <= 240 and "\n" not in text and not is_passing(text) and "http" not in text
+
+
+def is_failed(result: str) -> bool:
+    """Return True if the result of a tool says that it failed; some programs' results do not tell."""
+    return _FAILED.match(result) is not None
+
+
+def project_command(call: str) -> str | None:
+    """Return the command of a call if it is one of a build, test, lint or release tool, without shell signs."""
+    _, _, argument = call.partition(": ")
+    command = _SHELL_ARGUMENTS.split(argument, maxsplit=1)[0].strip()
+    return command if len(command) <= MAX_COMMAND and _RUNNER.fullmatch(command) else None

@@ -1,0 +1,207 @@
+"""Write what was learned: new memories, confirmations, what a newer statement replaces; all in one transaction.
+
+A memory's id follows from the line that taught it, so that a line read twice, also after a rebuild, teaches once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from crystal.errors import UsageError
+from crystal.memories.rules import CleanText, changed, cleaned_text
+from crystal.model.capture import MemoryStatus, Project
+from crystal.model.recall import Remembered
+from crystal.reflect.compare import Similarity, contradicts, is_same
+from crystal.reflect.extract import MIN_RUNS, Lesson
+from crystal.reflect.rules import CATEGORY
+from crystal.store import Store
+from crystal.store.isolation import source_via
+from crystal.store.memories import learned, memories
+from crystal.store.memories.learned import DueSession, Evidence, ReflectorRun
+from crystal.store.memories.memories import Version
+
+PROPOSED, LEARNED, REVIEWED, REFUSED = "proposed", "learned", "reviewed", "refused"
+"""First words of a memory's source: deprecated until the user says yes; kept by mode ``auto``, or found wrong if it is
+deprecated; kept by the user; never to be learned. So a review travels like every change of a memory.
+"""
+
+AUTO_CONFIDENCE = 0.9
+"""Confidence from which mode ``auto`` keeps a memory without a review; see benchmarks/reflect.py."""
+LOW_CONFIDENCE = 0.85
+STALE_MS = 90 * 86_400_000
+"""Time after which an unreviewed memory of low confidence that nothing confirms is archived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """Where and how memories are written.
+
+    Attributes:
+        store: The store, open for writing.
+        agent, device: Of this machine.
+        is_auto: Whether sure memories are kept without a review.
+        key: Key of the ids of commands, which are not named by a line.
+        clean: Takes secrets out.
+        similarity: Compares two texts by their vectors.
+        isolated: Agents whose conversations others may not see: what they teach is compared with theirs alone.
+    """
+
+    store: Store
+    agent: str
+    device: str
+    is_auto: bool
+    key: bytes
+    clean: CleanText
+    similarity: Similarity
+    isolated: frozenset[str] = frozenset()
+
+    def learn(self, session: DueSession, lessons: Iterable[Lesson], now: int) -> ReflectorRun:
+        """Write the lessons of a session. Inside the transaction that moves its cursor."""
+        tally = {"extracted": 0, "inserted": 0, "confirmed": 0, "replaced": 0, "skipped": 0}
+        for lesson in lessons:
+            tally["extracted"] += 1
+            for what in self._learn(session, lesson, now):
+                tally[what] += 1
+        return ReflectorRun(now, **tally)
+
+    def _learn(self, session: DueSession, lesson: Lesson, now: int) -> list[str]:
+        store, text, uid = self.store, self._cleaned(lesson.text), self._id_of(lesson)
+        if text is None or memories.is_forgotten(store, uid):
+            return ["skipped"]
+        where = None if lesson.is_personal else lesson.project
+        is_kept = self._is_sure(lesson.confidence)
+        source = source_via(LEARNED if is_kept else PROPOSED, session.harness)
+        known = memories.memory_of(store, uid)
+        if known is None and lesson.is_run and not self._has_often_worked(session, lesson, uid):
+            return []
+        known = known or self._find_same(text, where, source)
+        if known is not None and (is_known(known) or known.source.startswith(REFUSED)):
+            return self._confirm(session, lesson, known, now)
+        if known is not None and (known.id == uid or known.updated_at >= lesson.at):
+            return ["skipped"]  # it was called wrong after it was said
+        older = [one for one in self._in_reach(where, source) if contradicts(text, one.text)]
+        if any(one.updated_at > lesson.at and one.status == "active" for one in older):
+            return ["skipped"]  # something newer is known
+        status: MemoryStatus = "active" if is_kept else "deprecated"
+        at = max(0, min(lesson.at or now, now))
+        category, place = CATEGORY[lesson.kind], where and _whole(where)
+        one = Remembered(
+            uid, text, category, None, place and place.name, place and place.cwd, status, source, self.agent,
+            self.device, session.id, at, at,
+        )  # fmt: skip
+        memories.put_version(store, Version(one, place))
+        learned.add_evidence(store, _evidence(uid, session, lesson))
+        done = [each for each in older if each.source.startswith((PROPOSED, *([LEARNED] if is_kept else [])))]
+        for each in done:
+            judge(store, each, LEARNED, "deprecated", now)
+        return ["inserted", *("replaced" for _ in done)]
+
+    def _confirm(self, session: DueSession, lesson: Lesson, known: Remembered, now: int) -> list[str]:
+        """Note that a known memory was said again; in mode ``auto`` this may make it sure."""
+        if known.source.startswith(REFUSED):
+            return ["skipped"]
+        if lesson.is_run and not self._is_new_session(session, known.id):
+            return []
+        if not learned.add_evidence(self.store, _evidence(known.id, session, lesson)):
+            return ["skipped"]
+        sure = learned.confidence_of(learned.evidence_for(self.store, [known.id])[known.id])
+        if known.source.startswith(PROPOSED) and self._is_sure(sure):
+            judge(self.store, known, LEARNED, "active", now)
+        return ["confirmed"]
+
+    def _has_often_worked(self, session: DueSession, lesson: Lesson, uid: str) -> bool:
+        """Count a command once in a session; return True if it has succeeded in enough of them."""
+        if self._is_new_session(session, uid):
+            learned.add_evidence(self.store, _evidence(uid, session, lesson))
+        return len(learned.evidence_for(self.store, [uid])[uid]) >= MIN_RUNS
+
+    def _is_new_session(self, session: DueSession, uid: str) -> bool:
+        return all(one.session != session.id for one in learned.evidence_for(self.store, [uid]).get(uid, []))
+
+    def _is_sure(self, confidence: float) -> bool:
+        return self.is_auto and confidence >= AUTO_CONFIDENCE
+
+    def _cleaned(self, text: str) -> str | None:
+        """Return a text as it is stored; None if it holds a secret or something private."""
+        try:
+            kept = cleaned_text(text, self.clean)
+        except UsageError:
+            return None
+        return kept if kept == text else None
+
+    def _id_of(self, lesson: Lesson) -> str:
+        if lesson.is_run:
+            where = "" if lesson.project is None else _whole(lesson.project).cwd
+            name = hashlib.blake2b(f"{where}\0{lesson.text}".encode(), key=self.key).hexdigest()
+        else:
+            name = hashlib.sha256(f"{lesson.line}:{lesson.number}".encode("utf-8", "surrogatepass")).hexdigest()
+        return f"mem-{name[:12]}"
+
+    def _find_same(self, text: str, where: Project | None, source: str) -> Remembered | None:
+        """Return the memory that says the same in reach, the active one first."""
+        same = [one for one in self._in_reach(where, source, every=True) if is_same(text, one.text, self.similarity)]
+        return min(same, key=lambda one: (one.status != "active", not is_known(one), -one.updated_at), default=None)
+
+    def _in_reach(self, where: Project | None, source: str, *, every: bool = False) -> list[Remembered]:
+        """Return the memories that hold in a project or everywhere, without the hidden ones if ``every`` is not set."""
+        folder, group = (None if where is None else _whole(where).cwd), self._group(source)
+        return [
+            one
+            for one in memories.all_memories(self.store)
+            if one.cwd in (None, folder) and (every or is_known(one)) and self._group(one.source) == group
+        ]
+
+    def _group(self, source: str) -> str | None:
+        agent = source.rpartition(" ")[2]
+        return agent if agent in self.isolated else None
+
+
+def _evidence(uid: str, session: DueSession, lesson: Lesson) -> Evidence:
+    return Evidence(uid, lesson.line, session.id, lesson.kind, lesson.confidence, lesson.at)
+
+
+def _whole(place: Project) -> Project:
+    """Return the repository that a folder is in."""
+    return Project(place.git_root or place.cwd, place.git_root, place.remote, place.name)
+
+
+def is_known(one: Remembered) -> bool:
+    """Return True if a memory is active, or proposed."""
+    return one.status == "active" or one.source.startswith(PROPOSED)
+
+
+def judged(one: Remembered, word: str) -> str:
+    """Return the source of a memory with another first word; the agent's name after it stays."""
+    _, space, agent = one.source.partition(" ")
+    return f"{word}{space}{agent}"
+
+
+def judge(store: Store, one: Remembered, word: str, status: MemoryStatus, now: int) -> None:
+    """Change status and source of a learned memory. Inside a transaction."""
+    known = memories.version_of(store, one.id)
+    if known is not None:
+        new = changed(known.memory, now, status=status, source=judged(one, word))
+        memories.put_version(store, Version(new, known.project))
+
+
+def archive_stale(store: Store, now: int) -> int:
+    """Hide unreviewed memories of low confidence that nothing has confirmed for long. Inside a transaction.
+
+    ``crystal memories restore`` shows one again.
+    """
+    stale = [
+        one
+        for one in memories.all_memories(store)
+        if is_known(one) and one.source.startswith((LEARNED, PROPOSED)) and one.updated_at < now - STALE_MS
+    ]
+    evidence = learned.evidence_for(store, [one.id for one in stale])
+    count = 0
+    for one in stale:
+        known = evidence.get(one.id, [])
+        is_low = one.status != "active" or learned.confidence_of(known) < LOW_CONFIDENCE
+        if is_low and max((each.at for each in known), default=0) < now - STALE_MS:
+            judge(store, one, LEARNED, "deprecated", now)
+            count += 1
+    return count

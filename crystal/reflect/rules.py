@@ -1,0 +1,85 @@
+"""Rules that find lasting statements in single sentences. Pure.
+
+A rule of ``rules.tsv`` has a pattern, the kind of what it finds, and a confidence. A sentence that holds only for now,
+that points to something not named, or that sets a task is left out by the gates before any rule is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Literal, NamedTuple, cast, get_args
+
+from crystal.model.capture import Category
+
+Kind = Literal["preference", "correction", "convention", "decision", "command", "cause", "fact"]
+
+CATEGORY: dict[Kind, Category] = {
+    "preference": "preference", "correction": "fact", "convention": "fact", "decision": "event", "command": "skill",
+    "cause": "fact", "fact": "fact",
+}  # fmt: skip
+
+MIN_WORDS = 3
+_PART = re.compile(r"<<(\w+)>>")
+
+
+class Rule(NamedTuple):
+    """One pattern; ``confidence`` is how often such a sentence is a lasting statement, from 0 to 1."""
+
+    kind: Kind
+    confidence: float
+    pattern: re.Pattern[str]
+
+
+class Statement(NamedTuple):
+    """What a sentence states. ``is_personal``: about the user or the assistant, not about one project."""
+
+    kind: Kind
+    text: str
+    confidence: float
+    is_personal: bool = False
+
+
+@cache
+def read_rules() -> tuple[tuple[Rule, ...], Mapping[str, re.Pattern[str]]]:
+    """Return the rules in their order, and the gates by name."""
+    parts: dict[str, str] = {}
+    gates: dict[str, re.Pattern[str]] = {}
+    rules: list[Rule] = []
+    for line in files("crystal.reflect").joinpath("rules.tsv").read_text("utf-8").splitlines():
+        if line.startswith("#") or not line:
+            continue
+        kind, name, pattern = line.split("\t")
+        whole = _PART.sub(lambda found: parts[found[1]], pattern)
+        if kind == "part":
+            parts[name] = whole
+        elif kind == "gate":
+            gates[name] = re.compile(whole, re.IGNORECASE)
+        else:
+            assert kind in get_args(Kind), kind
+            rules.append(Rule(cast("Kind", kind), float(name), re.compile(whole, re.IGNORECASE)))
+    return tuple(rules), gates
+
+
+def find_statement(sentence: str) -> Statement | None:
+    """Return the lasting statement that a sentence of the user makes, or None."""
+    rules, gates = read_rules()
+    plain = gates["LEAD"].sub("", sentence).strip()
+    is_wish = gates["POLITE_QUESTION"].match(plain) is not None and gates["ASKED_ALWAYS"].match(plain) is None
+    if (plain.endswith("?") and not is_wish) or len(plain.split()) < MIN_WORDS or is_passing(plain):
+        return None
+    rule = next((one for one in rules if one.pattern.search(plain)), None)
+    is_unclear = rule is not None and rule.kind not in ("cause", "correction") and gates["POINTING"].match(plain)
+    if rule is None or is_unclear:
+        return None
+    is_personal = gates["PERSONAL"].search(plain) is not None and rule.kind in ("preference", "convention", "fact")
+    return Statement(rule.kind, plain[0].upper() + plain[1:], rule.confidence, is_personal)
+
+
+def is_passing(sentence: str) -> bool:
+    """Return True if a sentence holds only for now, is unsure, sets a task, or is private."""
+    _, gates = read_rules()
+    is_task = gates["TASK"].match(sentence) is not None and " going forward" not in sentence
+    return is_task or any(gates[name].search(sentence) for name in ("MOMENTARY", "UNSURE", "PRIVATE"))

@@ -1,0 +1,82 @@
+"""Read sessions from their cursors and write what they teach, a few turns in each transaction."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from crystal.errors import CrystalError
+from crystal.reflect.compare import Similarity
+from crystal.reflect.extract import extract
+from crystal.reflect.learn import Learner, archive_stale
+from crystal.store.memories import learned
+from crystal.store.memories.learned import DueSession, ReflectorRun
+
+BATCH_TURNS = 300
+MAX_SESSIONS = 100
+Embed = Callable[[Sequence[str]], list[bytes]]
+
+
+def reflect_sessions(learner: Learner, now: Callable[[], int], should_stop: Callable[[], bool]) -> ReflectorRun:
+    """Read the sessions with new turns, oldest first, until none is left or ``should_stop``.
+
+    Idempotent: a cursor moves in the transaction that writes what was learned up to it.
+    """
+    began, total = time.monotonic(), ReflectorRun(now())
+    read: set[str] = set()
+    while due := learned.sessions_to_reflect(learner.store, MAX_SESSIONS):
+        for session in due:
+            if should_stop():
+                break
+            done = read_session(learner, session, now())
+            read.add(session.id)
+            total = add_runs(total, done)
+        else:
+            continue
+        break
+    if read:
+        with learner.store.transaction():
+            archived = archive_stale(learner.store, total.at)
+            ms = round(1000 * (time.monotonic() - began))
+            total = total._replace(sessions=len(read), archived=archived, ms=ms)
+            learned.add_run(learner.store, total)
+    return total
+
+
+def read_session(learner: Learner, session: DueSession, now: int) -> ReflectorRun:
+    """Read the next turns of a session, and move its cursor in the transaction that writes what they teach."""
+    turns = learned.read_after(learner.store, session, BATCH_TURNS)
+    new = [turn.id for turn in turns if turn.id > session.cursor]
+    upto = session.last_turn if len(new) < BATCH_TURNS else new[-1]
+    lessons = extract(turns, session.cursor)
+    with learner.store.transaction():
+        if not learned.move_cursor(learner.store, session, upto):
+            return ReflectorRun(now)
+        return learner.learn(session, lessons, now)._replace(turns=len(new))
+
+
+def add_runs(one: ReflectorRun, other: ReflectorRun) -> ReflectorRun:
+    """Return both runs as one that began with the first."""
+    counts = (mine + theirs for mine, theirs in zip(one[1:], other[1:], strict=True))
+    return ReflectorRun(one.at, *counts)  # type: ignore[arg-type] # only the last is no whole number
+
+
+def similarity_of(embed: Embed | None) -> Similarity:
+    """Return a comparison by vectors; always 0 without a model, and once it fails."""
+    if embed is None:
+        return lambda _, __: 0.0
+
+    @lru_cache(maxsize=2_000)
+    def vector(text: str) -> array[float] | None:
+        try:
+            return array("f", embed([text])[0])
+        except CrystalError:
+            return None
+
+    def similarity(one: str, other: str) -> float:
+        mine, theirs = vector(one), vector(other)
+        return 0.0 if mine is None or theirs is None else sum(map(float.__mul__, mine, theirs))
+
+    return similarity

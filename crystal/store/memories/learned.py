@@ -1,0 +1,204 @@
+"""What the reflector reads and writes: turns after a session's cursor, the lines that taught a memory, its runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from crystal.model.capture import Project
+from crystal.store.connection import Store
+from crystal.store.sessions.conversations import turn_texts
+
+ROLES = ("user", "assistant", "tool_call", "tool_result")
+READ_CHARACTERS = 2_100
+"""Characters read of a turn: nothing is learned from a longer message of the user."""
+CONTEXT_TURNS = 8
+"""Turns before the cursor that are read again, to see what the user's answer accepts."""
+
+
+class ReadTurn(NamedTuple):
+    """A turn of a session; ``uuid`` is its transcript line, ``project`` where it was said."""
+
+    id: int
+    uuid: str
+    part: int
+    role: str
+    text: str
+    at: int
+    project: Project | None = None
+
+
+class DueSession(NamedTuple):
+    """A session with turns that were not read yet. ``cursor`` is the last that was."""
+
+    row: int
+    id: str
+    harness: str
+    cursor: int
+    last_turn: int
+
+
+class Evidence(NamedTuple):
+    """A line that taught a memory."""
+
+    memory: str
+    line: str
+    session: str
+    kind: str
+    confidence: float
+    at: int
+
+
+class ReflectorRun(NamedTuple):
+    """What one run did; see the table ``reflector_runs``. Times in ms."""
+
+    at: int
+    ms: int = 0
+    sessions: int = 0
+    turns: int = 0
+    extracted: int = 0
+    inserted: int = 0
+    confirmed: int = 0
+    replaced: int = 0
+    archived: int = 0
+    skipped: int = 0
+    usd: float = 0.0
+
+
+# ---------------------------------------------------------------------------------------------------------- reading
+
+
+def sessions_to_reflect(store: Store, limit: int) -> list[DueSession]:
+    """Return sessions with turns after their cursor, oldest first, so that what was said later wins."""
+    rows = store.rows(
+        "SELECT id, session_id, harness, reflected_turn, last_turn FROM sessions WHERE last_turn > reflected_turn"
+        " ORDER BY last_at, id LIMIT ?",
+        (limit,),
+    )
+    return [DueSession(*row) for row in rows]
+
+
+def has_ended_unread(store: Store) -> bool:
+    """Return True if a session that has ended has turns after its cursor."""
+    sql = "SELECT 1 FROM sessions WHERE last_turn > reflected_turn AND ended_at IS NOT NULL LIMIT 1"
+    return store.value(sql) is not None
+
+
+def read_after(store: Store, session: DueSession, limit: int) -> list[ReadTurn]:
+    """Return at most ``limit`` turns after the cursor, and a few before it, in the order of capture.
+
+    Subagents' turns are left out: neither the user nor the assistant that he talks to said them.
+    """
+    columns = "t.id, t.uuid, t.part, t.role, coalesce(t.ts, 0), p.cwd, p.git_root, p.remote, p.name"
+    where = (
+        f"SELECT {columns} FROM turns t LEFT JOIN projects p ON p.id = t.project WHERE t.session = ?1"
+        " AND t.subagent IS NULL AND t.role IN (SELECT value FROM json_each(?2))"
+    )
+    values = (session.row, json.dumps(ROLES), session.cursor)
+    before = store.rows(f"{where} AND t.id <= ?3 ORDER BY t.id DESC LIMIT {CONTEXT_TURNS}", values)
+    after = store.rows(f"{where} AND t.id > ?3 ORDER BY t.id LIMIT {int(limit)}", values)
+    rows = [*reversed(before), *after]
+    texts = turn_texts(store, [int(row[0]) for row in rows], READ_CHARACTERS)
+    return [
+        ReadTurn(ident, uuid, part, role, texts[ident][1], at, None if place[0] is None else Project(*place))
+        for ident, uuid, part, role, at, *place in rows
+        if ident in texts
+    ]
+
+
+def evidence_for(store: Store, memories: Collection[str]) -> dict[str, list[Evidence]]:
+    """Return the lines that taught memories, oldest first, by the memory's id."""
+    found: dict[str, list[Evidence]] = {}
+    for row in store.rows(
+        "SELECT memory, line, session, kind, confidence, at FROM learned_from"
+        " WHERE memory IN (SELECT value FROM json_each(?)) ORDER BY at, id",
+        (json.dumps(sorted(memories)),),
+    ):
+        found.setdefault(row[0], []).append(Evidence(*row))
+    return found
+
+
+def confidence_of(evidence: Sequence[Evidence]) -> float:
+    """Return how sure a memory is: each session that says it again halves what is left of the doubt, at least."""
+    doubt = 1.0
+    for one in {each.session: each for each in evidence}.values():
+        doubt *= 1 - one.confidence
+    return round(min(0.99, 1 - doubt), 2)
+
+
+def runs_since(store: Store, since: int) -> list[ReflectorRun]:
+    """Return the runs that began at or after a moment, latest first."""
+    columns = ", ".join(ReflectorRun._fields)
+    rows = store.rows(f"SELECT {columns} FROM reflector_runs WHERE at >= ? ORDER BY at DESC", (since,))
+    return [ReflectorRun(*row) for row in rows]
+
+
+def last_run_at(store: Store) -> int:
+    """Return when the last run began, 0 if none did."""
+    return int(store.value("SELECT max(at) FROM reflector_runs") or 0)
+
+
+# ---------------------------------------------------------------------------------------------------------- writing
+
+
+def add_evidence(store: Store, one: Evidence) -> bool:
+    """Note that a line taught a memory. Inside a transaction; idempotent. Return True if it is new."""
+    sql = (
+        f"INSERT INTO learned_from ({', '.join(Evidence._fields)}) VALUES (?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT DO NOTHING RETURNING id"
+    )
+    return store.value(sql, one) is not None
+
+
+def move_cursor(store: Store, session: DueSession, turn: int) -> bool:
+    """Note that a session was read up to a turn. Inside the transaction that wrote what it taught.
+
+    Returns:
+        False if another process moved it meanwhile, or the session is gone: then write nothing.
+    """
+    sql = "UPDATE sessions SET reflected_turn = ? WHERE id = ? AND session_id = ? AND reflected_turn = ? RETURNING id"
+    return store.value(sql, (turn, session.row, session.id, session.cursor)) is not None
+
+
+def add_run(store: Store, run: ReflectorRun) -> None:
+    """Note a run."""
+    columns, marks = ", ".join(ReflectorRun._fields), ", ".join("?" * len(ReflectorRun._fields))
+    store.execute(f"INSERT INTO reflector_runs ({columns}) VALUES ({marks})", run)
+
+
+# ------------------------------------------------------------------------------------------------------- forgetting
+
+
+def learned_only_from(store: Store, lines: Collection[str]) -> set[str]:
+    """Return the memories that only these lines taught, or whose words no line that stays has."""
+    some = json.dumps(sorted(lines))
+    rows = store.rows(
+        "SELECT DISTINCT l.memory, m.text FROM learned_from l JOIN memories m ON m.uid = l.memory"
+        " WHERE l.line IN (SELECT value FROM json_each(?))",
+        (some,),
+    )
+    return {str(uid) for uid, text in rows if not _is_said_elsewhere(store, uid, text, lines)}
+
+
+def _is_said_elsewhere(store: Store, uid: str, text: str, lines: Collection[str]) -> bool:
+    words = " ".join(text.casefold().strip("`").split("` works here")[0].split())
+    stays = [one.line for one in evidence_for(store, [uid]).get(uid, []) if one.line not in lines]
+    turns = [row for (row,) in store.rows(
+        "SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (json.dumps(stays),)
+    )]  # fmt: skip
+    return any(words in " ".join(said.casefold().split()) for _, said in turn_texts(store, turns).values())
+
+
+# --------------------------------------------------------------------------------------------------------- checking
+
+
+def evidence_without_line(store: Store) -> list[int]:
+    """Return the rows whose line is not stored."""
+    sql = "SELECT id FROM learned_from WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.uuid = learned_from.line)"
+    return [int(ident) for (ident,) in store.rows(sql)]
+
+
+def drop_rows(store: Store, rows: Collection[int]) -> None:
+    """Delete rows of evidence. Inside a transaction."""
+    store.execute("DELETE FROM learned_from WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(rows)),))
