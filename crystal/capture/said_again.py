@@ -6,7 +6,7 @@ The records of such copies have neither the ids nor the times of those in the be
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 Gists: TypeAlias = Counter[tuple[str, str]]
@@ -30,6 +30,21 @@ def said_again(copies: Mapping[str, Gists], here: Mapping[str, Gists]) -> dict[s
             last = [ident for ident, own in here.items() if own & said][-1]
             found[last] = (*found.get(last, ()), name)
     return found
+
+
+def says_less(here: Sequence[tuple[str, str]], before: Sequence[tuple[str, str]]) -> bool:
+    """Return whether a record, given as (role, text), says only a part of what it said before.
+
+    So it is in a file from a backup, or one that was cut short. A record that says nothing any more was taken back.
+    """
+    left = [(role, _gist(role, text)) for role, text in before]
+    for role, text in here:
+        gist = _gist(role, text)
+        longer = next((one for one in left if one[0] == role and one[1].startswith(gist)), None)
+        if longer is None:
+            return False
+        left.remove(longer)
+    return bool(here) and gists(here) != gists(before)
 
 
 def _gist(role: str, text: str) -> str:

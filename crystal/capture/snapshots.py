@@ -18,7 +18,7 @@ from typing import NamedTuple
 from crystal import transcript
 from crystal.capture import files, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
-from crystal.capture.said_again import gists, said_again
+from crystal.capture.said_again import gists, said_again, says_less
 from crystal.capture.source import DatabaseChangedError, opened_source
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, WatermarkMovedError
@@ -267,7 +267,7 @@ class _ConversationCapture:
             given.add(record.id)
             digest = self.by.cleaner.hash(record.line)
             old = known.get(record.id)
-            if _is_wanted(old, digest, skipped_too=skipped_too):
+            if _is_wanted(old, digest, skipped_too=skipped_too) and not self._says_less(record, old):
                 yield record, digest, old
 
     def _read_as_lines(self) -> tuple[int, list[tuple[int, int]]]:
@@ -338,6 +338,13 @@ class _ConversationCapture:
             return False
         said = turns_of_lines(store, [name]).get(name, [])
         return gists(said) == gists(self._turns(record))
+
+    def _says_less(self, record: Record, old: SeenRecord | None) -> bool:
+        """Return whether a record only lost a part of what it said: that is kept."""
+        if old is None or old.state != "captured":
+            return False
+        name = self._name(record.id)
+        return says_less(self._turns(record), turns_of_lines(self.by.store, [name]).get(name, []))
 
     def _turns(self, record: Record) -> list[tuple[str, str]]:
         """Return what a record says, as it is stored: (role, text)."""

@@ -5,6 +5,7 @@ A file of lines grows by bytes, a document by messages, a database by statements
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import apsw
 from hypothesis import strategies as st
 
 from crystal.config.harnesses import HARNESSES
@@ -60,6 +62,27 @@ class GrowingFile:
         if cut:
             samples.write_sample(home / self.name, self._at(cut), is_sql=self._is_database)
 
+    def lose(self, home: Path, cut: int) -> None:
+        """Let its program delete some of it: what was said last, or the file at 0.
+
+        Programs take back the newest messages; a session's own row goes with the file alone, after all that it has.
+        """
+        path = home / self.name
+        if not cut or not self._is_database:
+            path.unlink(missing_ok=True)
+            self.write(home, cut)
+            return
+        database = apsw.Connection(str(path))
+        tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND name NOT LIKE 'sqlite%'"
+        for (table,) in database.execute(tables).fetchall():
+            if "message" not in table and "part" not in table:
+                continue
+            with contextlib.suppress(apsw.SQLError):  # a table without row ids
+                newest = f'SELECT max(rowid) * {cut % 3 + 1} / 4 FROM "{table}"'
+                database.execute(f'DELETE FROM "{table}" WHERE rowid > ({newest})')
+        database.execute("VACUUM")
+        database.close()
+
     def _at(self, cut: int) -> bytes:
         if cut == self.length:
             return self._data
@@ -99,6 +122,16 @@ def lives(draw: st.DrawFn, files: list[GrowingFile]) -> list[Cuts]:
             life.append(cuts)
         life.append({number: files[number].length for number in numbers})
     return life
+
+
+def losses(files: list[GrowingFile]) -> st.SearchStrategy[list[Cuts]]:
+    """Return moments at each of which some files of conversations have lost something since the moment before."""
+    numbers = [number for number, file in enumerate(files) if file.order]
+    cuts = {number: st.integers(0, files[number].length - 1) for number in numbers}
+    one = st.sets(st.sampled_from(numbers), min_size=1, max_size=6).flatmap(
+        lambda chosen: st.fixed_dictionaries({number: cuts[number] for number in sorted(chosen)})
+    )
+    return st.lists(one, min_size=1, max_size=3)
 
 
 def live(files: list[GrowingFile], home: Path, life: list[Cuts]) -> Iterator[None]:
