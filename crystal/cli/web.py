@@ -19,8 +19,7 @@ from crystal.text.harmless import harmless
 WORDS: Mapping[str, Callable[..., Any]] = {
     "agent": render.agent_title, "branch": render.shown_branch, "count": render.count_words,
     "file_words": render.file_words, "harmless": harmless, "outcome": outcome, "plain": render.one_line,
-    "proof_words": proof_words, "reason": REASONS.get, "size": render.size_words,
-    "speaker": render.speaker,
+    "proof_words": proof_words, "reason": REASONS.get, "size": render.size_words, "speaker": render.speaker,
 }  # fmt: skip
 """What the page's templates say as the command line does, by their names there."""
 
@@ -45,8 +44,8 @@ def web(
         opens = not no_open and _has_windows()
         if opens:  # in a thread: some browsers return when they are closed
             threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
-        words = "opening this link in your browser" if opens else "open this link in your browser"
-        render.say(f"crystal: {words}; Ctrl-C ends it", stream=sys.stderr)
+        verb = "opening" if opens else "open"
+        render.say(f"crystal: {verb} this link in your browser; Ctrl-C ends it", stream=sys.stderr)
 
     serve(WORDS, None if port is None else whole_number(port, "--port"), ready)
 
