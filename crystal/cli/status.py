@@ -247,11 +247,7 @@ def doctor(
         for check in checks:
             say_item(f"{MARKS[check.verdict]:<5} ", f"{check.name}: {check.message}", look, style=styles[check.verdict])
             if check.fix and check.verdict != "ok":
-                command = check.fix.removeprefix("run: ")
-                if command != check.fix:
-                    say(look.bold("      fix: ") + command)  # one line: it is copied
-                else:
-                    say_item("      fix: ", command, look, style=look.bold)
+                say(look.bold("      fix: ") + check.fix.removeprefix("run: "))  # one line: it is copied
     if failed:
         raise typer.Exit(1)
 
