@@ -33,8 +33,8 @@ def list_projects(context: typer.Context, *, as_json: AsJson = False) -> None:
         found, now = known_projects(machine.store), machine.now()
     if as_json:
         print_json({"projects": [json_row(one, *JSON_KEYS) for one in found]})
-    elif found:
-        say(*_lines(found, now, look_of(sys.stdout)))
+    elif shown := [one for one in found if one.sessions or one.memories or one.joined]:
+        say(*_lines(shown, now, look_of(sys.stdout)))
     else:
         say_nothing("no projects yet", "import past sessions: crystal backfill")
 
@@ -78,14 +78,18 @@ def _say_change(change: ProjectChange) -> None:
 
 
 def _lines(found: list[KnownProject], now: int, look: Look) -> list[str]:
-
-    names = [clipped(one_line(one.name), 28) for one in found]
     used = ["never" if one.last_at is None else ago(one.last_at, now) for one in found]
     counts = [count_words(one.sessions, "session") for one in found]
+    rest = look.width - 4 - max(map(cells, used)) - max(map(cells, counts))
+    names = [clipped(one_line(one.name), max(8, min(28, rest))) for one in found]
     widths = [max(map(cells, column)) for column in (names, used, counts)]
+    room = look.width - sum(widths) - 6
     lines = []
     for one, *fields in zip(found, names, used, counts, strict=True):
         name, when, count = (padded(field, width) for field, width in zip(fields, widths, strict=True))
         more = f" and {len(one.folders) - 1} more" if len(one.folders) > 1 else ""
-        lines.append(f"{look.name(name)}  {look.dim(when)}  {count}  {one_line(one.folders[0])}{more}")
+        place = one_line(one.folders[0]) + more
+        if look.is_terminal:
+            place = clipped(place, room) if room > 7 else ""
+        lines.append(f"{look.name(name)}  {look.dim(when)}  {count}  {place}".rstrip())
     return lines

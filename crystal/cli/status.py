@@ -16,7 +16,7 @@ from crystal.app.context import Machine, now_ms, open_machine, open_reader, this
 from crystal.capture.state import CaptureState, Condition, describe
 from crystal.cli.json_output import TIMES, iso_times, print_json
 from crystal.cli.options import AsJson
-from crystal.cli.render import count_words, look_of, one_line, say_item, size_words
+from crystal.cli.render import count_words, look_of, one_line, say, say_item, size_words
 from crystal.errors import CrystalError, StoreDamagedError, StoreLostError, UnavailableError, UsageError
 from crystal.timewords.parse import ago
 
@@ -247,7 +247,7 @@ def doctor(
         for check in checks:
             say_item(f"{MARKS[check.verdict]:<5} ", f"{check.name}: {check.message}", look, style=styles[check.verdict])
             if check.fix and check.verdict != "ok":
-                say_item("      fix: ", check.fix.removeprefix("run: "), look, style=look.bold)
+                say(look.bold("      fix: ") + check.fix.removeprefix("run: "))  # one line: it is copied
     if failed:
         raise typer.Exit(1)
 

@@ -18,8 +18,8 @@ from pygments.util import ClassNotFound
 MAX_MARKDOWN, MAX_STEPS = 30_000, 600_000
 """Characters, and characters times opening brackets, which is what the parser takes if nothing closes these. A text
 with more is shown as it is written."""
-MAX_CODE = 12_000
-"""Characters that are coloured: the lexers are not linear in the length of every text."""
+MAX_CODE = 4_000
+"""Characters that are coloured: lexers are quadratic in some texts (12,000 line ends of Java took 5 s)."""
 MAX_DIFF_LINES = 400
 
 _FORMATTER = HtmlFormatter(nowrap=True, classprefix="c-")

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from crystal.app.doctor import Check
 from crystal.app.projects import find_home, project_finder
+from crystal.cli.render import Look
 from crystal.model.capture import Project
 from crystal.store import Store
-from crystal.store.capture.projects import known_projects, project_row
+from crystal.store.capture.projects import KnownProject, known_projects, project_row
 from crystal.store.search.scope import project_ids
 from crystal.transcript.project import MARKER_FILE, find_project, first_commit
 from tests.support.command import crystal
@@ -205,3 +207,24 @@ def test_an_identity_that_is_learned_later_holds_for_all_folders_of_the_reposito
         project_row(store, Project("/code/shop/api", "/code/shop", "commit:1", "shop"))
         moved = project_row(store, Project("/new/shop", "/new/shop", "commit:1", "shop"))
         assert {first, moved} <= set(project_ids(store, "/new/shop"))
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_list_fits_a_terminal_and_leaves_out_empty_projects(ready, monkeypatch, width):
+    used = KnownProject("long-name" * 5, ("/home/someone/" + "deep/" * 30, "/b"), None, (1,), 3, 0, 1, joined=False)
+    empty = used._replace(name="nobody", sessions=0, last_at=None)
+    monkeypatch.setattr("crystal.cli.projects.known_projects", lambda _: [used, empty])
+    assert "deep/" * 30 in crystal("projects").out  # a pipe gets whole paths
+    assert len(json.loads(crystal("projects", "--json").out)["projects"]) == 2
+    monkeypatch.setattr("crystal.cli.projects.look_of", lambda _: Look(width, colour=False, is_terminal=True))
+    (line,) = crystal("projects").out.splitlines()
+    assert "long-name" in line
+    assert len(line) <= width
+
+
+def test_a_command_after_fix_is_not_broken_at_a_narrow_terminal(home, monkeypatch):
+    command = "crystal verify --repair --and-many --other-words --that-do-not-fit"
+    check = Check("memory", "failure", "it is damaged", fix=f"run: {command}")
+    monkeypatch.setattr("crystal.app.doctor.examine", lambda **_: [check])
+    monkeypatch.setattr("crystal.cli.status.look_of", lambda _: Look(40, colour=False, is_terminal=True))
+    assert f"      fix: {command}\n" in crystal("doctor").out

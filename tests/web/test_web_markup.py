@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.web.markup import MAX_MARKDOWN, MAX_STEPS, changes_of, code_of_file, markdown, marked
+from crystal.web.markup import MAX_CODE, MAX_MARKDOWN, MAX_STEPS, changes_of, code_of_file, markdown, marked
 from tests.support.table import each_row
 from tests.support.web_client import Elements
 from tests.support.web_hostile import hostile_texts
@@ -68,6 +68,14 @@ def test_no_text_takes_long():
     for text in texts:
         check(str(markdown(text)))
     assert time.process_time() - begin < len(texts), "a second each, of the processor"
+
+
+@pytest.mark.slow
+def test_no_code_takes_long_to_colour():
+    for language, part in (("java", "\n"), ("java", "a "), ("c", "\n"), ("markdown", "\n"), ("go", '"\\')):
+        begin = time.process_time()
+        markdown(f"```{language}\n{part * (MAX_CODE // len(part) - 1)}\n```")
+        assert time.process_time() - begin < 1.5, (language, part)
 
 
 @each_row(("text", "expected"), [
