@@ -27,9 +27,9 @@ def reflect(
     as_json: AsJson = False,
 ) -> None:
     """Learn from what was said since the last time. A worker does it by itself; see `crystal memories review`."""
-    from crystal.app.background import ENRICH_LOCK
-    from crystal.app.reflect import is_reflection_due, unreviewed
+    from crystal.app.background import ENRICH_LOCK, is_reflection_due
     from crystal.app.reflect import reflect as learn
+    from crystal.app.reflect import unreviewed
     from crystal.capture.lock import try_lock
     from crystal.store.memories.learned import ReflectorRun
 

@@ -27,7 +27,7 @@ from crystal.store.capture import ledger, snapshots
 from crystal.store.capture.snapshots import SUPERSEDED
 from crystal.store.forget import forgetting
 from crystal.store.health import checks
-from crystal.store.memories import memories
+from crystal.store.memories import learned, memories
 from crystal.store.search.vectors import table_of
 from crystal.text import chunking
 
@@ -389,6 +389,11 @@ def _index_faults(store: Store) -> Iterator[Fault]:
     lost = memories.memories_with_other_chunks(store)
     if lost:
         yield Fault("chunks", "memories", f"search does not find {len(lost)} memories as they are")
+    if taught := learned.taught_by_no_line(store):
+        names = ", ".join(taught[:9])
+        yield Fault(
+            "memories", "learned_from", f"{len(taught)} learned memories name lines that are not stored: {names}"
+        )
     for faults in checks.vector_faults(store):
         message = f"{len(faults.stray)} vectors without a chunk, {len(faults.missing)} chunks without their vector"
         message += f", {faults.lost} vectors not in their place" if faults.lost else ""
