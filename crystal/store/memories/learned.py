@@ -198,7 +198,7 @@ def _is_said_elsewhere(store: Store, uid: str, text: str, lines: Collection[str]
     words = " ".join(text.casefold().strip("`").split("` works here")[0].split())
     stays = [one.line for one in evidence_for(store, [uid]).get(uid, []) if one.line not in lines]
     sql = "SELECT id, role = 'tool_result' FROM turns WHERE uuid IN (SELECT value FROM json_each(?))"
-    turns: dict[int, int] = dict(store.rows(sql, (json.dumps(stays),)))  # type: ignore[arg-type] # rows of two
+    turns: dict[int, int] = dict(store.rows(sql, (json.dumps(stays),)))
     if text.endswith("` works here") and any(turns.values()):
         return True
     return any(words in " ".join(said.casefold().split()) for _, said in turn_texts(store, list(turns)).values())
