@@ -350,7 +350,7 @@ class Capture:
         begun = {state.path for state in ledger.all_states(self.store, self.device) if state.mark.offset}
         named = [
             f"{path}: {reason} ({'what was read before is kept' if path in begun else 'nothing of it is kept yet'})"
-            for path, reason in list(refused.items())[:MAX_NAMED]
+            for path, reason in sorted(refused.items())[:MAX_NAMED]
         ]
         others = [f"and {len(refused) - MAX_NAMED} more"] if len(refused) > MAX_NAMED else []
         problems.record_problem(self.store, SWEEP, "; ".join(named + others), now=self.clock())
