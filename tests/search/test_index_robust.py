@@ -288,11 +288,7 @@ def test_a_lasting_problem_is_told_once(monkeypatch):
 
     monkeypatch.setattr(background.maintenance, "index", fails)
     monkeypatch.setattr(background, "is_worth_while", lambda _: True)
-<<<<<<< HEAD
-    for name in ("_forget", "_retain", "_log", "_embed", "_reflect", "_summarize", "_tidy"):
-=======
     for name in ("_forget", "_retain", "_log", "_embed", "_summarize", "_reflect", "_tidy"):
->>>>>>> main
         monkeypatch.setattr(background, name, lambda *_: None)
     machine = SimpleNamespace(store=None, now=lambda: NOW)
     assert len(background._enrich(machine, background.Round(float("inf"), lambda *_: None))) == 1
