@@ -13,6 +13,7 @@ from crystal.errors import CrystalError, UsageError
 from crystal.model.capture import Memory
 from crystal.search.request import How, MemorySource, SearchRequest
 from crystal.store import Store
+from crystal.store.health.stats import counts
 from crystal.store.search.scope import role_words, roles_named
 from crystal.store.search.vectors import serving_generation
 from crystal.timewords.parse import end_of
@@ -81,6 +82,12 @@ def checked_role(role: str | None, name: str = "role") -> str | None:
         hint = f"use {role_words()}, or several with commas"
         raise UsageError(f"{name} is {role!r}, which is not a role", hint=hint)
     return role
+
+
+def is_memory_empty(machine: Machine) -> bool:
+    """Return True if neither this machine nor the mirror of home has anything to find."""
+    known = [counts(store) for store in machine.stores]
+    return not any(each["turns"] or each["memories"] or each["chunks"] for each in known)
 
 
 def unreadable_mirror_notes(machine: Machine) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import typer
 
 from crystal.app.context import Machine, open_reader
 from crystal.app.projects import find_home
-from crystal.app.search import checked_role, prepare_search, unreadable_mirror_notes
+from crystal.app.search import checked_role, is_memory_empty, prepare_search, unreadable_mirror_notes
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.last_search import remember_hits
@@ -29,7 +29,7 @@ from crystal.search import engine
 from crystal.search.highlight import match_spans, why_found
 from crystal.search.request import MemorySource, SearchRequest, SearchResult
 from crystal.store import Store
-from crystal.store.health.stats import bytes_by_state, counts
+from crystal.store.health.stats import bytes_by_state
 from crystal.timewords.parse import ago, clock
 
 _HEADING = re.compile(r"\A#{1,6} [^\n]*\n\s*(?=\S)")
@@ -110,7 +110,7 @@ def search(
         warn_if_not_capturing(machine)
         if as_json:
             print_json(_as_json(result, scope, explain=explain))
-        elif not result.hits and _is_empty(machine):
+        elif not result.hits and is_memory_empty(machine):
             _say_empty(machine.store)
         else:
             _show(machine, result, request, scope, explain=explain)
@@ -231,12 +231,6 @@ def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
         parts.append(f"from {hit.device}")
     rest = " · ".join(one_line(part) for part in parts if part)
     return look.name(who) + look.dim(clipped(" · " + rest, max(0, width - cells(who))))
-
-
-def _is_empty(machine: Machine) -> bool:
-    """Return True if neither this machine nor the mirror of home has anything to find."""
-    known = [counts(store) for store in machine.stores]
-    return not any(each["turns"] or each["memories"] or each["chunks"] for each in known)
 
 
 def _say_empty(store: Store) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import webbrowser
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -17,8 +19,7 @@ from crystal.text.harmless import harmless
 WORDS: Mapping[str, Callable[..., Any]] = {
     "agent": render.agent_title, "branch": render.shown_branch, "count": render.count_words,
     "file_words": render.file_words, "harmless": harmless, "outcome": outcome, "plain": render.one_line,
-    "proof_words": proof_words, "reason": REASONS.get, "size": render.size_words,
-    "speaker": render.speaker,
+    "proof_words": proof_words, "reason": REASONS.get, "size": render.size_words, "speaker": render.speaker,
 }  # fmt: skip
 """What the page's templates say as the command line does, by their names there."""
 
@@ -40,8 +41,16 @@ def web(
     def ready(link: str) -> None:
         render.say(link)
         sys.stdout.flush()
-        is_open = not no_open and webbrowser.open(link)
-        words = "it is open in your browser" if is_open else "open this link in your browser"
-        render.say(f"crystal: {words}; Ctrl-C ends it", stream=sys.stderr)
+        opens = not no_open and _has_windows()
+        if opens:  # in a thread: some browsers return when they are closed
+            threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
+        verb = "opening" if opens else "open"
+        render.say(f"crystal: {verb} this link in your browser; Ctrl-C ends it", stream=sys.stderr)
 
     serve(WORDS, None if port is None else whole_number(port, "--port"), ready)
+
+
+def _has_windows() -> bool:
+    """Return True unless only a browser in this terminal could be opened, as over SSH."""
+    is_named = any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))
+    return is_named or not sys.platform.startswith("linux")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from crystal.export.wording import Wording
 
@@ -60,6 +60,6 @@ Answer = Page | Text | Moved
 
 
 def address(path: str, values: Mapping[str, object]) -> str:
-    """Return a path with a query of those values that are there."""
+    """Return a path, escaped, with a query of those values that are there."""
     query = urlencode({name: value for name, value in values.items() if value not in (None, "")})
-    return f"{path}?{query}" if query else path
+    return quote(path) + (f"?{query}" if query else "")

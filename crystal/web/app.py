@@ -1,4 +1,4 @@
-"""The application: addresses, the memory that each page reads, and what becomes of an error."""
+"""The application: its addresses, the memory that each page reads, and the pages for errors."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ def make_app(words: Mapping[str, Callable[..., Any]], access: Access) -> ASGIApp
         Route(path, _endpoint(renderer, act, _open_writer, "POST"), methods=["POST"]) for path, act in ACTIONS.items()
     ]
     routes += [Route(f"/static/{name}", partial(_static, name, kind)) for name, kind in STATIC.items()]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: partial(_not_found, renderer)})
+    handlers = {HTTPException: partial(_not_found, renderer), Exception: partial(_failed, renderer)}
+    app = Starlette(routes=routes, exception_handlers=handlers)
 
     def refuse(refusal: Refusal) -> Response:
         return HTMLResponse(renderer.bare("refused.html", refusal=refusal), refusal.status)
@@ -115,7 +116,7 @@ def _endpoint(renderer: Renderer, show: Show, opener: Opener, method: str) -> Ca
                 return _response(renderer, show(machine, asked), is_part=is_part)
         except CrystalError as error:
             status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
-            return HTMLResponse(renderer.whole(Page("error.html", "Error", {"error": error}, status)), status)
+            return _response(renderer, _error_page(error, "This did not work", status), is_part=is_part)
 
     async def endpoint(request: Request) -> Response:
         values = request.state.form if method == "POST" else request.query_params
@@ -144,4 +145,15 @@ async def _static(name: str, kind: str, _: Request) -> Response:
 async def _not_found(renderer: Renderer, _: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     missing = NotFoundError("there is no such page", hint="choose one from the menu")
-    return HTMLResponse(renderer.whole(Page("error.html", "Not found", {"error": missing}, status)), status)
+    return _response(renderer, _error_page(missing, "Not found", status), is_part=False)
+
+
+async def _failed(renderer: Renderer, _: Request, error: Exception) -> Response:
+    bug = CrystalError(
+        f"a bug of crystal: {type(error).__name__}", hint="the terminal in which `crystal web` runs shows where"
+    )
+    return _response(renderer, _error_page(bug, "This did not work", 500), is_part=False)
+
+
+def _error_page(error: CrystalError, title: str, status: int) -> Page:
+    return Page("error.html", title, {"error": error}, status)

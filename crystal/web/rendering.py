@@ -38,8 +38,10 @@ class Renderer:
         return self._env.get_template(page.template).render(page=page, **page.values)
 
     def part(self, page: Page) -> str:
-        """Return the block ``part`` of a page alone, which the page's script exchanges."""
+        """Return the block ``part`` alone, which the page's script exchanges; the whole page if it has none."""
         template = self._env.get_template(page.template)
+        if "part" not in template.blocks:
+            return self.whole(page)
         return "".join(template.blocks["part"](template.new_context({"page": page, **page.values})))
 
     def bare(self, template: str, **values: Any) -> str:

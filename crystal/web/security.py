@@ -74,16 +74,16 @@ class Refusal:
     message: str
 
 
-OTHER_USER = Refusal(403, "This page is another user's", "Run `crystal web` yourself to see your own memory.")
-NO_COOKIE = Refusal(403, "This page is locked", "Open it with the link that `crystal web` prints.")
+OTHER_USER = Refusal(403, "This page is another user's", "Run “crystal web” yourself to see your own memory.")
+NO_COOKIE = Refusal(403, "This page is locked", "Open it with the link that “crystal web” prints.")
 USED_LINK = Refusal(
     403,
     "This link was used before",
-    "Each link opens the page once. Stop the server with Ctrl-C, run `crystal web` again, and open its new link."
+    "Each link opens the page once. Stop the server with Ctrl-C, run “crystal web” again, and open its new link."
     " If you did not use the link yourself, somebody else on this machine did.",
 )
 WRONG_HOST = Refusal(
-    421, "This address is not served", "Open http://127.0.0.1 with the port that `crystal web` prints."
+    421, "This address is not served", "Open http://127.0.0.1 with the port that “crystal web” prints."
 )
 WRONG_ORIGIN = Refusal(403, "Another page sent this", "Nothing was changed. Only crystal's own pages may do that.")
 WRONG_FORM = Refusal(403, "This form is too old", "Nothing was changed. Go back, reload the page, and try again.")
@@ -126,7 +126,7 @@ class Guard:
 
     def _answer(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the answer to a request that reaches no page, None for one that does."""
-        if _name_of_host(headers.get("host", "")) not in LOCAL_NAMES:
+        if _name_of_host(", ".join(headers.getlist("host"))) not in LOCAL_NAMES:
             return self._refuse(WRONG_HOST)
         if is_other_user(scope.get("client")):
             return self._refuse(OTHER_USER)
@@ -191,4 +191,4 @@ async def _read_form(headers: Headers, receive: Receive) -> dict[str, str] | Non
             break
     if headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
         return {}
-    return dict(parse_qsl(body.decode("latin-1"), keep_blank_values=True, max_num_fields=1000))
+    return dict(parse_qsl(body.decode("latin-1"), keep_blank_values=True))

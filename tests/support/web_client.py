@@ -17,9 +17,11 @@ ORIGIN = {"origin": BASE, "sec-fetch-site": "same-origin"}
 class Client(TestClient):
     """A browser on this machine. ``post`` sends what a form of the page sends."""
 
-    def __init__(self, *, is_inside: bool = True) -> None:
+    def __init__(self, *, is_inside: bool = True, shows_bugs: bool = False) -> None:
         self.access = Access("crystal-8642")
-        super().__init__(make_app(WORDS, self.access), base_url=BASE, follow_redirects=False)
+        super().__init__(
+            make_app(WORDS, self.access), base_url=BASE, follow_redirects=False, raise_server_exceptions=not shows_bugs
+        )
         if is_inside:
             assert self.get(f"/open?token={self.access.link}").status_code == 200
 

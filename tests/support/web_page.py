@@ -14,9 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @contextlib.contextmanager
-def serving(env: dict[str, str] | None = None) -> Iterator[str]:
+def serving(env: dict[str, str] | None = None, *options: str) -> Iterator[str]:
     """Run ``crystal web``; yield its link."""
-    words = [sys.executable, "-m", "crystal", "web", "--no-open", "--port", "0"]
+    words = [sys.executable, "-m", "crystal", "web", *(options or ("--no-open", "--port", "0"))]
     process = subprocess.Popen(
         words, cwd=ROOT, env=env or dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

@@ -335,3 +335,21 @@ def test_a_second_browser_is_not_let_in_by_the_same_link(year, browser, served):
     hostile.goto("http://evil.example/")
     hostile.wait_for_url(f"{base}/forget/confirm")
     assert "This page is locked" in hostile.content()
+
+
+def test_a_search_as_you_type_says_why_it_fails(home, browser):
+    remember(home, ["the word is zebra"])
+    with open_machine() as machine:
+        database = machine.places.db
+    with serving() as link:
+        watched = entered(browser.new_page(), link)
+        page = watched.page
+        page.goto(f"{watched.base}/search?q=zebra")
+        for file in database.parent.glob("crystal.db*"):
+            file.unlink()
+        page.fill("#q", "zebras")
+        expect(page.locator("#part")).to_contain_text("crystal verify --repair")
+        expect(page.locator("a.card")).to_have_count(0)
+    page.fill("#q", "zebra")
+    expect(page.locator("#part")).to_have_text("The server has ended. Start it again: crystal web")
+    page.close()

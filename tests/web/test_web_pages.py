@@ -255,6 +255,73 @@ def test_an_unknown_page_and_a_bug_are_told_apart(home, monkeypatch):
     monkeypatch.setattr("crystal.app.timeline.timeline", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         client.get("/")
+    assert "ZeroDivisionError" in Client(shows_bugs=True).get("/").text
+
+
+def test_every_page_answers_the_question_for_a_part(home):
+    remember(home, ["one"])
+    client = Client()
+    for path in [*MAIN_PAGES, f"/session/{SESSION}", "/turn/1", "/nothing", "/search?q=x&since=nonsense"]:
+        whole, joint = client.get(path), "&" if "?" in path else "?"
+        assert client.get(f"{path}{joint}part=1").status_code == whole.status_code, path
+    failed = client.get("/search?q=x&since=nonsense&part=1").text
+    assert "since is &#39;nonsense&#39;" in failed
+    assert "<html" not in failed
+
+
+def test_a_damaged_or_lost_database_is_told_with_the_command_that_repairs_it(home):
+    remember(home, ["one"])
+    client = Client()
+    with open_reader() as machine:
+        database = machine.places.db
+    for content in (b"no database", database.read_bytes()[:8192] + b"\xff" * 8192, b"", None):
+        for file in database.parent.glob("crystal.db*"):
+            file.unlink()
+        if content is not None:
+            database.write_bytes(content)
+        for path in ("/", "/search?q=one", "/search?q=one&part=1", "/memories", f"/session/{SESSION}"):
+            answer = client.get(path)
+            assert answer.status_code == 500, (path, content)
+            assert "crystal verify --repair" in answer.text
+
+
+def test_a_link_leads_to_a_session_with_any_name(home):
+    names = ["a?b#c", "50% off", "a b", "<b>", "é", '"x']
+    folder = home / ".claude" / "projects" / "w"
+    folder.mkdir(parents=True)
+    for number, name in enumerate(names):
+        line = json.loads(transcript_line("zebra", number)) | {"sessionId": name}
+        (folder / f"{number}.jsonl").write_text(json.dumps(line) + "\n")
+    start_and_import()
+    client = Client()
+    links = re.findall(r'href="(/session/[^"]+)"', client.get("/").text)
+    links += [client.get(hit).headers["location"] for hit in hits_of(client.get("/search?q=zebra").text)]
+    links += re.findall(r'href="(/session/[^"]+at=[^"]+)"', "".join(client.get(link).text for link in links))
+    assert [link for link in links if client.get(link).status_code != 200] == []
+    assert len(set(links)) == 2 * len(names)
+
+
+def test_a_search_says_what_narrows_it_and_how_to_begin(home):
+    assert crystal("init", "--yes", "--no-import").code == 0
+    client = Client()
+    empty = client.get("/search?q=hello").text
+    assert "Nothing is remembered yet" in empty
+    assert "vectors" not in empty
+    assert "Last capture never" not in client.get("/health").text
+    remember(home, [f"zebra {number}" for number in range(LIMIT + 1)])
+    assert f"the first {LIMIT} hits" in client.get("/search?q=zebra").text
+    for query in ("", "q=zebra&"):
+        inside = client.get(f"/search?{query}session={SESSION}").text
+        assert f"{SESSION}<span aria-hidden" in inside, "the session that is searched can be taken back"
+
+
+def test_a_forgotten_session_is_not_linked(home):
+    remember(home, ["one"])
+    client = Client()
+    assert f'href="/session/{SESSION}"' in client.get("/health").text
+    assert crystal("forget", "--session", SESSION, "--yes").code == 0
+    for path in MAIN_PAGES:
+        assert f'href="/session/{SESSION}"' not in client.get(path).text, path
 
 
 def test_no_character_turns_the_reading_direction_or_moves_a_cursor(home):

@@ -7,11 +7,13 @@ import re
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crystal.cli.web import _has_windows
 from crystal.errors import UnavailableError, UsageError
 from crystal.web.app import ACTIONS, PAGES, STATIC, VIEWS
 from crystal.web.peer import is_other_user
@@ -92,6 +94,10 @@ def test_hosts(client, host, status):
     assert client.get("/", headers={"host": host}).status_code == status, host
 
 
+def test_two_hosts_are_none(client):
+    assert client.get("/", headers=[("host", "127.0.0.1:8642"), ("host", "evil.example")]).status_code == 421
+
+
 @each_row(("origin", "site", "csrf", "status"), [
     (BASE, "same-origin", "right", 303), (BASE, None, "right", 303), ("null", "same-origin", "right", 303),
     (None, "same-origin", "right", 303), ("null", None, "right", 403), (None, None, "right", 403),
@@ -118,6 +124,9 @@ def test_every_action_refuses_a_missing_or_wrong_token_and_other_forms_of_body(c
         token = f"csrf={client.access.csrf}".encode()
         for kind in ("text/plain", "application/json", "multipart/form-data", ""):
             assert client.post(path, content=token, headers={**ORIGIN, "content-type": kind}).status_code == 403
+    many = b"a=1&" * 1_500
+    headers = {**ORIGIN, "content-type": "application/x-www-form-urlencoded"}
+    assert client.post(WRITE[0], content=many, headers=headers).status_code == 403
     too_long = b"a=" + b"x" * (MAX_FORM_BYTES + 1)
     assert client.post(WRITE[0], content=too_long, headers=ORIGIN).status_code == 413
 
@@ -144,7 +153,7 @@ def test_the_link_opens_once_and_its_cookie_is_strict(home):
     other.access.link = ""
     again = other.get(link)
     assert again.status_code == 403
-    assert "run `crystal web` again" in again.text
+    assert "run “crystal web” again" in again.text
     assert "set-cookie" not in again.headers
 
 
@@ -208,6 +217,35 @@ def test_another_user_is_refused_although_he_has_the_link(home):
 def _run(code, *arguments):
     words = [sys.executable, "-I", "-c", code, *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60).stderr
+
+
+BLOCKING_BROWSER = """import pathlib, sys, urllib.request
+pathlib.Path(sys.argv[1]).write_bytes(urllib.request.urlopen(sys.argv[2], timeout=20).read())
+"""
+
+
+def test_a_browser_that_runs_until_it_is_closed_does_not_keep_the_server_from_starting(home, tmp_path):
+    remember(home, ["one"])
+    browser, seen = tmp_path / "browser.py", tmp_path / "seen"
+    browser.write_text(BLOCKING_BROWSER)
+    env = {**os.environ, "BROWSER": f"{sys.executable} {browser} {seen} %s"}
+    with serving(env, "--port", "0"):
+        for _ in range(200):
+            if seen.exists():
+                break
+            time.sleep(0.05)
+    assert "Open crystal" in seen.read_text()
+
+
+@each_row(("env", "opens"), [
+    ({}, sys.platform != "linux"), ({"DISPLAY": ":0"}, True), ({"WAYLAND_DISPLAY": "w"}, True), ({"BROWSER": "x"}, True),
+])  # fmt: skip
+def test_no_browser_takes_the_terminal(monkeypatch, env, opens):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert _has_windows() is opens
 
 
 def test_the_guard_stands_before_everything(client):

@@ -51,12 +51,15 @@ def counts_by_harness(store: Store, device: str) -> dict[str, HarnessCounts]:
 
 
 class TranscriptLedger(NamedTuple):
-    """The bytes of a transcript's present file, by state; ``missing`` are before its watermark and in no row."""
+    """The bytes of a transcript's present file, by state; ``missing`` are before its watermark and in no row.
+
+    ``session_id`` is None where no session is stored: all of it is private, skipped or forgotten.
+    """
 
     path: str
     harness: str
     device: str
-    session_id: str
+    session_id: str | None
     read: int
     captured: int
     private: int
@@ -68,7 +71,8 @@ class TranscriptLedger(NamedTuple):
 def ledger_by_transcript(store: Store, limit: int) -> list[TranscriptLedger]:
     """Return the ledger of each transcript: those with bytes missing first, then the latest."""
     rows = store.rows(
-        "SELECT c.path, c.harness, c.device, c.session_id, c.offset,"
+        "SELECT c.path, c.harness, c.device,"
+        " (SELECT session_id FROM sessions WHERE sessions.session_id = c.session_id), c.offset,"
         " coalesce(sum(s.stop - s.start) FILTER (WHERE s.state = 'captured'), 0),"
         " coalesce(sum(s.stop - s.start) FILTER (WHERE s.state = 'private'), 0),"
         " coalesce(sum(s.stop - s.start) FILTER (WHERE s.state = 'skipped'), 0),"

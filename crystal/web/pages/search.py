@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from crystal.app.context import Machine
-from crystal.app.search import checked_role, prepare_search, unreadable_mirror_notes
+from crystal.app.search import checked_role, is_memory_empty, prepare_search, unreadable_mirror_notes
 from crystal.config.harnesses import HARNESSES
 from crystal.model.recall import Filters, Hit
 from crystal.search.engine import search
@@ -25,6 +25,7 @@ MAX_LIMIT = 300
 EXCERPT = 420
 NARROWING = ("project", "role", "agent", "device", "source", "since", "before", "session")
 REASONS = {"exact": "word for word", "keywords": "words", "context": "words around it", "vectors": "meaning"}
+EMPTY = "Nothing is remembered yet. Use a coding agent for one turn, then search again."
 TIMES = {"24h": "last 24 hours", "7d": "last 7 days", "30d": "last 30 days", "1y": "last year"}
 
 
@@ -64,14 +65,18 @@ def show(machine: Machine, asked: Asked) -> Page:
     limit = min(asked.number("limit") or LIMIT, MAX_LIMIT)
     values: dict[str, object] = {
         "query": query or "", "chosen": {name: value for name, value in chosen.items() if value}, "found": (),
-        "notes": (), "facets": {}, "more": None, "mode": None,
+        "notes": (), "facets": _facets((), chosen), "more": None,
     }  # fmt: skip
     if query is not None:
         sources, request = prepare_search(machine, machine.mirror, query, limit, _filters(machine, asked))
         result = search(sources, request)
+        notes = (*result.notes, *unreadable_mirror_notes(machine))
+        if not result.hits and is_memory_empty(machine):
+            notes = (EMPTY,)
         values |= {
-            "found": [_found(machine, query, hit) for hit in result.hits], "mode": result.mode,
-            "notes": (*result.notes, *unreadable_mirror_notes(machine)), "facets": _facets(result.hits, chosen),
+            "found": [_found(machine, query, hit) for hit in result.hits],
+            "notes": notes,
+            "facets": _facets(result.hits, chosen),
             "more": min(MAX_LIMIT, limit * 3) if len(result.hits) == limit < MAX_LIMIT else None,
         }  # fmt: skip
     return Page("search.html", f"{query} · Search" if query else "Search", values)
@@ -115,5 +120,8 @@ def _facets(hits: Sequence[Hit], chosen: dict[str, str | None]) -> dict[str, lis
         "agent": facet("agent", lambda hit: hit.harness, agent),
         "device": facet("device", lambda hit: hit.device),
         "since": [Facet(value, words, None, value == chosen["since"]) for value, words in TIMES.items()],
+    }
+    found |= {
+        name: [Facet(value, value, None, True)] for name in ("session", "source", "before") if (value := chosen[name])
     }
     return {name: facets for name, facets in found.items() if len(facets) > 1 or chosen[name]}

@@ -16,11 +16,12 @@ function search() {
   request.open("GET", `${address}&part=1`);
   request.responseType = "document";
   request.onload = ({ target }) => {
-    if (target.status !== 200 || !target.response) return;
+    if (!target.response?.body) return;
     $("#part").replaceChildren(...target.response.body.childNodes);
     history.replaceState(null, "", address);
     document.title = `${values.get("q") || "Search"} · crystal`;
   };
+  request.onerror = () => { $("#part").textContent = "The server has ended. Start it again: crystal web"; };
   request.send();
 }
 
@@ -87,6 +88,7 @@ for (const one of document.querySelectorAll("[data-copy]")) {
     event.preventDefault();
     const words = one.textContent;
     const answer = await fetch(one.href);
+    if (!answer.ok) { location.assign(one.href); return; }
     await navigator.clipboard.writeText(await answer.text());
     one.textContent = "Copied";
     setTimeout(() => { one.textContent = words; }, 1500);
