@@ -22,7 +22,7 @@ from crystal.store.health.stats import newest_turn
 from crystal.store.search import vectors
 from crystal.store.search.index_log import is_worth_while
 from crystal.store.search.vectors import Generation
-from crystal.store.sessions.sessions import due_sessions, sessions_summarized_as, stretches_unseen
+from crystal.store.sessions.sessions import due_sessions, sessions_summarized_as, stretches_unseen, unread_since
 
 ENRICH_LOCK = "enrich.lock"
 SOON = 200
@@ -150,16 +150,26 @@ def _index(machine: Machine, work: Round) -> None:
         )
 
 
+def is_reflection_due(machine: Machine) -> bool:
+    """Return True if sessions wait to be read, and the interval is over or one of them has ended. Cheap."""
+    config = machine.config
+    if config.reflect_mode == "off" or config.role == "device" or (waits := unread_since(machine.store)) is None:
+        return False
+    has_ended, last = waits
+    return has_ended or not 0 <= machine.now() - last < config.reflect_interval * 60_000
+
+
 def _reflect(machine: Machine, work: Round) -> None:
     """Learn from sessions with new turns."""
-    from crystal.app.reflect import is_reflection_due, reflect  # noqa: PLC0415 - once in a quarter of an hour
+    if not is_reflection_due(machine):
+        return
+    from crystal.app.reflect import reflect  # noqa: PLC0415 - once in a quarter of an hour
 
     def should_stop() -> bool:
         work.pause()
         return work.is_over
 
-    if is_reflection_due(machine):
-        reflect(machine, should_stop)
+    reflect(machine, should_stop)
 
 
 def _tidy(machine: Machine, work: Round) -> None:

@@ -32,6 +32,7 @@ from crystal.sessions.reading import find_session
 from crystal.store.capture.ledger import all_states
 from crystal.store.health.salvage import what_is_there
 from crystal.store.health.stats import bytes_by_state
+from crystal.store.memories import learned
 from crystal.store.sync.relay_peers import home_peer
 
 IN_DATABASE = ("database", "ledger", "turns", "keywords", "chunks", "vectors")
@@ -97,6 +98,9 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
 
     tally = run_capture(machine, mend)
     done += mend_sources(machine)
+    if taught := learned.taught_by_no_line(machine.store):  # last: what came back is kept
+        learned.drop_evidence(machine.store)
+        done.append(f"learned memories that named lines which are not stored: {len(taught)} mended")
     if tally.bytes_captured:
         done.append(f"{tally.bytes_captured:,} bytes captured")
     if any(fault.kind == "index" for fault in proof.faults):

@@ -26,17 +26,6 @@ MAX_LISTED = 10_000
 MAX_QUOTE = 600
 
 
-def is_reflection_due(machine: Machine) -> bool:
-    """Return True if sessions wait to be read, and the interval is over or one of them has ended. Cheap."""
-    config, store = machine.config, machine.store
-    if config.reflect_mode == "off" or config.role == "device":
-        return False
-    if not learned.sessions_to_reflect(store, 1):
-        return False
-    rested = machine.now() - learned.last_run_at(store)
-    return not 0 <= rested < config.reflect_interval * 60_000 or learned.has_ended_unread(store)
-
-
 def reflect(machine: Machine, should_stop: Callable[[], bool] = lambda: False) -> ReflectorRun:
     """Learn from what was said since the last time. The caller holds the lock of background work."""
     config = machine.config

@@ -26,10 +26,10 @@ def reflect(
     now: Annotated[bool, typer.Option("--now", help="Do not wait until reflect.interval is over.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Learn from what was said since the last time. A worker does it by itself; see `crystal memories review`."""
-    from crystal.app.background import ENRICH_LOCK
-    from crystal.app.reflect import is_reflection_due, unreviewed
+    """Learn from what was said since the last time. The worker does it by itself; see `crystal memories review`."""
+    from crystal.app.background import ENRICH_LOCK, is_reflection_due
     from crystal.app.reflect import reflect as learn
+    from crystal.app.reflect import unreviewed
     from crystal.capture.lock import try_lock
     from crystal.store.memories.learned import ReflectorRun
 
@@ -46,24 +46,19 @@ def reflect(
     if as_json:
         print_json({"run": iso_times(run._asdict()), "unreviewed": waiting})
         return
-    say(
-        f"read {run.turns:,} new turns of {run.sessions:,} sessions: {run.inserted} learned, {run.confirmed} confirmed,"
-        f" {run.skipped} left out"
-    )
+    found = f"{run.inserted} learned, {run.confirmed} confirmed, {run.skipped} left out"
+    say(f"new turns: {run.turns:,}; {found}" if run.turns else "nothing new was read")
     if waiting:
         say(f"{waiting} to review: crystal memories review")
 
 
-Ids = Annotated[list[str] | None, typer.Option(metavar="ID", help="Do this to a memory; may be repeated.")]
-
-
 def review(
-    keep: Ids = None,
-    wrong: Ids = None,
-    never: Ids = None,
+    keep: Annotated[list[str] | None, typer.Option(metavar="ID", help="Keep this memory.")] = None,
+    wrong: Annotated[list[str] | None, typer.Option(metavar="ID", help="Hide it: it is wrong.")] = None,
+    never: Annotated[list[str] | None, typer.Option(metavar="ID", help="Hide it, and never learn it again.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Review what was learned: on a terminal one key each, else a list. --keep, --wrong and --never act by id."""
+    """Review what was learned: on a terminal one key each, else a list. The options act by id and may be repeated."""
     from crystal.app.reflect import call_wrong, keep_learned, never_learn, unreviewed
 
     asked: list[tuple[str, Callable[[Machine, str], object], list[str]]] = [
@@ -128,8 +123,9 @@ def learned_lines(one: Learned, moment: int) -> Iterable[str]:
 
     look, memory = look_of(sys.stdout), one.memory
     where = "everywhere" if memory.project is None else f"project {one_line(memory.project)}"
-    sure = f"{one.kind} · {where} · {state_of(memory)} · sure to {one.confidence:.0%} · said {one.confirmed} times"
-    yield look.name(memory.id) + look.dim(f" · {sure}, last {ago(one.last_at, moment)}")
+    times = "once" if one.confirmed == 1 else f"{one.confirmed} times"
+    yield look.name(memory.id) + look.dim(f" · {one.kind} · {where} · {state_of(memory)}")
+    yield look.dim(f"  {one.confidence:.0%} sure, seen {times}, last {ago(one.last_at, moment)}")
     yield f"  {harmless(memory.text)}"
     for other in one.replaces:
         yield look.dim(f"  replaces {other}")

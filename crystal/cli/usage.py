@@ -26,7 +26,7 @@ def usage(as_json: AsJson = False) -> None:
     say(
         f"memories    {pool['active']} active, {pool['proposed']} proposed, {pool['archived']} archived;"
         f" {pool['unreviewed']} to review, {pool['low_confidence']} of low confidence",
-        f"to read     {found.sessions_to_read} sessions",
+        f"unread      {found.sessions_to_read} sessions",
     )
     for name, period in found.periods.items():
         say("", f"last {name}", *_lines(period))
@@ -36,11 +36,15 @@ def _lines(period: Period) -> list[str]:
     run = period.run
     share = "" if period.coverage is None else f" ({period.coverage:.0%} of the candidates)"
     spent = ", ".join(f"{purpose} ${usd:.4f}" for purpose, usd in sorted(period.usd.items())) or "nothing"
-    learned = f"{run.turns:,} turns, {run.extracted} statements; {run.inserted} new, {run.confirmed} confirmed"
-    told = f"{period.selected} entries{share}, {period.omitted} memories omitted, {period.tokens:,} tokens"
+    read = f"{run.turns:,} turns in {run.ms / 1000:.1f} s: {run.inserted} new, {run.confirmed} confirmed,"
+    other = f"{run.replaced} replaced, {run.archived} archived, {run.skipped} left out"
+    told = f"{period.injections} sessions: {period.selected} entries{share}, {period.omitted} memories omitted,"
     return [
-        f"  learned   {period.runs} runs, {run.ms / 1000:.1f} s: {learned},",
-        f"            {run.replaced} replaced, {run.archived} archived, {run.skipped} left out",
-        f"  told      {period.injections} sessions: {told}",
+        *([f"  learned   {read}", f"            {other}"] if period.runs else ["  learned   nothing"]),
+        *(
+            [f"  told      {told}", f"            {period.tokens:,} tokens"]
+            if period.injections
+            else ["  told      nothing"]
+        ),
         f"  spent     {spent}",
     ]

@@ -27,7 +27,7 @@ from crystal.store.capture import ledger, snapshots
 from crystal.store.capture.snapshots import SUPERSEDED
 from crystal.store.forget import forgetting
 from crystal.store.health import checks
-from crystal.store.memories import memories
+from crystal.store.memories import learned, memories
 from crystal.store.search.vectors import table_of
 from crystal.text import chunking
 
@@ -380,15 +380,14 @@ def _unknown_archives(store: Store, ldm_home: Path, agents: Path) -> Iterator[Fa
 
 
 def _index_faults(store: Store) -> Iterator[Fault]:
-    wrong = checks.chunks_with_wrong_hash(store)
-    if wrong:
+    if wrong := checks.chunks_with_wrong_hash(store):
         yield Fault("chunks", "chunks", f"texts that are not what was stored: {len(wrong)}")
-    bare = checks.count_turns_without_chunks(store)
-    if bare:
+    if bare := checks.count_turns_without_chunks(store):
         yield Fault("chunks", "turns", f"turns without text: {bare}")
-    lost = memories.memories_with_other_chunks(store)
-    if lost:
+    if lost := memories.memories_with_other_chunks(store):
         yield Fault("chunks", "memories", f"search does not find {len(lost)} memories as they are")
+    if taught := learned.taught_by_no_line(store):
+        yield Fault("memories", "learned_from", f"lines that taught these are not stored: {', '.join(taught[:9])}")
     for faults in checks.vector_faults(store):
         message = f"{len(faults.stray)} vectors without a chunk, {len(faults.missing)} chunks without their vector"
         message += f", {faults.lost} vectors not in their place" if faults.lost else ""

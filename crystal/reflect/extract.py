@@ -19,14 +19,15 @@ MAX_COMMAND = 120
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """Something learned: ``number`` counts those of a transcript line. ``is_run``: a command that succeeded once."""
+    """Something learned: ``number`` counts those of a line's part. ``is_run``: a command that succeeded once."""
 
     kind: Kind
     text: str
     confidence: float
     is_personal: bool
     line: str
-    number: str
+    part: int
+    number: int
     at: int
     project: Project | None = None
     is_run: bool = False
@@ -88,7 +89,7 @@ def extract(turns: Sequence[ReadTurn], after: int) -> list[Lesson]:
             continue
         is_run = turn.role == "tool_result"
         for number, one in enumerate(_statements(turns, at)):
-            line = (turn.uuid, f"{turn.part}:{number}", turn.at, turn.project)
+            line = (turn.uuid, turn.part, number, turn.at, turn.project)
             found.append(Lesson(one.kind, one.text, one.confidence, one.is_personal, *line, is_run))
     return found
 

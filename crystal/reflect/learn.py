@@ -76,7 +76,8 @@ class Learner:
         known = memories.memory_of(store, uid)
         if known is None and lesson.is_run and not self._has_often_worked(session, lesson, uid):
             return []
-        known = known or self._find_same(text, where, source)
+        if known is None and not lesson.is_run:  # two commands are never the same
+            known = self._find_same(text, where, source)
         if known is not None and (is_known(known) or known.source.startswith(REFUSED)):
             return self._confirm(session, lesson, known, now)
         if known is not None and (known.id == uid or known.updated_at >= lesson.at):
@@ -134,10 +135,8 @@ class Learner:
     def _id_of(self, lesson: Lesson) -> str:
         if lesson.is_run:
             where = "" if lesson.project is None else _whole(lesson.project).cwd
-            name = hashlib.blake2b(f"{where}\0{lesson.text}".encode(), key=self.key).hexdigest()
-        else:
-            name = hashlib.sha256(f"{lesson.line}:{lesson.number}".encode("utf-8", "surrogatepass")).hexdigest()
-        return f"mem-{name[:12]}"
+            return f"mem-{hashlib.blake2b(f'{where}{chr(0)}{lesson.text}'.encode(), key=self.key).hexdigest()[:12]}"
+        return learned.memory_id(lesson.line, lesson.part, lesson.number)
 
     def _find_same(self, text: str, where: Project | None, source: str) -> Remembered | None:
         """Return the memory that says the same in reach, the active one first."""

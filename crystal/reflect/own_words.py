@@ -1,4 +1,4 @@
-"""Sentences that the user wrote, without what a message only quotes, pastes or repeats. Pure.
+"""Sentences that the user wrote, without what a message quotes, pastes or repeats. Pure.
 
 When in doubt a text is not the user's own: what is left out can be said again, what is learned wrongly is obeyed.
 """
@@ -9,30 +9,30 @@ import re
 from collections.abc import Iterator
 
 MAX_CHARACTERS = 2_000
-MAX_LINES = 25
-"""Longer messages are pasted, or specifications: nothing is learned from them."""
-
 MAX_SENTENCE = 300
 MIN_QUOTED_WORDS = 3
 
-_CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
-_TAGGED = re.compile(r"<([a-zA-Z][\w-]*)[^<>\n]*>.*?(?:</\1>|\Z)", re.DOTALL)
-_QUOTED = re.compile(r"[\"“”«»„]([^\"“”«»„\n]*)[\"“”«»„]")
 _SPAN = re.compile(r"`[^`\n]*`")
+_QUOTED = re.compile(r"[\"“”«»„]([^\"“”«»„]*)[\"“”«»„]|(?<!\w)['\u2018\u201a](.*?)['\u2019](?!\w)")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=\S)|;\s+|(?<=\u3002)")
 
-# A line that begins somebody else's text: what follows it is not the user's own.
-_SPEAKER = re.compile(
-    r"\s*(?:\[[^\]]*\]|[-\u2013*]*\s*\d{1,2}:\d\d\b|(?:user|human|system|assistant|ai|bot|me|error|warning|from"
-    r"|to|subject|on .{3,40} wrote)\s*:"
-    r"|(?:hi|hello|hey|dear)\b[^.!?]{0,30},\s*$|@@|diff --git|traceback|at \S+\(|\$ |#|\||\{|\[|</?\w)",
+# A message that is not typed: tags, fences and marks of programs, or it begins with a sign, a time or a log level.
+_MARKED = re.compile(
+    r"```|~~~|<[\w/!?|]|\[(?:recalled|INST|/INST)\]|^(?![`\w])|^\d{1,4}[-:]\d\d\b|^(?:INFO|WARN|DEBUG|TRACE)"
+)
+_LABEL = re.compile(r"([^`]{1,60}?):\s")
+_OWN_LABEL = re.compile(
+    r"(?:to|for(?! example| instance)|in(?! the)|found it|remember|note|fyi|again|keep in mind|from now|going forward"
+    r"|next time|please|ok(?:ay)?|yes|nope?|wrong|also|btw|by the way|one more thing|the (?:root cause|fix|reason)"
+    r"|(?:\w+ ){0,2}(?:rule|convention|policy)|.*\b(?:is|was|are|were))\b",
     re.IGNORECASE,
 )
 _INTRODUCES = re.compile(
-    r"\b(?:log|logs|mail|e-?mail|message|slack|chat|wiki|page|issue|ticket|article|post|paste[ds]?"
-    r"|transcript|output|says?|said"
-    r"|wrote|writes|quote[ds]?|readme|docs?|documentation|prompt|spec|text|error|according|suggests?|claims?|states?"
-    r"|answer|forum|comment|copied|got this)\b",
+    r"\b(?:log|logs|mail|e-?mail|message|slack|chat|wiki|page|issue|ticket|article|post|paste[ds]?|transcript|output"
+    r"|says?|said|wrote|writes|quote[ds]?|readme|docs?|documentation|prompt|spec|text|error|according|suggests?"
+    r"|claims?|states?|insists?|answer|forum|comment|copied|got this|grammar|spelling|proofread|translat\w+|rephrase"
+    r"|pretend|imagine|e\.g\.|(?:previous|prior|above) instructions|you are (?:an?|now)"
+    r"|you (?:\w+ ){0,2}(?:told|answered|suggested|proposed|replied))(?!\w)",
     re.IGNORECASE,
 )
 _REPORTS = re.compile(
@@ -42,6 +42,7 @@ _REPORTS = re.compile(
     r"|customers?|users?|\w+ team)"
     r"\s+(?:\w+\s+){0,3}?(?:says?|said|claims?|recommends?|suggests?|states?|prefers?|wants?|thinks?|wrote"
     r"|writes|told|tells|asked)"
+    r"|you (?:\w+ ){0,2}(?:said|told|wrote|answered|claimed|suggested|replied)"
     r"|according to|rules? such as|example rules?)\b|https?://",
     re.IGNORECASE,
 )
@@ -50,25 +51,22 @@ _REPORTS = re.compile(
 def own_sentences(message: str) -> Iterator[str]:
     """Yield the sentences of a message that its author says in his own name, each with its final sign.
 
+    Nothing of a message of several lines: they are pasted, quoted, or put together by a program.
+
     Args:
         message: The whole text of a turn of the user.
     """
-    if len(message) > MAX_CHARACTERS or message.count("\n") > MAX_LINES:
+    line = message.strip()
+    plain = _SPAN.sub("`", line)
+    if not line or len(message) > MAX_CHARACTERS or len(line.splitlines()) > 1 or _MARKED.search(plain):
         return
-    if "<crystal-memory" in message or "[recalled]" in message:
-        return
-    text = _TAGGED.sub("\n\n", _CODE.sub("\n", message))
-    is_cut = text.strip() != message.strip()
-    for line in text.splitlines():
-        if line.lstrip().startswith((">", "|")):
-            is_cut = True
-            continue
-        if _SPEAKER.match(line):
+    for sentence in _sentences(line):
+        label = _LABEL.match(sentence)
+        if is_quoting(sentence) or (label is not None and _OWN_LABEL.match(label[1]) is None):
             return
-        if is_cut and _INTRODUCES.search(line):
-            return
-        yield from _sentences(line)
-        if line.rstrip().endswith(":") or (_INTRODUCES.search(line) and "\n" in text.strip()):
+        if len(sentence) <= MAX_SENTENCE:
+            yield sentence
+        if _INTRODUCES.search(sentence):
             return
 
 
@@ -80,13 +78,12 @@ def _sentences(line: str) -> Iterator[str]:
         spans.append(found.group())
         return f"`{len(spans) - 1}`"
 
-    for part in _SENTENCE.split(_SPAN.sub(hide, line.strip().lstrip("-*• "))):
-        sentence = re.sub(r"`(\d+)`", lambda found: spans[int(found.group(1))], part).strip()
-        if 0 < len(sentence) <= MAX_SENTENCE and not is_quoting(sentence):
-            yield sentence
+    for part in _SENTENCE.split(_SPAN.sub(hide, line)):
+        yield re.sub(r"`(\d+)`", lambda found: spans[int(found.group(1))], part).strip()
 
 
 def is_quoting(sentence: str) -> bool:
     """Return True if a sentence reports what somebody else says."""
-    quoted = max((len(found.split()) for found in _QUOTED.findall(_SPAN.sub("", sentence))), default=0)
+    quotes = (max(found, key=len) for found in _QUOTED.findall(_SPAN.sub("", sentence)))
+    quoted = max((len(found.split()) for found in quotes), default=0)
     return quoted >= MIN_QUOTED_WORDS or _REPORTS.search(sentence) is not None

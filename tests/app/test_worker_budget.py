@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the worker is u
 
 NOTHING_NEW = set(
     """
-    crystal.config crystal.hook crystal.store.capture crystal.store.health
+    crystal.config crystal.hook crystal.store.capture crystal.store.health crystal.store.health.idle
     crystal crystal.capture crystal.capture.files crystal.capture.lock crystal.capture.nothing_new crystal.config.harness crystal.config.harnesses crystal.config.stores crystal.capture.safe_open
     crystal.capture.spool crystal.capture.lock crystal.errors crystal.hook.main crystal.config.paths crystal.store crystal.store.connection
     crystal.store.health.stats crystal.store.migrate crystal.store.capture.privacy crystal.store.private_record crystal.store.texts
@@ -92,6 +92,8 @@ def test_a_turn_keeps_within_its_budget(turns: Turns) -> None:
     dataclasses, loaded = turns.work("zq1: the answer is in the harbour")
     ours = sorted(name for name in loaded if name.startswith("crystal"))
     assert {"crystal.ingest.ingest", "crystal.embedding.embedded"} <= set(ours)
-    assert loaded.isdisjoint(NEVER | {"crystal.model.recall", "crystal.search.engine", "crystal.cli", "crystal.mcp"})
+    assert loaded.isdisjoint(
+        NEVER | {"crystal.model.recall", "crystal.reflect", "crystal.search.engine", "crystal.cli", "crystal.mcp"}
+    )
     assert len(ours) <= MAX_MODULES, ours
     assert dataclasses <= MAX_DATACLASSES

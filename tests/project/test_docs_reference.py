@@ -9,6 +9,7 @@ import json
 import pkgutil
 import re
 import runpy
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,6 +25,7 @@ from crystal.errors import CrystalError
 from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone, add_tombstones
 from crystal.store.sync.relay_peers import NewLink, add_peer
+from tests.support.capture_machine import line
 from tests.support.command import crystal as run
 from tests.support.docs_blocks import ROOT
 from tests.support.docs_sample import FOLDER, PRICES, TESTS, write_sample
@@ -84,7 +86,13 @@ def pattern_of(key: str) -> str:
     return re.sub(r"<[^>]*>", r"[^.]+", re.escape(key).replace(r"\<", "<").replace(r"\>", ">"))
 
 
-SELDOM = {"problems[].path", "problems[].message", "api_keys[].last4", "embedding.serving"}
+SELDOM = {
+    "periods.<period>.usd.<purpose>",
+    "problems[].path",
+    "problems[].message",
+    "api_keys[].last4",
+    "embedding.serving",
+}
 """What needs a broken disk, a real key or an empty memory."""
 SELDOM |= {f"relay.mirror.{key}" for key in ("as_of", "chunks", "size", "complete", "problem")} | {"relay.home"}
 """What needs a home machine that has published: tests/sync/test_roles.py looks at these."""
@@ -103,6 +111,21 @@ def _add_others(store: Store) -> None:
     add_peer(store, NewLink(b"d" * 16, "device", "laptop", None, 1, b"u" * 8, b"v" * 8), 1)
     add_peer(store, NewLink(b"h" * 16, "home", "desktop", None, 1, b"x" * 8, b"y" * 8), 1)
     add_tombstones(store, [Tombstone("f" * 32, "lines", {"lines": []}, None, 1, "laptop")], 1)
+
+
+def _note_what_is_learned(note: Callable[..., None], path: Path) -> None:
+    """Something kept, and something newer that replaces it."""
+    for name in ("main", "trunk"):
+        with path.open("ab") as file:
+            file.write(line(f"The main branch is called {name}", at=time.time_ns() // 1_000_000))
+        run("sync")
+        note("crystal reflect", "reflect", "--now", "--json")
+        note("crystal memories review", "memories", "review", "--json")
+        found = json.loads(run("memories", "review", "--json").out)["learned"]
+        run("memories", "review", "--keep", *[one["memory"]["id"] for one in found if name == "main"])
+    note("crystal usage", "usage", "--json")
+    note("crystal context", "context", "--explain", "--json")
+    path.unlink()
 
 
 def _note_states_of_capture(note: Callable[..., None], memory: Path) -> None:
@@ -171,6 +194,7 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(  
     note("crystal memories history", "memories", "history", memory_id, "--json")
     note("crystal memories history", "show", memory_id, "--json")
     note("crystal sessions", "sessions", "--project", "nowhere", "--json")
+    _note_what_is_learned(note, transcripts / "0d0d0d0d-0000-4000-8000-000000000000.jsonl")
     run("--off", "--session", PRICES)
     (transcripts / "0a0a0a0a-0000-4000-8000-000000000000.jsonl").write_text('{"type":"user"}\n')
     note("crystal verify", "verify", "--json")

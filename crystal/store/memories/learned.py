@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -15,6 +16,8 @@ READ_CHARACTERS = 2_100
 """Characters read of a turn: nothing is learned from a longer message of the user."""
 CONTEXT_TURNS = 8
 """Turns before the cursor that are read again, to see what the user's answer accepts."""
+MAX_STATEMENTS = 100
+"""More than a turn of ``READ_CHARACTERS`` can make."""
 
 
 class ReadTurn(NamedTuple):
@@ -79,12 +82,6 @@ def sessions_to_reflect(store: Store, limit: int) -> list[DueSession]:
     return [DueSession(*row) for row in rows]
 
 
-def has_ended_unread(store: Store) -> bool:
-    """Return True if a session that has ended has turns after its cursor."""
-    sql = "SELECT 1 FROM sessions WHERE last_turn > reflected_turn AND ended_at IS NOT NULL LIMIT 1"
-    return store.value(sql) is not None
-
-
 def read_after(store: Store, session: DueSession, limit: int) -> list[ReadTurn]:
     """Return at most ``limit`` turns after the cursor, and a few before it, in the order of capture.
 
@@ -134,11 +131,6 @@ def runs_since(store: Store, since: int) -> list[ReflectorRun]:
     return [ReflectorRun(*row) for row in rows]
 
 
-def last_run_at(store: Store) -> int:
-    """Return when the last run began, 0 if none did."""
-    return int(store.value("SELECT max(at) FROM reflector_runs") or 0)
-
-
 # ---------------------------------------------------------------------------------------------------------- writing
 
 
@@ -178,27 +170,51 @@ def learned_only_from(store: Store, lines: Collection[str]) -> set[str]:
         " WHERE l.line IN (SELECT value FROM json_each(?))",
         (some,),
     )
-    return {str(uid) for uid, text in rows if not _is_said_elsewhere(store, uid, text, lines)}
+    taught = {str(uid) for uid, text in rows if not _is_said_elsewhere(store, uid, text, lines)}
+    return taught | _named_after(store, some)
+
+
+def memory_id(line: str, part: int, number: int) -> str:
+    """Return the id of the memory that a statement of a line teaches; ``number`` counts the part's statements."""
+    name = f"{line}:{part}:{number}".encode("utf-8", "surrogatepass")
+    return f"mem-{hashlib.sha256(name).hexdigest()[:12]}"
+
+
+def _named_after(store: Store, lines: str) -> set[str]:
+    """Return the memories that lines taught according to their id: after a rebuild no row says it yet."""
+    known = {str(uid) for (uid,) in store.rows(
+        "SELECT uid FROM memories WHERE uid NOT IN (SELECT memory FROM learned_from)"
+        " AND substr(source, 1, instr(source || ' ', ' ') - 1) IN ('proposed', 'learned', 'reviewed', 'refused')"
+    )}  # fmt: skip
+    sql = "SELECT uuid, part FROM turns WHERE role = 'user' AND uuid IN (SELECT value FROM json_each(?))"
+    parts = store.rows(sql, (lines,)) if known else []
+    return {
+        found for line, part in parts for at in range(MAX_STATEMENTS) if (found := memory_id(line, part, at)) in known
+    }
 
 
 def _is_said_elsewhere(store: Store, uid: str, text: str, lines: Collection[str]) -> bool:
+    """Return True if a line that stays has the words of a memory, or ran its command with success."""
     words = " ".join(text.casefold().strip("`").split("` works here")[0].split())
     stays = [one.line for one in evidence_for(store, [uid]).get(uid, []) if one.line not in lines]
-    turns = [row for (row,) in store.rows(
-        "SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (json.dumps(stays),)
-    )]  # fmt: skip
-    return any(words in " ".join(said.casefold().split()) for _, said in turn_texts(store, turns).values())
+    sql = "SELECT id, role = 'tool_result' FROM turns WHERE uuid IN (SELECT value FROM json_each(?))"
+    turns: dict[int, int] = dict(store.rows(sql, (json.dumps(stays),)))
+    if text.endswith("` works here") and any(turns.values()):
+        return True
+    return any(words in " ".join(said.casefold().split()) for _, said in turn_texts(store, list(turns)).values())
 
 
 # --------------------------------------------------------------------------------------------------------- checking
 
-
-def evidence_without_line(store: Store) -> list[int]:
-    """Return the rows whose line is not stored."""
-    sql = "SELECT id FROM learned_from WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.uuid = learned_from.line)"
-    return [int(ident) for (ident,) in store.rows(sql)]
+_WITHOUT_LINE = "NOT EXISTS (SELECT 1 FROM turns t WHERE t.uuid = learned_from.line)"
 
 
-def drop_rows(store: Store, rows: Collection[int]) -> None:
-    """Delete rows of evidence. Inside a transaction."""
-    store.execute("DELETE FROM learned_from WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(rows)),))
+def taught_by_no_line(store: Store) -> list[str]:
+    """Return the memories of which a line that taught them is not stored any more."""
+    sql = f"SELECT DISTINCT memory FROM learned_from WHERE {_WITHOUT_LINE} ORDER BY memory"
+    return [str(uid) for (uid,) in store.rows(sql)]
+
+
+def drop_evidence(store: Store) -> None:
+    """Delete the rows whose line is not stored. The memories stay."""
+    store.execute(f"DELETE FROM learned_from WHERE {_WITHOUT_LINE}")

@@ -235,3 +235,13 @@ def mark_logged(store: Store, sessions: Sequence[Session]) -> None:
         "UPDATE sessions SET logged_turn = max(logged_turn, ?) WHERE id = ?",
         [(session.last_turn, session.id) for session in sessions],
     )
+
+
+def unread_since(store: Store) -> tuple[bool, int] | None:
+    """Return whether a session with turns that were not read for memories has ended, and when sessions were last read.
+
+    Returns:
+        None if every turn was read.
+    """
+    ended = store.value("SELECT max(ended_at IS NOT NULL) FROM sessions WHERE last_turn > reflected_turn")
+    return None if ended is None else (bool(ended), int(store.value("SELECT max(at) FROM reflector_runs") or 0))

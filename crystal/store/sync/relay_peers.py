@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple
 
 from crystal.config.paths import AGENT_ID
 from crystal.errors import NotFoundError, UsageError
@@ -116,8 +116,7 @@ def find_peer(store: Store, name: str) -> Peer:
     raise UsageError(f"more than one device is called {name!r}", hint=hint)
 
 
-@dataclass(frozen=True, slots=True)
-class NewLink:
+class NewLink(NamedTuple):
     """A link to add: the fields are those of ``Peer``. Without ``accepted_from`` it is the generation."""
 
     device_id: bytes
@@ -135,7 +134,7 @@ class NewLink:
 
 def link_of(peer: Peer) -> NewLink:
     """Return a peer as it can be added elsewhere."""
-    return NewLink(*(getattr(peer, one.name) for one in fields(NewLink)))
+    return NewLink(*(getattr(peer, one) for one in NewLink._fields))
 
 
 def add_peer(store: Store, link: NewLink, now: int) -> int:
@@ -150,7 +149,7 @@ def add_peer(store: Store, link: NewLink, now: int) -> int:
         "INSERT INTO relay_peers (device_id, side, name, agent, generation, up_prefix, down_prefix, token_id,"
         " accepted_from, revoked_at, vouches, paired_at)"
         " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, coalesce(?9, ?5), ?10, ?11, ?12)",
-        (*astuple(link), now),
+        (*link, now),
     )
     ident = int(store.value("SELECT last_insert_rowid()"))
     if link.agent is not None and link.side == "device":
