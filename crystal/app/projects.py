@@ -10,6 +10,7 @@ from crystal.model.capture import Project
 from crystal.store import Store
 from crystal.store.capture import projects
 from crystal.store.search.scope import home_of, is_folder, project_ids
+from crystal.store.sessions.contexts import project_rows
 from crystal.transcript.project import MARKER_FILE, find_project, first_commit
 
 MAX_NAME_CHARS = 100
@@ -134,6 +135,15 @@ def mark_folder(folder: str) -> tuple[Path, bool]:
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from error
     return path, True
+
+
+def note_marked(store: Store, folder: Path) -> None:
+    """Let what was captured in a marked folder, and below it, be known by the marker too."""
+    find = project_finder(store)
+    with store.transaction():
+        for _, known in project_rows(store):
+            if Path(known.cwd).is_relative_to(folder):
+                projects.project_row(store, find(known.cwd))
 
 
 def find_known(store: Store, wanted: str) -> projects.KnownProject:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Annotated
 
 import typer
 
 from crystal.app.context import open_kept_machine, open_reader
-from crystal.app.projects import ProjectChange, join_projects, mark_folder, rename_project, split_project
+from crystal.app.projects import (
+    ProjectChange,
+    join_projects,
+    mark_folder,
+    note_marked,
+    rename_project,
+    split_project,
+)
 from crystal.cli.json_output import json_row, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import Look, cells, clipped, count_words, look_of, one_line, padded, say, say_nothing
+from crystal.errors import NotConfiguredError
 from crystal.store.capture.projects import KnownProject, known_projects
 from crystal.timewords.parse import ago
 
@@ -69,6 +78,8 @@ def split(folder: Folder) -> None:
 def mark(folder: Folder = ".") -> None:
     """Write a small file into a folder without git, so that crystal knows its project after a move."""
     path, is_new = mark_folder(folder)
+    with contextlib.suppress(NotConfiguredError), open_kept_machine() as machine:
+        note_marked(machine.store, path.parent)
     say(f"{path} {'is written' if is_new else 'is there already'}: the folder may be moved and renamed")
 
 

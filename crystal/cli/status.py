@@ -60,10 +60,10 @@ def state_line(state: CaptureState, now: int, stream: TextIO) -> str:
 
 
 def warn_if_not_capturing(machine: Machine) -> None:
-    """Say on standard error that nothing is kept, when that is so. Never fails: the answer is what was asked for."""
+    """Say on standard error that nothing is captured, or paused. Never fails: the answer is what was asked for."""
     with contextlib.suppress(CrystalError, OSError):
         state = capture_state(machine.config, machine.store)
-        if state.condition is Condition.NOT_CAPTURING:
+        if state.condition in (Condition.NOT_CAPTURING, Condition.PAUSED):
             typer.echo(f"crystal: {state_line(state, now_ms(), sys.stderr)}", err=True)
 
 

@@ -85,6 +85,16 @@ def test_a_marked_folder_keeps_its_project_without_git(ready, tmp_path, monkeypa
     assert len(found("fig", "--project", str(new))) == 2
 
 
+def test_a_folder_that_is_marked_after_its_first_sessions_keeps_them_when_it_moves(ready, tmp_path):
+    old, new = tmp_path / "notes", tmp_path / "garden"
+    (old / "deep").mkdir(parents=True)
+    said_in(ready, old / "deep", "s1", "the fig tree needs water")
+    assert crystal("projects", "mark", str(old)).code == 0
+    shutil.move(old, new)
+    said_in(ready, new, "s2", "the fig tree got water")
+    assert len(found("fig", "--project", str(new))) == 2
+
+
 @pytest.mark.slow
 def test_a_name_that_a_person_gave_holds_for_the_past_and_for_new_folders(ready, tmp_path):
     folder = make_repository(tmp_path / "proj1")

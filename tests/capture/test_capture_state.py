@@ -141,6 +141,8 @@ def test_status_begins_with_how_it_stands_and_ends_with_its_code(claude: Path) -
     assert crystal("init", "--yes").code == 0
     assert crystal("status").code == 0
     assert "NOT capturing" not in crystal("search", "quartz").err
+    assert crystal("--off").code == 0
+    assert "crystal: paused since " in crystal("search", "quartz").err
 
 
 @pytest.mark.slow

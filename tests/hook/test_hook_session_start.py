@@ -42,7 +42,8 @@ def test_a_session_is_told_once_for_each_source(door: Hook) -> None:
     ]
     at, _, rest = marks[0].read_text().partition(" ")
     assert at.isdecimal()
-    assert json.loads(rest) == {"candidates": 1, "chosen": ["mem-0123456789ab"], "omitted": 2, "tokens": 34}
+    told = {"candidates": 1, "chosen": ["mem-0123456789ab"], "omitted": 2, "tokens": 34, "why": {"why": 1}}
+    assert json.loads(rest) == told
     assert {stat.S_IMODE(path.stat().st_mode) for path in door.data.rglob("*.json")} == {0o600}
 
 
