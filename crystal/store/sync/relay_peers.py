@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal, NamedTuple
+from dataclasses import astuple, dataclass, fields
+from typing import Any, Literal
 
 from crystal.config.paths import AGENT_ID
 from crystal.errors import NotFoundError, UsageError
@@ -116,7 +116,8 @@ def find_peer(store: Store, name: str) -> Peer:
     raise UsageError(f"more than one device is called {name!r}", hint=hint)
 
 
-class NewLink(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class NewLink:
     """A link to add: the fields are those of ``Peer``. Without ``accepted_from`` it is the generation."""
 
     device_id: bytes
@@ -134,7 +135,7 @@ class NewLink(NamedTuple):
 
 def link_of(peer: Peer) -> NewLink:
     """Return a peer as it can be added elsewhere."""
-    return NewLink(*(getattr(peer, one) for one in NewLink._fields))
+    return NewLink(*(getattr(peer, one.name) for one in fields(NewLink)))
 
 
 def add_peer(store: Store, link: NewLink, now: int) -> int:
@@ -149,7 +150,7 @@ def add_peer(store: Store, link: NewLink, now: int) -> int:
         "INSERT INTO relay_peers (device_id, side, name, agent, generation, up_prefix, down_prefix, token_id,"
         " accepted_from, revoked_at, vouches, paired_at)"
         " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, coalesce(?9, ?5), ?10, ?11, ?12)",
-        (*link, now),
+        (*astuple(link), now),
     )
     ident = int(store.value("SELECT last_insert_rowid()"))
     if link.agent is not None and link.side == "device":
