@@ -35,7 +35,7 @@ def said_again(copies: Mapping[str, Gists], here: Mapping[str, Gists]) -> dict[s
 def says_less(here: Sequence[tuple[str, str]], before: Sequence[tuple[str, str]]) -> bool:
     """Return whether a record, given as (role, text), says only a part of what it said before.
 
-    So it is in a file from a backup, or one that was cut short. A record that says nothing any more was taken back.
+    So it is in a file from a backup, in one that was cut short, and where a program deleted what a message said.
     """
     left = [(role, _gist(role, text)) for role, text in before]
     for role, text in here:
@@ -44,7 +44,7 @@ def says_less(here: Sequence[tuple[str, str]], before: Sequence[tuple[str, str]]
         if longer is None:
             return False
         left.remove(longer)
-    return bool(here) and gists(here) != gists(before)
+    return gists(here) != gists(before)
 
 
 def _gist(role: str, text: str) -> str:

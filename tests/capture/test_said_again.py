@@ -16,7 +16,7 @@ turns = st.lists(
 @given(turns, st.data())
 def test_what_only_lost_whole_turns_says_less(said: list[tuple[str, str]], data: st.DataObject) -> None:
     left = [one for one in said if data.draw(st.booleans())]
-    assert says_less(left, said) == (bool(left) and gists(left) != gists(said))
+    assert says_less(left, said) == (gists(left) != gists(said))
 
 
 @given(turns, turns)
@@ -30,6 +30,6 @@ def test_a_longer_state_is_new_and_a_shorter_one_is_not() -> None:
     short, whole = [("assistant", "It names")], [("assistant", "It  names 4711."), ("tool_result", "4711")]
     assert says_less(short, whole)
     assert not says_less(whole, short)
-    assert not says_less([], whole), "it was taken back"
+    assert says_less([], whole)
     assert not says_less([], [])
     assert not says_less([("assistant", "It names 4712.")], whole)

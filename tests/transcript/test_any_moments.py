@@ -90,9 +90,15 @@ def test_any_moments_give_the_same_as_the_end(harness: str, fresh: Callable[[], 
     live_and_read(harness, fresh(), data)
 
 
+OTHER_WORDS = ("vscode-chat",)
+"""Cut short, its log of changes tells an earlier state in other words: that is an edit, and the newest words count."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("harness", [name for name in samples.sampled() if not HARNESSES[name].is_export])
-@many
+@pytest.mark.parametrize(
+    "harness", [one for one in samples.sampled() if not HARNESSES[one].is_export and one not in OTHER_WORDS]
+)
+@settings(many, derandomize=True)
 @given(data=st.data())
 def test_what_an_agent_deletes_is_kept_and_comes_back_once(
     harness: str, fresh: Callable[[], Path], data: st.DataObject
