@@ -39,12 +39,10 @@ def _lines(period: Period) -> list[str]:
     read = f"{run.turns:,} turns in {run.ms / 1000:.1f} s: {run.inserted} new, {run.confirmed} confirmed,"
     other = f"{run.replaced} replaced, {run.archived} archived, {run.skipped} left out"
     told = f"{period.injections} sessions: {period.selected} entries{share}, {period.omitted} memories omitted,"
-    return [
-        *([f"  learned   {read}", f"            {other}"] if period.runs else ["  learned   nothing"]),
-        *(
-            [f"  told      {told}", f"            {period.tokens:,} tokens"]
-            if period.injections
-            else ["  told      nothing"]
-        ),
-        f"  spent     {spent}",
-    ]
+    learned = [f"  learned   {read}", f"            {other}"] if period.runs else ["  learned   nothing"]
+    said = (
+        [f"  told      {told}", f"            {period.tokens:,} tokens"]
+        if period.injections
+        else ["  told      nothing"]
+    )
+    return [*learned, *said, f"  spent     {spent}"]
