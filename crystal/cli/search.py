@@ -107,7 +107,7 @@ def search(
         is_narrowed = everything or project is not None or session is not None
         result, scope = _ask(sources, request, None if is_narrowed else _home(machine))
         result = replace(result, notes=(*result.notes, *unreadable_mirror_notes(machine)))
-        warn_if_not_capturing(machine)
+        warn_if_not_capturing(machine, paused_too=True)
         if as_json:
             print_json(_as_json(result, scope, explain=explain))
         elif not result.hits and is_memory_empty(machine):

@@ -59,11 +59,11 @@ def state_line(state: CaptureState, now: int, stream: TextIO) -> str:
     return look.bad(line) if state.condition is Condition.NOT_CAPTURING else line
 
 
-def warn_if_not_capturing(machine: Machine) -> None:
-    """Say on standard error that nothing is captured, or paused. Never fails: the answer is what was asked for."""
+def warn_if_not_capturing(machine: Machine, *, paused_too: bool = False) -> None:
+    """Say on standard error that nothing is kept, when that is so. Never fails: the answer is what was asked for."""
     with contextlib.suppress(CrystalError, OSError):
         state = capture_state(machine.config, machine.store)
-        if state.condition in (Condition.NOT_CAPTURING, Condition.PAUSED):
+        if state.condition is Condition.NOT_CAPTURING or (paused_too and state.condition is Condition.PAUSED):
             typer.echo(f"crystal: {state_line(state, now_ms(), sys.stderr)}", err=True)
 
 
