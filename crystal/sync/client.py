@@ -9,11 +9,11 @@ Source: docs/spec/relay-http.md.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
-from urllib.parse import quote
 
 import orjson
 
@@ -45,6 +45,9 @@ Stored = Literal["created", "duplicate"]
 Side = Literal["a", "b"]
 Params = Mapping[str, str | int]
 T = TypeVar("T")
+
+_PHASE = re.compile(r"[a-z0-9-]{1,32}", re.ASCII)
+_TOKEN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 class RelayClient:
@@ -216,7 +219,9 @@ class RelayClient:
         Raises:
             NotAtRelayError: No token has this id.
         """
-        self._ask("DELETE", f"/v1/tokens/{quote(token_id, safe='')}", expect=(204,))
+        if not _TOKEN_ID.fullmatch(token_id):
+            raise ValueError("not a token's id")
+        self._ask("DELETE", f"/v1/tokens/{token_id}", expect=(204,))
 
     # ------------------------------------------------------------------------------------------------------ pairing
 
@@ -313,20 +318,30 @@ class RelayClient:
 
 
 def _stream_path(stream: bytes) -> str:
+    if len(stream) != 16:
+        raise ValueError(f"a stream's id has 16 bytes, not {len(stream)}")
     return f"/v1/streams/{stream.hex()}"
 
 
 def _blob_path(stream: bytes, seq: int) -> str:
+    if not 1 <= seq <= answers.MAX_SEQ:
+        raise ValueError(f"{seq} is no number of a blob")
     return f"{_stream_path(stream)}/blobs/{seq:d}"
 
 
 def _object_path(object_id: bytes) -> str:
+    if len(object_id) != 16:
+        raise ValueError(f"an object's id has 16 bytes, not {len(object_id)}")
     return f"/v1/objects/{object_id.hex()}"
 
 
 def _mailbox_path(nameplate: int) -> str:
+    if not 0 < nameplate <= answers.MAX_SEQ:
+        raise ValueError(f"{nameplate} is no nameplate")
     return f"/v1/pair/{nameplate:d}"
 
 
 def _mail_path(nameplate: int, side: Side, phase: str) -> str:
+    if side not in ("a", "b") or not _PHASE.fullmatch(phase):
+        raise ValueError(f"{side!r}/{phase!r} is no place in a mailbox")
     return f"{_mailbox_path(nameplate)}/{side}/{phase}"

@@ -89,10 +89,27 @@ def test_waiting_is_asked_for_within_bounds_and_the_client_waits_longer(wait, sa
     assert asked.extensions["timeout"]["read"] == 7 + max(0.0, min(wait, MAX_WAIT))
 
 
-def test_no_path_is_made_of_what_is_no_name():
-    fake = Fake(204)
-    client(fake).revoke_token("../streams")
-    assert [one.url.raw_path for one in fake.asked] == [b"/v1/tokens/..%2Fstreams"]
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda relay: relay.put(b"short", 1, BLOB),
+        lambda relay: relay.put(STREAM, 0, BLOB),
+        lambda relay: relay.get(STREAM, 2**53),
+        lambda relay: relay.get_object(b"../../../../x"),
+        lambda relay: relay.get_object(bytes(17)),
+        lambda relay: relay.revoke_token("../streams"),
+        lambda relay: relay.revoke_token(""),
+        lambda relay: relay.put_mail(0, "a", "x", b"x"),
+        lambda relay: relay.put_mail(1, "c", "x", b"x"),
+        lambda relay: relay.get_mail(1, "a", "../x"),
+        lambda relay: relay.get_mail(1, "a", ""),
+    ],
+)
+def test_no_path_is_made_of_what_is_no_name(call):
+    fake = Fake()
+    with pytest.raises(ValueError):
+        call(client(fake))
+    assert not fake.asked
 
 
 def test_what_is_too_large_is_not_even_sent():
