@@ -66,6 +66,7 @@ def assert_as_read_once(harness: str, *, may_be_unreadable: bool = False) -> Non
     done = crystal("verify", "--json")
     faults = [one for one in json.loads(done.out)["faults"] if not (may_be_unreadable and one["kind"] == "unreadable")]
     assert not faults, done.out + done.err
+    assert done.code == 0 or may_be_unreadable, done.out + done.err
 
 
 def live_and_read(harness: str, home: Path, data: st.DataObject) -> None:
