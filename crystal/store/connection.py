@@ -27,6 +27,7 @@ from crystal.errors import (
     StoreFullError,
     UnavailableError,
 )
+from crystal.model.capture import Hidden
 from crystal.store import migrate, texts
 from crystal.store.private_record import Recorder
 
@@ -133,7 +134,7 @@ class Store:
         self.before_commit: Callable[[], None] | None = None
         self.changed_memories: dict[str, list[int]] = {}
         self.deleted_memories: set[str] = set()
-        self.hidden: tuple[str, ...] = ()  # agents whose conversations it does not see: isolation.py
+        self.hidden: Hidden | None = None  # what it does not see: isolation.py
         self._recorder = recorder
 
     @classmethod

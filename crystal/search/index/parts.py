@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crystal.model.capture import Hidden
 from crystal.search.index.documents import Documents, documents_of, merge_documents
 from crystal.search.index.files import (
     Array,
@@ -163,7 +164,7 @@ class Tail:
         return self.vectors[generation]
 
 
-_kept: dict[tuple[Path, tuple[str, ...]], tuple[State, tuple[int, int, int, bytes | None], Tail]] = {}
+_kept: dict[tuple[Path, Hidden | None], tuple[State, tuple[int, int, int, bytes | None], Tail]] = {}
 
 
 def read_tail(store: Store, state: State) -> Tail:
