@@ -139,8 +139,10 @@ def test_no_tool_tells_another_agent_of_it(planted: Planted) -> None:
     called = set()
     for number, (name, arguments) in enumerate(asked(planted.hit, planted.memory)):
         called.add(name)
-        told = told_by(planted.others[number % len(planted.others)], name, arguments)
-        assert not [word for word in WORDS if word in told], (name, arguments, told)
+        asking = planted.others if len(planted.others) == len(OTHERS) else [planted.others[number % 5]]
+        for tools in asking:
+            told = told_by(tools, name, arguments)
+            assert not [word for word in WORDS if word in told], (name, arguments, told)
     changing = {"crystal_remember", "save_memory", "crystal_sources_add", "crystal_sources_sync"}
     assert called | changing == {tool.name for tool in (*TOOLS, *ALIASES)}
 
@@ -276,6 +278,42 @@ def test_the_memories_that_came_from_an_isolated_program_are_hidden(store: Store
     with open_machine() as machine:
         remember(machine, "the potoroo sleeps", key="nest", source="claude-mem")  # as crystal migrate names it
     assert "sleeps" not in Tools(ClientContext(agent="codex")).text("crystal_get", key="nest")
+
+
+def finds(folder: str | None, query: str) -> bool:
+    return query in Tools(ClientContext(agent="codex", folder=folder)).text("crystal_search", query=query)
+
+
+def test_a_session_that_goes_into_an_isolated_project_is_hidden_whole(seen: Store, settings: Path) -> None:
+    set_value(settings, "isolated.projects", "/code/bil*")
+    add_turn(seen, "the quokka here", session=SECRET, ts=NOW - HOUR, title="numbats plan")
+    assert finds("/code/shop", "quokka")
+    add_turn(seen, "the wombat there", session=SECRET, ts=NOW - HOUR, project="/code/bilby")
+    assert not finds("/code/shop", "quokka")
+    assert not finds(None, "wombat")
+    assert "numbats" not in Tools(ClientContext(folder="/code/shop")).text("crystal_recent", what="sessions", all=True)
+    assert finds("/code/bilby/src", "quokka")
+    assert finds("/code/bilby", "wombat")
+    assert not finds("/code/bilbo", "wombat")  # another project of the same pattern
+
+
+def test_folders_of_an_isolated_repository_elsewhere_belong_to_it(seen: Store, settings: Path) -> None:
+    set_value(settings, "isolated.projects", "/code/bilby")
+    for session, folder in ((SECRET, "/code/bilby"), (COPY, "/mnt/clone"), (MINE, "/mnt/clone|deep")):
+        add_turn(seen, f"the quokka in {folder}", session=session, ts=NOW - HOUR, project=folder)
+    seen.execute("UPDATE projects SET remote = 'git@host:bilby' WHERE name IN ('bilby', 'clone')")
+    assert not finds("/code/shop", "quokka")
+    for folder in ("/code/bilby", "/mnt/clone", "/mnt/clone/deep/er"):
+        found = Tools(ClientContext(folder=folder)).data("crystal_search", query="quokka")
+        assert len(found["hits"]) == 3, folder
+
+
+def test_a_project_that_is_new_meanwhile_is_not_seen(seen: Store, settings: Path) -> None:
+    set_value(settings, "isolated.projects", "/code/bilby")
+    with ClientContext(folder="/code/shop").reader() as reader:
+        add_turn(seen, "the quokka", session=SECRET, ts=NOW - HOUR, project="/code/bilby")
+        assert reader.store.value("SELECT count(*) FROM turns") == 2
+        assert reader.store.value("SELECT count(*) FROM sessions") == 1
 
 
 # --------------------------------------------------------------------------------------------- that nobody forgets it
