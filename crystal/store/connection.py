@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
@@ -27,9 +27,11 @@ from crystal.errors import (
     StoreFullError,
     UnavailableError,
 )
-from crystal.model.capture import Hidden
 from crystal.store import migrate, texts
 from crystal.store.private_record import Recorder
+
+if TYPE_CHECKING:
+    from crystal.model.capture import Hidden
 
 BUSY_TIMEOUT_MS = 15_000
 CHECKPOINT_PAGES = 1000
