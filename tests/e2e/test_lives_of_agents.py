@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.agents import AGENTS, Ended, Running, install_agent
+from tests.e2e.agents import AGENTS
 from tests.e2e.client import NoClient
 from tests.e2e.conftest import ENVIRON, cache_folder
 from tests.e2e.fake_models import Answer, FakeModels
+from tests.e2e.running import Ended, Running, install_agent
 from tests.support.whole_memory import Memory
 
 COMMAND = "printf %s-%s quartz 42"
