@@ -22,9 +22,9 @@ from crystal.config.table import Config
 from crystal.embedding.choice import make_embedder
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError
-from crystal.model.capture import Hidden
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
+from crystal.store.hidden import Hidden
 from crystal.store.isolation import hide
 from crystal.store.notes import MEMORY_RECORD_SIZE, read_note
 from crystal.store.private_record import RECORD_FILE

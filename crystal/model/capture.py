@@ -28,13 +28,6 @@ MemoryStatus = Literal["active", "deprecated"]
 """``deprecated`` is kept, and found by its id alone."""
 
 
-class Hidden(NamedTuple):
-    """What an agent does not see: what was said in these agents, and in these folders of projects."""
-
-    agents: tuple[str, ...]
-    folders: frozenset[str] | None = None
-
-
 MIRROR_IDS = 10**12
 """What is added to the ids of the mirror's rows where they are handed out, so that a number names one thing."""
 

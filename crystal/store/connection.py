@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
@@ -28,10 +28,8 @@ from crystal.errors import (
     UnavailableError,
 )
 from crystal.store import migrate, texts
+from crystal.store.hidden import Hidden
 from crystal.store.private_record import Recorder
-
-if TYPE_CHECKING:
-    from crystal.model.capture import Hidden
 
 BUSY_TIMEOUT_MS = 15_000
 CHECKPOINT_PAGES = 1000

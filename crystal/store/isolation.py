@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable
 
 from crystal.config.harnesses import CLAUDE_CODE
-from crystal.model.capture import Hidden
 from crystal.store.connection import Store, translated
+from crystal.store.hidden import Hidden
 
 MAX_SOURCE = 50
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crystal.model.capture import Hidden
 from crystal.search.index.documents import Documents, documents_of, merge_documents
 from crystal.search.index.files import (
     Array,
@@ -29,6 +28,7 @@ from crystal.search.index.part_vectors import Meanings, build_arrays
 from crystal.search.index.terms import Tokenize, document_words
 from crystal.search.index.words import Gathering, PartWords, merge_words
 from crystal.store import Store
+from crystal.store.hidden import Hidden
 from crystal.store.search import index_log, index_source
 from crystal.store.search.index_log import Log, PartFile, State
 from crystal.store.search.index_source import DocumentRow
