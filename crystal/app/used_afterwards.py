@@ -32,7 +32,7 @@ class Told(NamedTuple):
 
 def told_and_used(store: Store, log: Sequence[Injection], texts: Mapping[str, str]) -> list[Told]:
     """Return for the latest sessions of a log how many memories were told and used; ``texts`` are those by id."""
-    found = []
+    found: list[Told] = []
     for one in log:
         told = {ident: texts[ident] for ident in one.chosen if ident in texts}
         if told and len(found) < MAX_SESSIONS:

@@ -25,7 +25,7 @@ def show(machine: Machine, asked: Asked) -> Page:
 
 def judge(machine: Machine, asked: Asked) -> Moved:
     """Keep a memory, with other words where some are given, or hide it."""
-    ident, verdict = asked.path["id"], asked.text("verdict")
+    ident, verdict = asked.path["id"], asked.values.get("verdict", "")
     if verdict == "keep":
         words = asked.values.get("text", "").replace("\r\n", "\n").strip()
         keep_learned(machine, ident, None if words == memory_of(machine, ident).text else words)
