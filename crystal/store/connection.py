@@ -7,7 +7,6 @@ user can act on leaves this package untranslated. This module does not know what
 from __future__ import annotations
 
 import contextlib
-import importlib
 import importlib.util
 import os
 import time
