@@ -27,8 +27,8 @@ REWRITES = "see smaller.py"
 HEADER = b"SQLite format 3\x00"
 REPAIR_HINT = "run: crystal verify --repair"
 FOREIGN_HINT = "move it away, or point CRYSTAL_DATA_DIR at another folder"
-USUAL = b"\x10\x00\x00\x40\x20\x20"
-"""Page size and fractions in the header of every store: with others SQLite may take it for one that only it may read."""
+USUAL = b"\x10\0\0\x40\x20\x20\0\0\0\x04\0\0\0\x01"
+"""Page size, fractions, format and encoding in the header of every store: with others SQLite cannot read or write."""
 MAX_VERSION = 999
 """A schema number above this was not written by crystal: the header is damaged."""
 
@@ -123,8 +123,8 @@ def refuse_foreign(path: Path) -> None:
     )
     if not header.startswith(HEADER) or application != APPLICATION_ID:
         raise ForeignStoreError(f"{path} is not a crystal store", hint=FOREIGN_HINT)
-    is_usual = header[16:18] + header[20:24] == USUAL and set(header[18:20]) <= {1, 2}
-    if not is_usual or not 0 <= version <= MAX_VERSION:
+    usual = header[16:18] + header[20:24] + header[44:48] + header[56:60] == USUAL and set(header[18:20]) <= {1, 2}
+    if not usual or not 0 < version <= MAX_VERSION:
         raise StoreDamagedError(f"{path}: its header is damaged", hint=REPAIR_HINT)
     if version > newest():
         if _defines_no_more(path):
