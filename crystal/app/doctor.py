@@ -323,8 +323,8 @@ def _store(store: Store, *, deep: bool) -> Check:
         return Check("memory", "failure", f"{store.path}: {fault}", "crystal verify --repair")
     if is_whole:
         return Check("memory", "ok", f"{store.path} is sound")
-    words = f"{store.path} opens; it is too large to check every page now"
-    return Check("memory", "ok", f"{words} (all of it: crystal doctor --deep)")
+    words = "opens; it is too large to check every page now (all of it: crystal doctor --deep)"
+    return Check("memory", "ok", f"{store.path} {words}")
 
 
 def _archive(machine: Machine) -> Iterator[Check]:
@@ -354,12 +354,8 @@ def _capture(found: dict[str, Any]) -> Iterator[Check]:
     hook = found["hook"]
     runs = "1 run" if hook["runs"] == 1 else f"{hook['runs']} runs"
     if hook["runs"] and hook["p95_ms"] > SLOW_HOOK_MS:
-        yield Check(
-            "hook speed",
-            "warning",
-            f"p95 is {hook['p95_ms']:.0f} ms over {runs}",
-            "see docs/reference/hook.md, section on speed",
-        )
+        fix = "see docs/reference/hook.md, section on speed"
+        yield Check("hook speed", "warning", f"p95 is {hook['p95_ms']:.0f} ms over {runs}", fix)
     elif hook["runs"]:
         yield Check("hook speed", "ok", f"p50 {hook['p50_ms']:.0f} ms, p95 {hook['p95_ms']:.0f} ms over {runs}")
 
