@@ -112,9 +112,8 @@ def say_item(label: str, text: str, look: Look, *, style: Callable[[str], str] =
     indent = " " * cells(label)
     width = max(20, look.width - cells(label))
     text = _COMMAND.sub(lambda found: found[0].replace(" ", "\0"), text)
-    lines = textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False) or [""]
-    first, *others = (line.replace("\0", " ") for line in lines)
-    say(style(label) + first, *(indent + line for line in others))
+    first, *others = textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False) or [""]
+    say(*(line.replace("\0", " ") for line in (style(label) + first, *(indent + line for line in others))))
 
 
 def note(*lines: str, kind: str = "note") -> None:

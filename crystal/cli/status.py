@@ -76,8 +76,7 @@ def _say_failure(error: CrystalError, state: CaptureState, line: str, *, as_json
         problem = {"ok": False, "problem": {"message": error.message, "fix": error.hint}} if is_shown else {}
         print_json({"capture": state_as_json(state), **problem})
     elif is_shown:
-        fix = (error.hint or "").removeprefix("run: ")
-        typer.echo(f"{line}\nFAIL  memory: {error.message}\n      fix: {fix}")
+        typer.echo(f"{line}\nFAIL  memory: {error.message}\n      fix: {(error.hint or '').removeprefix('run: ')}")
     return is_shown
 
 
