@@ -77,3 +77,8 @@ def spent_since(store: Store, since: int, *, purpose: str | None = None) -> floa
 def spent_by_purpose(store: Store, since: int) -> dict[str, float]:
     """Return the US dollars spent at or after ``since`` by purpose, including reservations."""
     return dict(store.rows("SELECT purpose, total(usd) FROM costs WHERE at >= ? GROUP BY purpose", (since,)))
+
+
+def spent_by_day(store: Store, since: int) -> dict[int, float]:
+    """Return the US dollars spent at or after ``since`` by UTC day, counted from 1970, including reservations."""
+    return dict(store.rows("SELECT at / ?, total(usd) FROM costs WHERE at >= ? GROUP BY 1", (DAY_MS, since)))
