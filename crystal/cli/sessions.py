@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -179,7 +180,7 @@ def _title(session: SessionSummary, now: int, look: Look) -> list[str]:
     title = one_line(session.title) or "(without words)"
     return [
         look.bold(clipped(title, look.width)),
-        look.dim(clipped(" · ".join(one_line(fact) for fact in facts if fact), look.width)),
+        *map(look.dim, textwrap.wrap(" · ".join(one_line(fact) for fact in facts if fact), look.width)),
     ]
 
 
