@@ -69,7 +69,7 @@ def test_each_terminal_has_its_own_last_search(tmp_path, monkeypatch):
     assert last_search.named_by_place(tmp_path, "@1") == "h30"
     monkeypatch.setattr(last_search.os, "getsid", lambda _: 1)  # the oldest are dropped
     assert last_search.named_by_place(tmp_path, "1") == "1"
-    with pytest.raises(NotFoundError, match="nothing was searched in this terminal"):
+    with pytest.raises(NotFoundError, match="no search in this terminal has found"):
         last_search.named_by_place(tmp_path, "@1")
 
 
