@@ -69,11 +69,17 @@ class NetworkTouched(AssertionError):
 
 
 @pytest.fixture
-def tmp_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """A new folder. pytest's own lists the folders of all tests, and moves a link, each time."""
+def tmp_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Make a new folder. pytest's own fixture lists the folders of all tests, and moves a link, each time.
+
+    What a slow test leaves may be large, so it is deleted if the test passed.
+    """
     folder = tmp_path_factory.getbasetemp() / f"{request.node.originalname[:30]}{next(_numbers)}"
     folder.mkdir(mode=0o700)
-    return folder
+    failures = request.session.testsfailed
+    yield folder
+    if request.session.testsfailed == failures and any(map(request.node.get_closest_marker, ("slow", "e2e"))):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
