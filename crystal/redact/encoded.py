@@ -42,12 +42,15 @@ _BY_CHARACTERS = (
     _HEX_GROUP + rb"{9}",  # 32 hexadecimal digits, as Mailchimp and Twilio have, in base64 and in hexadecimal
     rb"(?:3[0-9]|6[1-6]){16}",
     DIGITS + rb"{2}(?:OkFB|[MNO][DTjz](?:pBQ|[AEIMQUYcgk]6QU))",  # Telegram's digits, colon and AA
-    rb"[MNO][FVl1]F[+-]|[w-z0-5]UX[4-7]|[BFJNRVZdhl]Rf[i-n]",  # Azure's digit and Q~
 )
 """Tokens that begin with nothing certain: they are known by what characters they are made of."""
 
 _TELLING = tuple((literal, row) for row in FORMATS for literal in row.literals)
-_LITERALS = (DIGITS_HINT, *sorted({re.escape(literal) for literal, _ in _TELLING if literal}))
+_LITERALS = (
+    DIGITS_HINT,
+    rb"SK[0-9a-f]{16}",  # two letters come by chance
+    *sorted({re.escape(literal) for literal, _ in _TELLING if len(literal) >= MIN_LITERAL}),
+)
 
 
 @cache
@@ -60,7 +63,10 @@ def encoded_hints() -> tuple[bytes, ...]:
     anywhere = map(re.escape, standard | for_urls | digits | {form.upper() for form in digits})
     first = [base64_of(word, 0) for word in literals if len(word) < MIN_ANYWHERE]
     inside = [
-        b"(?:" + b"|".join(re.escape(base64_of(word, shift)) for word in SHORT_LITERALS) + b")" + letters
+        b"(?:"
+        + b"|".join(re.escape(base64_of(word, shift)) for word in (*SHORT_LITERALS, b"$5$", b"$6$"))
+        + b")"
+        + letters
         for shift, letters in enumerate(_MORE_LETTERS)
     ]
     return (*sorted(anywhere), apart_hint(map(re.escape, first)), *inside, *_BY_CHARACTERS)

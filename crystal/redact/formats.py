@@ -112,7 +112,7 @@ SHORT_LITERALS = sorted(
         literal
         for row in FORMATS
         for literal in row.literals
-        if len(literal) == 3 and row.pattern.startswith(re.escape(literal)[:2])
+        if len(literal) == 3 and row.pattern.startswith(literal[:2])
     }
 )
 """Those of three letters that a token begins with."""

@@ -114,7 +114,7 @@ def test_a_token_with_a_short_prefix_goes_in_hex_and_where_base64_begins(kind: s
 
 
 @each_row("before", ["", "k: ", "key: ", "the key is "])
-@each_row(("kind", "token"), [(row[0], filled(row[2])) for row in ROWS if row[0] != "jwt"])
+@each_row(("kind", "token"), [(row[0], filled(row[2])) for row in ROWS if row[0] not in ("jwt", "azure-client-secret")])
 def test_every_known_token_goes_inside_base64(kind: str, token: str, before: str) -> None:
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         assert kind in found(f"see {encode((before + token).encode()).decode()} there"), (token, before)
