@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import os
+import re
 import shutil
 import socket
 import sys
@@ -44,6 +45,7 @@ KEPT = ("CRYSTAL_E2E",)
 
 MEMORY_DISK = Path("/dev/shm")
 MEMORY_DISK_BYTES = 4 << 30
+REASON_LINES = 6
 
 _connect = socket.socket.connect
 _connect_ex = socket.socket.connect_ex
@@ -53,9 +55,33 @@ _numbers = itertools.count()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the tests' folders in memory where there is room: a disk makes each commit wait."""
-    if MEMORY_DISK.is_dir() and shutil.disk_usage(MEMORY_DISK).free > MEMORY_DISK_BYTES:
+    config.pluginmanager.register(FailuresAtOnce(config))
+    if _has_memory_disk():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
         tempfile.tempdir = tempfile.tempdir or str(MEMORY_DISK)
+
+
+def _has_memory_disk() -> bool:
+    """Tell whether there is a disk in memory with room, memory behind it, and programs may run from it."""
+    if not MEMORY_DISK.is_dir() or os.statvfs(MEMORY_DISK).f_flag & os.ST_NOEXEC:
+        return False
+    free = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text("utf-8"))
+    left = int(free[1]) * 1024 if free else 0
+    return min(shutil.disk_usage(MEMORY_DISK).free, left) > MEMORY_DISK_BYTES
+
+
+class FailuresAtOnce:
+    """Prints why a test failed at the moment it does: whoever stops a run, or waits for it, knows it already."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        printer = self._config.pluginmanager.get_plugin("terminalreporter")
+        if printer and report.failed and not hasattr(self._config, "workerinput"):
+            reason = report.longreprtext.rstrip().splitlines()[-REASON_LINES:]
+            head = f"{report.nodeid}, {report.when}, {report.duration:.0f} s:"
+            printer.write("\n" + "\n".join([head, *reason]) + "\n")
 
 
 @pytest.hookimpl(optionalhook=True)
