@@ -7,7 +7,6 @@ user can act on leaves this package untranslated. This module does not know what
 from __future__ import annotations
 
 import contextlib
-import importlib
 import importlib.util
 import os
 import time
@@ -28,6 +27,7 @@ from crystal.errors import (
     UnavailableError,
 )
 from crystal.store import migrate, texts
+from crystal.store.hidden import Hidden
 from crystal.store.private_record import Recorder
 
 BUSY_TIMEOUT_MS = 15_000
@@ -53,7 +53,7 @@ TRANSLATION: dict[type[CrystalError], tuple[type[apsw.Error], ...]] = {
 HINTS: dict[type[CrystalError], str] = {
     StoreBusyError: "another crystal process is writing; try again in a moment",
     StoreFullError: "free some disk space; nothing was lost, capture continues by itself",
-    StoreDamagedError: "run: crystal verify --repair",
+    StoreDamagedError: migrate.REPAIR_HINT,
     UnavailableError: "check that its disk is present and can be written",
     NotConfiguredError: "reinstall the package sqlite-vec",
 }
@@ -133,7 +133,7 @@ class Store:
         self.before_commit: Callable[[], None] | None = None
         self.changed_memories: dict[str, list[int]] = {}
         self.deleted_memories: set[str] = set()
-        self.hidden: tuple[str, ...] = ()  # agents whose conversations it does not see: isolation.py
+        self.hidden: Hidden | None = None  # what it does not see: isolation.py
         self._recorder = recorder
 
     @classmethod
@@ -361,9 +361,9 @@ def _connect_to_copy(path: Path) -> apsw.Connection:
 def changed_definition(path: Path) -> str | None:
     """Return which definition in a store is not as crystal wrote it, in words, or None."""
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    with contextlib.closing(_prepared(db)), contextlib.closing(connect(Path(":memory:"))) as fresh:
+    with contextlib.closing(_prepared(db)):
         try:
-            return migrate.changed_definition(db, fresh)
+            return migrate.changed_definition(db)
         except apsw.SQLError as error:
             return migrate.one_line(error)
 
