@@ -1,4 +1,4 @@
-"""Changing what was remembered: its text, its kind, its key, where it holds, and whether it is shown."""
+"""Change a memory: its text, its kind, its key, where it holds, and whether it is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One worker at a time: an advisory lock that the kernel frees when its holder dies, however it dies.
+"""Allow one worker at a time: an advisory lock that the kernel releases when the process ends.
 
 Paths that did not answer are waited for without it, and remembered for all processes: for a quarter of an hour, until
 something is mounted or unmounted, or until a person runs a command that captures.
@@ -91,7 +91,7 @@ def lock_problem(path: Path) -> CrystalError | None:
 
 
 class HeldLock(NamedTuple):
-    """A lock that this process holds, as the open file that it is on."""
+    """A lock that this process holds: the open, locked file."""
 
     descriptor: int
 

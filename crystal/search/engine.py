@@ -1,4 +1,4 @@
-"""Search: a question becomes hits.
+"""Search one or more memories for a question, and return hits.
 
 This package promises that no question and no filter raises, that nothing is returned which a filter excludes, that
 the same store gives the same order twice, and that keyword search works without the vectors and the index.
@@ -98,7 +98,7 @@ def search_project_first(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The answers in order, and what is to be said of them."""
+    """The ranked answers, and the notes about them."""
 
     answers: Sequence[RankedAnswer]
     notes: Notes = ()

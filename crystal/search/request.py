@@ -1,4 +1,4 @@
-"""What a search is asked for and what it answers: the values that callers of the search see."""
+"""Request and result of a search."""
 
 from __future__ import annotations
 

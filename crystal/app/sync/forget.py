@@ -1,4 +1,4 @@
-"""What is forgotten spreads: from a device to home, from home to every device, into the outbox and the mirror."""
+"""Send tombstones: from a device to home, from home to every device; apply them to outbox and mirror."""
 
 from __future__ import annotations
 

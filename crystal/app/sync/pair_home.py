@@ -1,4 +1,4 @@
-"""Pairing as the home machine sees it: a code through the relay's mailbox, one string without it, or one shared root.
+"""Pair a device, on the home machine: a code through the relay's mailbox, one string without it, or one shared root.
 
 Each way takes a device through the states of docs/spec/pairing.md. It is written down before it gets a token, under a
 name that says so, and gets its own name with the answer. So a crash in between leaves a device that can be seen and

@@ -1,4 +1,4 @@
-"""Which part this machine has: becoming home, handing that part to another machine, leaving it.
+"""Change this machine's role: become home, hand the role to another machine, leave it.
 
 Whatever moves, nothing is lost: what waits in an outbox is taken into this machine's own memory before the outbox
 goes, and a machine that was home sends its whole memory to the new one.
@@ -56,7 +56,7 @@ from crystal.sync.wire import decode_segment
 
 @dataclass(frozen=True, slots=True)
 class RoleChange:
-    """What became of this machine: its role, the other end's name, and what the user should know, in words."""
+    """Result of a change: the role, the other end's name, and notes for the user."""
 
     role: str
     other: str | None = None

@@ -1,4 +1,4 @@
-"""The order of the answers: candidates, their scores, late interaction, and the list that is shown."""
+"""Rank answers: select candidates, score them, apply late interaction, and make the list that is shown."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ OTHER_WORDS = 0.4
 
 @dataclass(frozen=True, slots=True)
 class RankingRequest:
-    """What is asked for: the question taken apart, how many answers, and what is preferred.
+    """The parsed question, the number of answers, and the preferences.
 
     ``wordings`` are other ways to put the question; ``reorder`` may put the best answers into another order: it is
     given the question and texts, and gives places in their list, or None.
