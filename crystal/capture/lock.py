@@ -73,7 +73,7 @@ def _unusable(path: Path, error: OSError) -> CrystalError:
     """Return why a lock file cannot be used, and what to do: it contains nothing, so it may be deleted."""
     command = f"rm {shlex.quote(str(path))}"
     if path.is_symlink():
-        return UsageError(f"{path} is a link, and a lock must be a file of its own", hint=command)
+        return UsageError(f"{path} is a link, but a lock must be a regular file", hint=command)
     if path.exists() and path.stat().st_uid != os.geteuid():
         return UnavailableError(
             f"{path} belongs to another user", hint=command if os.access(path.parent, os.W_OK) else f"sudo {command}"

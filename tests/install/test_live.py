@@ -250,7 +250,7 @@ def test_all_is_every_agent_found_here(home: Path) -> None:
 def test_an_agent_without_a_mechanism_is_read_by_the_sweep_and_an_unknown_one_refused(home: Path) -> None:
     done = crystal("init", "--yes", "--no-import", "--agent", "roo-code")
     assert done.code == 0
-    assert "sync: Roo Code runs nothing when a turn ends" in done.out
+    assert "sync: Roo Code has no hook for the end of a turn" in done.out
     refused = crystal("init", "--agent", "nobody")
     assert refused.code == 2
     assert "'nobody'" in refused.err

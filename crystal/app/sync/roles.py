@@ -181,13 +181,13 @@ def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) ->
         why = f": {report.problem}" if report is not None and report.problem else ""
         raise UsageError(
             f"{peer.name} has not confirmed {waiting} sealed blobs{why}",
-            hint="run it again when home has polled, or with --force: they stay in this machine's own memory",
+            hint="run it again after home has polled; with --force they stay in this machine's memory alone",
         )
     take_own_outbox(machine, peer)
     with machine.store.transaction():
         relay_peers.remove_peer(machine.store, peer.id)
     settle(machine, role="standalone")
-    return RoleChange("standalone", peer.name, ("home's mirror stays here as it is, and is searched as before",))
+    return RoleChange("standalone", peer.name, ("the mirror of home's memory stays here and is still searched",))
 
 
 def take_own_outbox(machine: Machine, peer: Peer) -> int:
