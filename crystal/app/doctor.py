@@ -199,7 +199,7 @@ def _asking(config: Config) -> Iterator[Check]:
         elif facts.entry is not None:
             asking.append(client.title)
         elif facts.present and not (plugin and name == "claude-code"):
-            yield Check("agents", "note", f"{client.title} is installed and does not use this memory", fix)
+            yield Check("agents", "note", f"{client.title} cannot search this memory itself yet", fix)
     if asking:
         yield Check("agents", "ok", f"{', '.join(asking)} can use this memory")
 

@@ -33,6 +33,7 @@ from crystal.store.capture.privacy import marks
 from crystal.store.forget.forgetting import is_work_left
 from crystal.store.memories.learned import confidence_of, evidence_for
 from crystal.store.memories.memories import forgotten_memories
+from crystal.store.search.isolated import isolated_folders, outermost
 from crystal.store.sessions.contexts import (
     Injection,
     add_injection,
@@ -158,14 +159,27 @@ VARIABLES = (
 
 
 @contextlib.contextmanager
-def _seen_by_client(machine: Machine) -> Iterator[tuple[Machine, Store | None]]:
-    """Yield the memory as Claude Code sees it, the only agent that is given contexts, and the mirror."""
-    if not machine.config.hidden_from(CLAUDE_CODE):
+def _seen_by_client(machine: Machine, folder: str | None) -> Iterator[ContextSources]:
+    """Yield what Claude Code sees in a folder; no other agent is given contexts."""
+    if not machine.config.hidden_from(CLAUDE_CODE) and not machine.config.isolated_projects:
         with mirror_of(machine) as mirror:
-            yield machine, mirror
+            yield tellable(machine, mirror)
         return
-    with open_reader_for(CLAUDE_CODE, {"data_dir": machine.places.data_dir}) as seen:
-        yield seen, seen.mirror_store
+    with open_reader_for(CLAUDE_CODE, folder, {"data_dir": machine.places.data_dir}) as seen:
+        yield tellable(seen, seen.mirror_store)
+
+
+def _contexts(machine: Machine) -> list[Ready]:
+    """Make the contexts of all folders: where one is isolated, as it is seen from there."""
+    policy, patterns = policy_of(machine.store, machine.config), machine.config.isolated_projects
+    isolated = isolated_folders([machine.store], patterns)
+    ready = []
+    for where in (None, *sorted({*isolated.values()})):
+        with _seen_by_client(machine, where) as here:
+            folders = [one for one in here.folders() if isolated.get(one.cwd, outermost(patterns, one.cwd)) == where]
+            told = [Ready(one.cwd, here.told(one)) for one in folders if not policy.is_private_folder(one.cwd)]
+            ready += told if where else [Ready(None, here.told(None)), *told]
+    return ready
 
 
 def make_ready(machine: Machine) -> None:
@@ -177,12 +191,7 @@ def make_ready(machine: Machine) -> None:
             return
         for _ in range(TRIES):
             before = state_of_memory(machine.store)
-            policy = policy_of(machine.store, machine.config)
-            with _seen_by_client(machine) as (seen, mirror):
-                here = tellable(seen, mirror)
-                folders = [one for one in here.folders() if not policy.is_private_folder(one.cwd)]
-                ready = [Ready(None, here.told(None)), *(Ready(one.cwd, here.told(one)) for one in folders)]
-            write_contexts(data_dir, _rules(machine), ready)
+            write_contexts(data_dir, _rules(machine), _contexts(machine))
             if state_of_memory(machine.store) == before:
                 return
         clear_contexts(data_dir)  # what was forgotten meanwhile may be in it; the next call rebuilds it
@@ -229,8 +238,7 @@ class Preview:
 def preview(machine: Machine, folder: str) -> Preview:
     """Return what a session that began in a folder now would be given, and why that may be nothing."""
     policy, config = policy_of(machine.store, machine.config), machine.config
-    with _seen_by_client(machine) as (seen, mirror):
-        found = tellable(seen, mirror)
+    with _seen_by_client(machine, folder) as found:
         here = next((one for one in found.folders() if one.cwd == folder), None)
         told = found.told(here)
     notes = [] if here else ["no session was captured in this folder yet: the context has only what applies everywhere"]

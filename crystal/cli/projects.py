@@ -57,7 +57,7 @@ def rename(
         _say_change(rename_project(machine.store, project, name))
 
 
-@commands.command("join")
+@commands.command("join", short_help="Make one project of two, as after a move.")
 def join(
     project: Name,
     into: Annotated[str, typer.Argument(help="The project it becomes part of.", metavar="INTO", show_default=False)],

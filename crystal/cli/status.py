@@ -84,9 +84,9 @@ def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tupl
     """Return the page as (name, words)."""
     from crystal.app.status import FIND_UNEXAMINED, describe_unexamined
 
-    places = found["places"]
+    places, first = found["places"], found["span"]["first"]
     lines = [
-        ("memory", _memory(found["counts"]) + f"; since {ago(found['span']['first'])}"),
+        ("memory", _memory(found["counts"]) + ("" if first is None else f"; since {ago(first)}")),
         *([("sources", _sources(found["sources"]))] if found["sources"] else []),
         *_sizes(found["sizes"]),
         ("transcripts", _transcripts(found)),

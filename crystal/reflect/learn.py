@@ -6,8 +6,8 @@ A memory's id follows from the line that taught it, so that a line read twice, a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from crystal.errors import UsageError
 from crystal.memories.rules import CleanText, changed, cleaned_text
@@ -27,6 +27,8 @@ PROPOSED, LEARNED, REVIEWED, REFUSED = "proposed", "learned", "reviewed", "refus
 deprecated; kept by the user; never to be learned. So a review travels like every change of a memory.
 """
 
+Group = tuple[str | None, str | None]
+"""Isolated agent and project that a memory belongs to: it is compared with no other's."""
 AUTO_CONFIDENCE = 0.9
 """Confidence from which mode ``auto`` keeps a memory without a review; see benchmarks/reflect.py."""
 LOW_CONFIDENCE = 0.85
@@ -46,6 +48,7 @@ class Learner:
         clean: Takes secrets out.
         similarity: Compares two texts by their vectors.
         isolated: Agents whose conversations others may not see: what they teach is compared with theirs alone.
+        projects: Sessions of isolated projects, each with the folder: the same.
     """
 
     store: Store
@@ -56,6 +59,7 @@ class Learner:
     clean: CleanText
     similarity: Similarity
     isolated: frozenset[str] = frozenset()
+    projects: Mapping[str, str] = field(default_factory=dict)
 
     def learn(self, session: DueSession, lessons: Iterable[Lesson], now: int) -> ReflectorRun:
         """Write the lessons of a session. Inside the transaction that moves its cursor."""
@@ -73,16 +77,17 @@ class Learner:
         where = None if lesson.is_personal else lesson.project
         is_kept = self._is_sure(lesson.confidence)
         source = source_via(LEARNED if is_kept else PROPOSED, session.harness)
+        group = self._group(source, session.id)
         known = memories.memory_of(store, uid)
         if known is None and lesson.is_run and not self._has_often_worked(session, lesson, uid):
             return []
         if known is None and not lesson.is_run:  # two commands are never the same
-            known = self._find_same(text, where, source)
+            known = self._find_same(text, where, group)
         if known is not None and (is_known(known) or known.source.startswith(REFUSED)):
             return self._confirm(session, lesson, known, now)
         if known is not None and (known.id == uid or known.updated_at >= lesson.at):
             return ["skipped"]  # it was called wrong after it was said
-        older = [one for one in self._in_reach(where, source) if contradicts(text, one.text)]
+        older = [one for one in self._in_reach(where, group) if contradicts(text, one.text)]
         if any(one.updated_at > lesson.at and one.status == "active" for one in older):
             return ["skipped"]  # something newer is known
         status: MemoryStatus = "active" if is_kept else "deprecated"
@@ -138,23 +143,25 @@ class Learner:
             return f"mem-{hashlib.blake2b(f'{where}{chr(0)}{lesson.text}'.encode(), key=self.key).hexdigest()[:12]}"
         return learned.memory_id(lesson.line, lesson.part, lesson.number)
 
-    def _find_same(self, text: str, where: Project | None, source: str) -> Remembered | None:
+    def _find_same(self, text: str, where: Project | None, group: Group) -> Remembered | None:
         """Return the memory that says the same in reach, the active one first."""
-        same = [one for one in self._in_reach(where, source, every=True) if is_same(text, one.text, self.similarity)]
+        same = [one for one in self._in_reach(where, group, every=True) if is_same(text, one.text, self.similarity)]
         return min(same, key=lambda one: (one.status != "active", not is_known(one), -one.updated_at), default=None)
 
-    def _in_reach(self, where: Project | None, source: str, *, every: bool = False) -> list[Remembered]:
+    def _in_reach(self, where: Project | None, group: Group, *, every: bool = False) -> list[Remembered]:
         """Return the memories that hold in a project or everywhere, without the hidden ones if ``every`` is not set."""
-        folder, group = (None if where is None else _whole(where).cwd), self._group(source)
+        folder = None if where is None else _whole(where).cwd
         return [
             one
             for one in memories.all_memories(self.store)
-            if one.cwd in (None, folder) and (every or is_known(one)) and self._group(one.source) == group
+            if one.cwd in (None, folder)
+            and (every or is_known(one))
+            and self._group(one.source, one.session_id) == group
         ]
 
-    def _group(self, source: str) -> str | None:
+    def _group(self, source: str, session: str | None) -> Group:
         agent = source.rpartition(" ")[2]
-        return agent if agent in self.isolated else None
+        return agent if agent in self.isolated else None, self.projects.get(session or "")
 
 
 def _evidence(uid: str, session: DueSession, lesson: Lesson) -> Evidence:
