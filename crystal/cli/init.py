@@ -189,7 +189,7 @@ def init(
         if plan.settings or plan.live or plan.swept or import_past:
             _offer_past(machine, wanted=import_past, asks=asks, wait=wait)
             _say_what_works(machine, plan)
-        else:
+        elif plan.clients:
             _say_what_is_asked(plan)
     if plan.problems:
         raise plan.problems[0]

@@ -285,5 +285,6 @@ def test_our_files_are_those_of_the_package(home: Path) -> None:
 def test_init_all_says_which_agent_it_leaves_out_and_how_to_get_it(home: Path) -> None:
     (home / ".config" / "opencode").mkdir(parents=True)
     done = crystal("init", "--yes", "--no-import", "--all")
-    assert (done.code, "if you want it: crystal init --agent opencode" in done.out) == (0, True), done.out + done.err
+    assert (done.code, "to add it: crystal init --agent opencode" in done.out) == (0, True), done.out + done.err
+    assert "restart" not in done.out
     assert not (home / ".config" / "opencode" / "plugin").exists()
