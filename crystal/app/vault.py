@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from crystal.app.context import Machine
 from crystal.app.forget import forget_planned, plan_forget
@@ -37,6 +37,18 @@ from crystal.vault.note import MemoryNote, changed_fields, parse_note, text_of_m
 SETTING = "vault.folder"
 SOURCE = "vault"
 Side = Literal["file", "crystal"]
+
+
+def side_named(word: str | None) -> Side | None:
+    """Return whose text wins where both sides changed; None if nobody says it.
+
+    Raises:
+        UsageError: The word is no side.
+    """
+    side: Side | None = next((one for one in get_args(Side) if one == word), None)
+    if word is not None and side is None:
+        raise UsageError(f"--prefer is {word!r}", hint=f"use one of: {', '.join(get_args(Side))}")
+    return side
 
 
 @dataclass(frozen=True, slots=True)
