@@ -103,12 +103,9 @@ def remove(files: Annotated[list[str], typer.Argument(help="The files.")], *, ye
 
 def _asked(one: MemoryFile, answers: Answers, *, yes: bool, quiet: bool) -> Answers:
     """Show what would change, and ask; return what the person wants."""
-    for name, state, question in (
-        ("adds", "added", "remember these lines?"), ("hides", "deleted", "hide the memories of these lines?"),
-    ):  # fmt: skip
-        if not yes and sys.stdin.isatty() and (rows := _rows(one, state)):
-            say(*rows, stream=sys.stderr)
-            answers = answers._replace(**{name: typer.confirm(question, err=True)})
+    if not yes:
+        adds = _agrees(one, "added", "remember these lines?")
+        answers = answers._replace(adds=adds, hides=_agrees(one, "deleted", "hide the memories of these lines?"))
     change = one.change(answers)
     words = "\n".join([*_rows(one, "edited", "conflict", "refused"), *_diff(change)])
     if yes or not (change.changed or one.rows_in("edited", "added", "deleted")):
@@ -119,6 +116,14 @@ def _asked(one: MemoryFile, answers: Answers, *, yes: bool, quiet: bool) -> Answ
     else:
         confirm("write?", yes=False, consequence="\n".join([*_rows(one, "added", "deleted"), words]))
     return answers
+
+
+def _agrees(one: MemoryFile, state: str, question: str) -> bool:
+    rows = _rows(one, state)
+    if not rows or not sys.stdin.isatty():
+        return False
+    say(*rows, stream=sys.stderr)
+    return typer.confirm(question, err=True)
 
 
 def _rows(one: MemoryFile, *states: str) -> list[str]:
