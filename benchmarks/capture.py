@@ -23,7 +23,8 @@ from pathlib import Path
 import orjson
 from filling import fill
 from machine import Cost, Machine, folder_size, run
-from sessions import Client, Session, make_project
+from session_world import Client, make_project
+from sessions import Session
 from transcripts import describe, generate, parse_size
 from words import Writer
 

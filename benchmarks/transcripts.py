@@ -19,7 +19,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import orjson
-from sessions import Client, Session, make_project
+from session_world import Client, make_project
+from sessions import Session
 from words import Writer
 
 UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9}

@@ -24,7 +24,8 @@ from pathlib import Path
 
 import orjson
 from machine import HOOK, Machine
-from sessions import Client, Session, make_project
+from session_world import Client, make_project
+from sessions import Session
 from words import Writer
 
 PR_SET_CHILD_SUBREAPER = 36

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import os
+import re
 import shutil
 import socket
 import sys
@@ -44,6 +45,7 @@ KEPT = ("CRYSTAL_E2E",)
 
 MEMORY_DISK = Path("/dev/shm")
 MEMORY_DISK_BYTES = 4 << 30
+REASON_LINES = 6
 
 _connect = socket.socket.connect
 _connect_ex = socket.socket.connect_ex
@@ -53,9 +55,33 @@ _numbers = itertools.count()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the tests' folders in memory where there is room: a disk makes each commit wait."""
-    if MEMORY_DISK.is_dir() and shutil.disk_usage(MEMORY_DISK).free > MEMORY_DISK_BYTES:
+    config.pluginmanager.register(FailuresAtOnce(config))
+    if _has_memory_disk():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
         tempfile.tempdir = tempfile.tempdir or str(MEMORY_DISK)
+
+
+def _has_memory_disk() -> bool:
+    """Tell whether there is a disk in memory with room, memory behind it, and programs may run from it."""
+    if not MEMORY_DISK.is_dir() or os.statvfs(MEMORY_DISK).f_flag & os.ST_NOEXEC:
+        return False
+    free = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text("utf-8"))
+    left = int(free[1]) * 1024 if free else 0
+    return min(shutil.disk_usage(MEMORY_DISK).free, left) > MEMORY_DISK_BYTES
+
+
+class FailuresAtOnce:
+    """Prints why a test failed at the moment it does: whoever stops a run, or waits for it, knows it already."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        printer = self._config.pluginmanager.get_plugin("terminalreporter")
+        if printer and report.failed and not hasattr(self._config, "workerinput"):
+            reason = report.longreprtext.rstrip().splitlines()[-REASON_LINES:]
+            head = f"{report.nodeid}, {report.when}, {report.duration:.0f} s:"
+            printer.write("\n" + "\n".join([head, *reason]) + "\n")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -69,11 +95,17 @@ class NetworkTouched(AssertionError):
 
 
 @pytest.fixture
-def tmp_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """A new folder. pytest's own lists the folders of all tests, and moves a link, each time."""
+def tmp_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Make a new folder. pytest's own fixture lists the folders of all tests, and moves a link, each time.
+
+    What a slow test leaves may be large, so it is deleted if the test passed.
+    """
     folder = tmp_path_factory.getbasetemp() / f"{request.node.originalname[:30]}{next(_numbers)}"
     folder.mkdir(mode=0o700)
-    return folder
+    failures = request.session.testsfailed
+    yield folder
+    if request.session.testsfailed == failures and any(map(request.node.get_closest_marker, ("slow", "e2e"))):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

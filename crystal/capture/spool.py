@@ -81,11 +81,11 @@ def is_any_aside(spool: Path) -> bool:
     return any(name.endswith(ASIDE) for name in _names(spool))
 
 
-def take_back(spool: Path, now: int, after_ms: int = ASIDE_MS) -> None:
-    """Make notes that were set aside more than ``after_ms`` ago notes to act on again."""
+def take_back(spool: Path, now: int) -> None:
+    """Make notes that were set aside more than ``ASIDE_MS`` ago notes to act on again."""
     with contextlib.suppress(OSError):
         for path in spool.glob(f"*{ASIDE}"):
-            if now - path.lstat().st_ctime_ns // 1_000_000 >= after_ms:
+            if now - path.lstat().st_ctime_ns // 1_000_000 >= ASIDE_MS:
                 path.rename(path.with_name(path.name.removesuffix(ASIDE) + ".json"))
 
 

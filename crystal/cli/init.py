@@ -159,7 +159,7 @@ def init(
 
     The hooks go into Claude Code, and with --agent or --all into other agents.
     """
-    _check_names(client or (), agent_name or ())
+    _check_names(client, agent_name)
     if instructions:
         typer.echo(GUIDANCE, nl=False)
         return
@@ -176,15 +176,10 @@ def init(
     if dry_run:
         _show_plan(plan)
         return
-    refuse_links(plan.places)
-    refuse_lost(plan.places)
-    apply_setup(plan, os.environ)
-    _say_done(plan)
-    for name in left_out_agents(config.places, os.environ, this_home()) if every else ():
-        typer.echo(
-            f"left out: {_title(name)} waits for npm with any plugin; if you want it: crystal init --agent {name}"
-        )
-    sharing.apply(config, asks=sys.stdin.isatty() and not yes)
+    _apply(plan)
+    if every:
+        _say_left_out(config)
+    sharing.apply(config, asks=asks)
     with open_machine({"agent_id": agent, "data_dir": str(plan.places.data_dir)}) as machine:
         make_capture(machine).meet()
         refresh_notice(machine)
@@ -197,17 +192,31 @@ def init(
         raise plan.problems[0]
 
 
+def _apply(plan: SetupPlan) -> None:
+    refuse_links(plan.places)
+    refuse_lost(plan.places)
+    apply_setup(plan, os.environ)
+    _say_done(plan)
+
+
+def _say_left_out(config: Config) -> None:
+    for name in left_out_agents(config.places, os.environ, this_home()):
+        typer.echo(
+            f"left out: {_title(name)} waits for npm with any plugin; if you want it: crystal init --agent {name}"
+        )
+
+
 def _proposed(config: Config, *, asks: bool) -> str:
     agent = proposed_agent(config)
     return typer.prompt("agent id of this machine", default=agent, err=True) if asks else agent
 
 
-def _check_names(clients: Sequence[str], agents: Sequence[str]) -> None:
+def _check_names(clients: Sequence[str] | None, agents: Sequence[str] | None) -> None:
     for kind, names, known, rest in (
         ("client", clients, NAMES, ". Any other: crystal init --print"),
         ("agent", agents, AGENT_NAMES, ""),
     ):
-        for name in names:
+        for name in names or ():
             if name not in known and (kind, name) != ("client", "any"):
                 raise UsageError(f"crystal does not know the {kind} {name!r}", hint=f"known: {', '.join(known)}{rest}")
 

@@ -21,13 +21,13 @@ Search = Callable[..., Any]
 
 
 class _LazyPattern:
-    __slots__ = ("_flags", "_pattern", "findall", "finditer", "fullmatch", "match", "search", "split", "sub")
+    __slots__ = ("_pattern", "findall", "finditer", "fullmatch", "match", "search", "split", "sub")
 
-    def __init__(self, pattern: bytes, flags: int = 0) -> None:
-        self._pattern, self._flags = pattern, flags
+    def __init__(self, pattern: bytes) -> None:
+        self._pattern = pattern
 
     def __getattr__(self, name: str) -> Any:
-        real = re.compile(self._pattern, self._flags)
+        real = re.compile(self._pattern)
         for method in ("findall", "finditer", "fullmatch", "match", "search", "split", "sub"):
             object.__setattr__(self, method, getattr(real, method))
         return object.__getattribute__(self, name)

@@ -146,9 +146,7 @@ def _stretches(store: Store, session: SessionSummary, since: int, before: int, t
     return tuple(Stretch(session, many[0], many[-1], len(many)) for many in by_day.values())
 
 
-def sessions_per_day(
-    store: Store, *, since: int, mirror: Store | None = None, tz: tzinfo | None = None
-) -> dict[str, int]:
+def sessions_per_day(store: Store, *, since: int, mirror: Store | None = None) -> dict[str, int]:
     """Return how many sessions began on each day (``2026-11-20``) since then; days without any are left out."""
     starts = dict(session_starts(store, since)) | ({} if mirror is None else dict(session_starts(mirror, since)))
-    return dict(Counter(f"{local(moment, tz):%Y-%m-%d}" for moment in starts.values()))
+    return dict(Counter(f"{local(moment):%Y-%m-%d}" for moment in starts.values()))

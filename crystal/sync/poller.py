@@ -165,16 +165,14 @@ class Poller:
         if known.listed < info.head and known.state != "left":
             inbox.note_listed(self._store, known.id, info.head)
         is_resting = self._stopped.is_resting(known)
-        if known.state == "left" and known.code == FORGOTTEN and info.count:
-            self._client.ack(info.stream, info.head)  # sealed while the forgotten text was still in it
-        if known.state == "left" or is_resting or not (info.count or info.head > known.last_seq):
+        if known.state == "left":
+            if known.code == FORGOTTEN and info.count:
+                self._client.ack(info.stream, info.head)  # sealed while the forgotten text was still in it
+            return
+        if is_resting or not (info.count or info.head > known.last_seq):
             return
         try:
-            is_new = not known.channel and info.head > known.last_seq
-            if known.channel in LATEST_WINS or (is_new and looks_like_documents(self._client, info)):
-                self._documents(known, info, report)
-            else:
-                self._conversation(known, info, report)
+            self._take(known, info, report)
             self._silent = 0
         except RelayUnavailableError as error:
             # One failing stream must not block the others, but an unavailable relay must not be asked again and again.
@@ -189,6 +187,14 @@ class Poller:
         except Exception as error:  # noqa: BLE001 - a fault in one stream is named and must not hold up the others
             words = error.message if isinstance(error, CrystalError) else type(error).__name__
             self._stopped.stand_still(self._stopped.met(known), "damaged", "error", f"taking it failed: {words}")
+
+    def _take(self, known: InStream, info: StreamInfo, report: PollReport) -> None:
+        """Process one stream by its channel; a new stream's first blob shows which it is."""
+        is_new = not known.channel and info.head > known.last_seq
+        if known.channel in LATEST_WINS or (is_new and looks_like_documents(self._client, info)):
+            self._documents(known, info, report)
+        else:
+            self._conversation(known, info, report)
 
     def _conversation(self, known: InStream, info: StreamInfo, report: PollReport) -> None:
         if info.count and info.acked < known.last_seq and known.peer is not None:

@@ -6,12 +6,12 @@ one thing. ``config`` names the file that crystal's entries go into, ``user_hook
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.e2e.client import PASSED_ON, SECONDS, NoClient, npm_install
+from tests.e2e.client import PASSED_ON, SECONDS
+from tests.e2e.fake_models import FakeModels
+from tests.e2e.programs import ENVIRON, NoClient, cache_folder, installed, run_to_end
 
 UNTIL_WRITTEN = 1.0
 """Seconds that a program gets to write what the model has said so far."""
@@ -295,25 +297,26 @@ QUICK = ("codex", "goose", "pi")
 """Agents that run with every CI: seconds to half a minute each. All of them take a quarter of an hour."""
 
 
-def install_agent(agent: Agent, environ: Mapping[str, str], cache: Path) -> Path:
-    """The program's path; installed with npm if it is asked for (``CRYSTAL_E2E=1``, ``all``) and not there yet.
+def install_agent(agent: Agent) -> Path:
+    """Return the program's path; installed with npm if it is asked for (``CRYSTAL_E2E=1``, ``all``).
 
     Raises:
         NoClient: It was not asked for, or cannot be had.
+        NoAnswer: It is there, and does not answer.
     """
-    if environ.get("CRYSTAL_E2E", "0") in ("", "0"):
+    if ENVIRON.get("CRYSTAL_E2E", "0") in ("", "0"):
         raise NoClient("runs real agents; set CRYSTAL_E2E=1 to have them installed and run")
-    if agent.name not in QUICK and environ["CRYSTAL_E2E"] != "all":
+    if agent.name not in QUICK and ENVIRON["CRYSTAL_E2E"] != "all":
         raise NoClient(f"{agent.name} takes minutes; set CRYSTAL_E2E=all to run it, too")
-    folder = cache / f"{agent.name}-{agent.packages[-1].rpartition('@')[2]}"
-    program = folder / "node_modules" / ".bin" / agent.program
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / f"{folder.name}.lock").open("wb") as lock:  # tests in other processes may ask for it just now
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        told = "" if program.exists() else npm_install(folder, *agent.packages)
-    if not program.exists():
-        raise NoClient(f"npm could not install {agent.packages[-1]}: {told}")
-    return program
+
+    def answers(program: Path) -> None:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home, FakeModels() as models:
+            models.when("are you there", "Yes, I am.")
+            running = Running(agent, program, Path(home), models.url)
+            assert "Yes, I am." in running.ask("are you there")
+            running.close()
+
+    return installed(agent.name, agent.packages, agent.program, cache_folder(), answers)
 
 
 class Ended(NamedTuple):
@@ -402,14 +405,4 @@ class Running:
         return {str(path): path.read_bytes() for path in files}
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(self.program), *arguments],
-            cwd=self.project,
-            env=self.env(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=3 * SECONDS,
-            check=False,
-        )
+        return run_to_end([self.program, *arguments], 3 * SECONDS, self.project, self.env())

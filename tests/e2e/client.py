@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import queue
@@ -10,6 +9,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.e2e.fake_anthropic import FakeAnthropic
+from tests.e2e.programs import ENVIRON, NoClient, cache_folder, installed, run_to_end
 from tests.support.whole_memory import wait_until
 
 API_KEY = "sk-ant-test-not-a-key"
@@ -26,83 +28,39 @@ SECONDS = 60.0
 PASSED_ON = ("PATH", "LANG", "TMPDIR", "PYTHON_KEYRING_BACKEND")
 
 
-class NoClient(Exception):
-    """Why the client cannot be run here."""
+def find_client() -> Path:
+    """Return the client's executable; installed with npm when it is asked for and not there yet.
 
-
-def find_client(environ: Mapping[str, str], cache: Path) -> Path:
-    """The client's executable; installed with npm when it is asked for and not there yet.
-
-    Args:
-        environ: ``CRYSTAL_E2E_CLAUDE`` names an executable; ``CRYSTAL_E2E=1`` asks for the pinned version, or for
-            that of ``CRYSTAL_E2E_VERSION``.
-        cache: Where versions are installed, one folder each.
+    ``CRYSTAL_E2E_CLAUDE`` names an executable; ``CRYSTAL_E2E=1`` asks for the pinned version, or for that of
+    ``CRYSTAL_E2E_VERSION``.
 
     Raises:
         NoClient: It was not asked for, or cannot be had.
+        NoAnswer: It is there, and does not answer.
     """
-    named = environ.get("CRYSTAL_E2E_CLAUDE")
+    named = ENVIRON.get("CRYSTAL_E2E_CLAUDE")
     if named:
         path = Path(named).expanduser()
         if not os.access(path, os.X_OK):
             raise NoClient(f"CRYSTAL_E2E_CLAUDE is {named}, which is no program")
         return path.absolute()
-    if environ.get("CRYSTAL_E2E", "0") in ("", "0"):
+    if ENVIRON.get("CRYSTAL_E2E", "0") in ("", "0"):
         raise NoClient("runs the real Claude Code; set CRYSTAL_E2E=1 to have it installed and run")
-    return _install(environ.get("CRYSTAL_E2E_VERSION") or VERSION, cache)
+    wanted = ENVIRON.get("CRYSTAL_E2E_VERSION") or VERSION
+    return installed("claude-code", [f"{PACKAGE}@{wanted}"], "claude", cache_folder(), _answers)
 
 
-def _install(wanted: str, cache: Path) -> Path:
-    folder = cache / f"claude-code-{wanted}"
-    program = folder / "node_modules" / ".bin" / "claude"
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / f"{folder.name}.lock").open("wb") as lock:  # tests in other processes may ask for it just now
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if version(program) != wanted:
-            _fetch(wanted, folder, program)
-    return program
+def _answers(program: Path) -> None:
+    with tempfile.TemporaryDirectory() as home, FakeAnthropic() as model:
+        model.when("are you there", ["Yes, I am."])
+        client = Client(program, Path(home), model.base_url)
+        client.prepare()
+        assert client.ask("are you there").text == "Yes, I am."
 
 
-def _fetch(wanted: str, folder: Path, program: Path) -> None:
-    told = npm_install(folder, f"{PACKAGE}@{wanted}")
-    if version(program) != wanted:
-        raise NoClient(f"npm could not install {PACKAGE}@{wanted}: {told}")
-
-
-def npm_install(folder: Path, *packages: str) -> str:
-    """Install packages one by one into a folder, which is emptied first. Return the end of what npm said.
-
-    A first one called ``node`` installs the others: some refuse an older one.
-
-    Raises:
-        NoClient: npm is not here, or it takes too long.
-    """
-    npm = shutil.which("npm")
-    if npm is None:
-        raise NoClient("the program is installed with npm, which is not here")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    env = {**os.environ, "PATH": f"{folder / 'node_modules' / '.bin'}{os.pathsep}{os.environ['PATH']}"}
-    said = ""
-    for package in packages:
-        command = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", package]
-        try:
-            done = subprocess.run(
-                command, cwd=folder, env=env, capture_output=True, text=True, timeout=600, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise NoClient(f"npm did not install {package} within 600 s") from error
-        said = (done.stderr or done.stdout).strip()[-300:]
-    return said
-
-
-def version(program: Path) -> str | None:
-    """What the client says it is, None when it cannot be run."""
-    try:
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.split(" ")[0].strip() or None
+def version(program: Path) -> str:
+    """Return what the client says it is."""
+    return run_to_end([program, "--version"], SECONDS, program.parent, os.environ).stdout.split(" ")[0].strip()
 
 
 @dataclass(frozen=True)
@@ -177,20 +135,20 @@ class Client:
         """The command line."""
         return [str(self.program), "--dangerously-skip-permissions", *arguments]
 
+    def prompt(self, prompt: str, *arguments: str) -> list[str]:
+        """Return the command line that asks one thing."""
+        return self.command("-p", prompt, "--output-format", "json", *arguments)
+
     def ask(
         self, prompt: str, *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> Answer:
         """Run ``claude -p`` to its end."""
-        process = self.start(prompt, *arguments, env=env, cwd=cwd)
+        done = run_to_end(self.prompt(prompt, *arguments), SECONDS, cwd or self.project, self.env(env))
         try:
-            out, err = process.communicate(timeout=SECONDS)
-        finally:
-            kill(process)
-        try:
-            told = json.loads(out)
+            told = json.loads(done.stdout)
         except ValueError:
-            raise AssertionError(f"claude -p gave {out[-500:]!r} {err[-500:]!r}") from None
-        assert err == "", "the user saw something on stderr"
+            raise AssertionError(f"claude -p gave {done.stdout[-500:]!r} {done.stderr[-500:]!r}") from None
+        assert done.stderr == "", "the user saw something on stderr"
         return Answer(told["session_id"], told.get("result") or "", bool(told.get("is_error")))
 
     def start(
@@ -198,7 +156,7 @@ class Client:
     ) -> subprocess.Popen[str]:
         """Start ``claude -p`` and leave it running."""
         return subprocess.Popen(
-            self.command("-p", prompt, "--output-format", "json", *arguments),
+            self.prompt(prompt, *arguments),
             cwd=cwd or self.project,
             env=self.env(env),
             stdin=subprocess.DEVNULL,

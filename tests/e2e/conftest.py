@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.client import Client, NoClient, find_client, version
+from tests.e2e.client import Client, find_client, version
 from tests.e2e.fake_anthropic import FakeAnthropic
+from tests.e2e.programs import ENVIRON, NoClient
 from tests.support.whole_memory import Memory
 
-ENVIRON = dict(os.environ)  # as it was before the tests' own rule emptied it
+MOST_SECONDS = 1200 if ENVIRON.get("CRYSTAL_E2E") == "all" else 300
+SLOW_SECONDS, SLOW_FAILURES = 50, 3
+"""Seconds after which a failure is one of patience, and how many of them end all other tests of this process."""
+
+_slow_failures: list[str] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,16 +29,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("e2e")
 
 
-def cache_folder() -> Path:
-    """Where real programs are installed."""
-    cache = Path(ENVIRON.get("CRYSTAL_E2E_CACHE") or Path(ENVIRON.get("XDG_CACHE_HOME") or "~/.cache", "crystal-e2e"))
-    return cache.expanduser().absolute()
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed and report.duration > SLOW_SECONDS and "tests/e2e/" in report.nodeid:
+        _slow_failures.append(report.nodeid.rpartition("::")[2])
+
+
+def _took_too_long(*_: object) -> None:
+    raise AssertionError(f"the test takes longer than {MOST_SECONDS} s")
+
+
+@pytest.fixture(autouse=True)
+def _in_time_and_nothing_left(home: Path) -> Iterator[None]:
+    """End a test that takes longer than any may, and what its programs left running; skip none of it silently."""
+    if len(_slow_failures) >= SLOW_FAILURES:
+        pytest.fail(f"not tried, because others failed after more than {SLOW_SECONDS} s: {', '.join(_slow_failures)}")
+    before = signal.signal(signal.SIGALRM, _took_too_long)
+    signal.alarm(MOST_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"HOME={home.parent}/".encode() in environ.read_bytes():
+                os.kill(int(environ.parent.name), signal.SIGKILL)
 
 
 @pytest.fixture(scope="session")
 def program() -> Path:
     try:
-        return find_client(ENVIRON, cache_folder())
+        return find_client()
     except NoClient as reason:
         pytest.skip(str(reason))
 
@@ -39,7 +65,7 @@ def program() -> Path:
 @pytest.fixture
 def _modern(program: Path) -> None:
     """Skip on old clients that do not do what the test is about, or write it down otherwise."""
-    found = version(program) or "0"
+    found = version(program)
     if tuple(int(part) for part in found.split(".") if part.isdigit()) < (2, 1, 300):
         pytest.skip(f"client {found} does it differently")
 

@@ -13,10 +13,10 @@ import pytest
 
 from crystal.handoff.target import TARGETS
 from tests.e2e.agents import AGENTS, Running, install_agent
-from tests.e2e.client import Client, NoClient, find_client
-from tests.e2e.conftest import ENVIRON, cache_folder
+from tests.e2e.client import Client, find_client
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
 from tests.e2e.fake_models import Answer, FakeModels
+from tests.e2e.programs import ENVIRON, NoClient
 from tests.e2e.test_lives_of_agents import COMMAND, LIVES, RESULT
 from tests.support.whole_memory import Memory
 
@@ -71,11 +71,11 @@ class Models:
         try:
             if name == "claude-code":
                 self._teach_claude()
-                client = Client(find_client(ENVIRON, cache_folder()), home, self.claude.base_url)
+                client = Client(find_client(), home, self.claude.base_url)
                 client.prepare()
                 return Program(name, client, self.claude)
             agent = next(agent for agent in AGENTS if agent.name == name)
-            running = Running(agent, install_agent(agent, ENVIRON, cache_folder()), home, self.others.url)
+            running = Running(agent, install_agent(agent), home, self.others.url)
         except NoClient as reason:
             pytest.skip(str(reason))
         life = next(life for life in LIVES if life.name == name)

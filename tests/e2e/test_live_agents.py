@@ -9,9 +9,8 @@ import pytest
 
 from crystal.config.harnesses import HARNESSES
 from tests.e2e.agents import AGENTS, Agent, Running, install_agent
-from tests.e2e.client import NoClient
-from tests.e2e.conftest import ENVIRON, cache_folder
 from tests.e2e.fake_models import Answer, FakeModels
+from tests.e2e.programs import NoClient
 from tests.support.whole_memory import Memory, wait_until
 
 TURN = [("user", "what is quartz"), ("assistant", "A mineral of silicon and oxygen.")]
@@ -27,7 +26,7 @@ def models() -> Iterator[FakeModels]:
 def running(request: pytest.FixtureRequest, home: Path, models: FakeModels) -> Iterator[Running]:
     agent: Agent = request.param
     try:
-        program = install_agent(agent, ENVIRON, cache_folder())
+        program = install_agent(agent)
     except NoClient as reason:
         pytest.skip(str(reason))
     running = Running(agent, program, home, models.url)

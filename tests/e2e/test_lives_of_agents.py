@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.agents import AGENTS, Ended, Running, install_agent
-from tests.e2e.client import NoClient
-from tests.e2e.conftest import ENVIRON, cache_folder
 from tests.e2e.fake_models import Answer, FakeModels
+from tests.e2e.programs import ENVIRON, NoClient
 from tests.support.whole_memory import Memory
 
 COMMAND = "printf %s-%s quartz 42"
@@ -125,7 +124,7 @@ def running(life: Life, home: Path, models: FakeModels) -> Running:
     """Return the program in a home of its own."""
     agent = next(agent for agent in AGENTS if agent.name == life.name)
     try:
-        program = install_agent(agent, ENVIRON, cache_folder())
+        program = install_agent(agent)
     except NoClient as reason:
         pytest.skip(str(reason))
     return Running(agent, program, home, models.url)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.client import Client
-from tests.e2e.conftest import ENVIRON
+from tests.e2e.client import SECONDS, Client
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
+from tests.e2e.programs import ENVIRON, NoClient, install_inspector, run_to_end
 from tests.support.store_factory import add_turn, open_store
 from tests.support.whole_memory import Memory
 
@@ -30,37 +27,14 @@ def inspector() -> Path:
     """The newest Inspector that this machine's Node can run, installed once."""
     if ENVIRON.get("CRYSTAL_E2E", "0") in ("", "0"):
         pytest.skip("runs the official MCP Inspector; set CRYSTAL_E2E=1 to have it installed and run")
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("the Inspector is installed with npm, which is not here")
-    cache = Path(ENVIRON.get("CRYSTAL_E2E_CACHE") or Path(ENVIRON.get("XDG_CACHE_HOME") or "~/.cache", "crystal-e2e"))
-    folder = cache.expanduser().absolute() / "mcp-inspector"
-    program = folder / "node_modules" / ".bin" / "mcp-inspector"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / "mcp-inspector.lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not program.exists():
-            command = [
-                npm,
-                "install",
-                "--prefix",
-                str(folder),
-                "--no-audit",
-                "--no-fund",
-                "@modelcontextprotocol/inspector",
-            ]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False,
-                                  env={**os.environ, "HOME": ENVIRON.get("HOME", "/")})  # fmt: skip
-            if not program.exists():
-                pytest.skip(f"npm could not install the Inspector: {(done.stderr or done.stdout).strip()[-300:]}")
-    return program
+    try:
+        return install_inspector()
+    except NoClient as reason:
+        pytest.skip(str(reason))
 
 
 def inspected(inspector: Path, *arguments: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [str(inspector), "--cli", *SERVER, *arguments],
-        cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = run_to_end([inspector, "--cli", *SERVER, *arguments], SECONDS, ROOT, os.environ)
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(json.loads(done.stdout))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from tests.e2e.client import SECONDS, Client
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
+from tests.e2e.programs import run_to_end
 from tests.support.whole_memory import ROOT, Memory, said
 
 PLUGIN = (".claude-plugin", ".mcp.json", "hooks", "skills", "README.md", "LICENSE")
@@ -29,16 +29,7 @@ def claude(client: Client) -> Claude:
     client.extra |= {"CRYSTAL_PYTHON": sys.executable, "PATH": f"{client.program.parent}:{client.env()['PATH']}"}
 
     def run(*arguments: str) -> str:
-        done = subprocess.run(
-            [client.program, *arguments],
-            cwd=client.project,
-            env=client.env(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        done = run_to_end([client.program, *arguments], SECONDS, client.project, client.env())
         assert done.returncode == 0, f"claude {' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 

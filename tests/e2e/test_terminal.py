@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.client import Client, NoClient, Terminal
+from tests.e2e.client import Client, Terminal
 from tests.e2e.fake_anthropic import FakeAnthropic, Pause, Use
+from tests.e2e.programs import NoClient
 from tests.support.whole_memory import Memory, said
 
 SUMMARY = "<analysis>They talked.</analysis>\n\n<summary>\nThey talked of two things.\n</summary>"

@@ -12,7 +12,6 @@ import pytest
 from tests.app.test_processes import end
 from tests.e2e.agents import AGENTS, Running, install_agent
 from tests.e2e.client import Client
-from tests.e2e.conftest import ENVIRON, cache_folder
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
 from tests.e2e.fake_models import FakeModels
 from tests.support.whole_memory import ROOT, Memory, said, wait_until
@@ -146,7 +145,7 @@ def test_a_session_of_the_desktop_goes_on_in_another_agent_on_the_laptop(
     with FakeModels() as models:
         models.when("what is quartz", QUARTZ)
         pi = next(agent for agent in AGENTS if agent.name == "pi")
-        running = Running(pi, install_agent(pi, ENVIRON, cache_folder()), laptop.home, models.url)
+        running = Running(pi, install_agent(pi), laptop.home, models.url)
         words = ("handoff", session[:8], "--to", "pi", "--project", str(running.project), "--json")
         done = json.loads(laptop.crystal(*words))
         assert QUARTZ in running.go("what is quartz", ("--session", done["file"])).out

@@ -8,12 +8,9 @@ from array import array
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from crystal.embedding.choice import make_embedder
 from crystal.embedding.pending import embed_pending
-from crystal.embedding.remote import sendable, unit_vector
 from crystal.errors import (
     CrystalError,
     DeniedError,
@@ -30,7 +27,7 @@ from crystal.provider_http.post import labels, parsed, refusal, retry_after, sho
 from crystal.store.problems import find_problem, list_problems
 from crystal.store.search import vectors
 from tests.support import providers_server as server
-from tests.support.embedding_store import NOW, add_chunk, open_store, unit
+from tests.support.embedding_store import NOW, add_chunk, open_store
 from tests.support.providers_server import KEY, Providers, providers  # noqa: F401 - the fixture
 from tests.support.table import each_row
 
@@ -292,34 +289,6 @@ def test_deeply_nested_json_is_an_answer_that_is_none():
 
 def test_addresses_are_shown_without_user_password_and_query():
     assert shown("https://user:secret@host:8080/path?key=secret") == "https://host:8080"
-
-
-# --------------------------------------------------------------------------------------------------------- numbers
-
-
-@pytest.mark.slow
-@example([5e-324, 5e-324])
-@given(st.lists(st.floats(allow_nan=True, allow_infinity=True) | st.integers(), min_size=1, max_size=6))
-def test_any_numbers_become_a_unit_vector_or_a_wrong_answer(given_numbers):
-    try:
-        made = numbers(unit_vector(given_numbers, len(given_numbers), "m"))
-    except WrongAnswerError:
-        assert any(not math.isfinite(float(min(max(n, -1e308), 1e308))) or abs(n) > 1e290 for n in given_numbers)
-    else:
-        assert math.isclose(math.hypot(*made), 1, abs_tol=1e-5)
-
-
-def test_zeros_become_a_unit_vector_that_points_nowhere_in_particular():
-    assert unit_vector([0, 0, 0, 0], 4, "m") == unit(1, 1, 1, 1)
-    assert numbers(unit_vector([5e-324, 0], 2, "m")) == [1, 0]
-
-
-@pytest.mark.slow
-@given(st.text(st.characters(exclude_categories=[]), max_size=50))
-def test_any_text_can_be_sent(text):
-    sent = sendable(text)
-    assert sent.strip()
-    sent.encode()
 
 
 # ------------------------------------------------------------------------------------------------------ the factory

@@ -8,9 +8,11 @@ from array import array
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from crystal.embedding.remote import sendable, unit_vector
+from crystal.errors import WrongAnswerError
 from crystal.store import Store
 from crystal.store.search import vectors
 from tests.support.embedding_store import NOW, Dice, add_chunk, open_store, stored, unit, vectors_by_chunk
@@ -20,6 +22,10 @@ from tests.support.embedding_store import NOW, Dice, add_chunk, open_store, stor
 def store(tmp_path: Path):
     with open_store(tmp_path) as store:
         yield store
+
+
+def floats_of(held: bytes) -> list[float]:
+    return list(array("f", held))
 
 
 def fill(store: Store, generation: int, dice: Dice) -> None:
@@ -252,3 +258,31 @@ def test_the_score_is_the_cosine_and_the_order_is_that_of_an_exact_search(tmp_pa
     assert {i for i, _ in hits} == set(ids)
     assert all(math.isclose(score, exact[i], abs_tol=1e-4) for i, score in hits)
     assert [s for _, s in hits] == sorted((s for _, s in hits), reverse=True)
+
+
+# --------------------------------------------------------------------------------------------------------- numbers
+
+
+@pytest.mark.slow
+@example([5e-324, 5e-324])
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=True) | st.integers(), min_size=1, max_size=6))
+def test_any_numbers_become_a_unit_vector_or_a_wrong_answer(given_numbers):
+    try:
+        made = floats_of(unit_vector(given_numbers, len(given_numbers), "m"))
+    except WrongAnswerError:
+        assert any(not math.isfinite(float(min(max(n, -1e308), 1e308))) or abs(n) > 1e290 for n in given_numbers)
+    else:
+        assert math.isclose(math.hypot(*made), 1, abs_tol=1e-5)
+
+
+def test_zeros_become_a_unit_vector_that_points_nowhere_in_particular():
+    assert unit_vector([0, 0, 0, 0], 4, "m") == unit(1, 1, 1, 1)
+    assert floats_of(unit_vector([5e-324, 0], 2, "m")) == [1, 0]
+
+
+@pytest.mark.slow
+@given(st.text(st.characters(exclude_categories=[]), max_size=50))
+def test_any_text_can_be_sent(text):
+    sent = sendable(text)
+    assert sent.strip()
+    sent.encode()

@@ -125,6 +125,21 @@ def _gather(
 
     ``kept`` are lines that a session only copied from another one.
     """
+    gone, taught = _named(context, stores, todo, kept)
+    new = _unnamed_copies(context, stores, todo, gone)
+    for store in stores:
+        new.lines |= forgotten_rows.summaries_after(store, gone.lines) - gone.lines
+        new.memories |= learned_only_from(store, taught) - gone.memories
+    gone.lines |= new.lines
+    gone.memories |= new.memories
+    made = [("lines", new.lines), ("memory", new.memories)]
+    return gone, [_made(kind, names, (), context.device, now) for kind, names in made if names]  # type: ignore[arg-type]
+
+
+def _named(
+    context: ForgetContext, stores: Sequence[Store], todo: Sequence[Tombstone], kept: Collection[str]
+) -> tuple[DeletionSet, set[str]]:
+    """Return the rows that tombstones name, and lines whose memories are to be forgotten, too."""
     gone, taught = DeletionSet(), set[str]()
     for tombstone in todo:
         gone.lines |= set(tombstone.lines)
@@ -138,6 +153,13 @@ def _gather(
             gone.lines |= _lines_in(store, scope) - spared
         if tombstone.device != context.device and tombstone.kind != "before":  # what is old may have taught what stays
             taught |= {*tombstone.lines, *gone.lines}
+    return gone, taught
+
+
+def _unnamed_copies(
+    context: ForgetContext, stores: Sequence[Store], todo: Sequence[Tombstone], gone: DeletionSet
+) -> Selection:
+    """Return copies of what other machines forgot: they cannot name the rows that only this machine has."""
     foreign = [one for one in todo if one.device != context.device]
     lines = {uuid for one in foreign if one.kind == "lines" for uuid in one.lines}
     memories = {uid for one in foreign for uid in one.memories}
@@ -145,13 +167,7 @@ def _gather(
     for found, _ in find_duplicates(stores, lines, memories) if lines or memories else ():
         new.lines |= found.lines - gone.lines
         new.memories |= found.memories - gone.memories
-    for store in stores:
-        new.lines |= forgotten_rows.summaries_after(store, gone.lines) - gone.lines
-        new.memories |= learned_only_from(store, taught) - gone.memories
-    gone.lines |= new.lines
-    gone.memories |= new.memories
-    made = [("lines", new.lines), ("memory", new.memories)]
-    return gone, [_made(kind, names, (), context.device, now) for kind, names in made if names]  # type: ignore[arg-type]
+    return new
 
 
 def _lines_in(store: Store, scope: ForgottenScope) -> set[str]:

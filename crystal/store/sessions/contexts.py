@@ -46,12 +46,12 @@ def add_injection(store: Store, told: Injection) -> None:
     )
 
 
-def injections(store: Store, limit: int, since: int = 0) -> list[Injection]:
-    """Return what was injected at or after a moment, latest first."""
+def injections(store: Store, limit: int) -> list[Injection]:
+    """Return what was injected, latest first."""
     rows = store.rows(
         "SELECT at, session_id, source, candidates, chosen, omitted, tokens, why FROM injection_logs"
-        " WHERE at >= ? ORDER BY at DESC, id DESC LIMIT ?",
-        (since, limit),
+        " ORDER BY at DESC, id DESC LIMIT ?",
+        (limit,),
     )
     return [
         Injection(at, session, source, candidates, tuple(json.loads(chosen)), omitted, tokens, json.loads(why))
