@@ -18,10 +18,8 @@ from crystal.cli.render import count_words, hint, one_line, say, warn
 from crystal.text.harmless import harmless
 
 if TYPE_CHECKING:
-    from crystal.install.file_change import FileChange
     from crystal.vault.block import BlockRow
 
-EXIT_LEFT = 1
 QUOTED = 200
 WORDS = {
     "edited": "changed by you, changes the memory", "added": "added by you, becomes a memory",
@@ -64,7 +62,7 @@ def sync(
         say(*(f"{one_line(str(one.path))}: {'written' if change.changed else 'nothing new'}" for one, change in done))
     if any(one.refused or (side is None and one.rows_in("conflict")) for one, _ in done):
         hint("move what is no memory out of the block; a conflict: crystal files sync --prefer file, or crystal")
-        raise typer.Exit(EXIT_LEFT)
+        raise typer.Exit(1)
 
 
 @commands.command("status", short_help="List the files, and what differs.")
@@ -94,8 +92,8 @@ def remove(files: Annotated[list[str], typer.Argument(help="The files.")], *, ye
         for path in listed.named(files, this_home()):
             one = listed.compared(path)
             change = one.without()
-            lost = [*_rows(one, "edited", "added", "conflict", "refused")]
-            confirm("remove the block?", yes=yes, consequence="\n".join([*lost, *_diff(change)]))
+            words = [*_rows(one, "edited", "added", "conflict", "refused"), *map(harmless, change.diff().splitlines())]
+            confirm("remove the block?", yes=yes, consequence="\n".join(words))
             change.apply()
             listed.drop(one.path)
             say(f"{one_line(str(one.path))}: {'the block is removed' if change.changed else 'it has no block'}")
@@ -107,14 +105,13 @@ def _asked(one: MemoryFile, answers: Answers, *, yes: bool, quiet: bool) -> Answ
         adds = _agrees(one, "added", "remember these lines?")
         answers = answers._replace(adds=adds, hides=_agrees(one, "deleted", "hide the memories of these lines?"))
     change = one.change(answers)
-    words = "\n".join([*_rows(one, "edited", "conflict", "refused"), *_diff(change)])
+    words = "\n".join([*_rows(one, "edited", "conflict", "refused"), *map(harmless, change.diff().splitlines())])
     if yes or not (change.changed or one.rows_in("edited", "added", "deleted")):
         if not quiet:
             say(words, stream=sys.stderr)
-    elif sys.stdin.isatty():
-        confirm("write?", yes=False, consequence=words)
     else:
-        confirm("write?", yes=False, consequence="\n".join([*_rows(one, "added", "deleted"), words]))
+        others = [] if sys.stdin.isatty() else _rows(one, "added", "deleted")
+        confirm("write?", yes=False, consequence="\n".join([*others, words]))
     return answers
 
 
@@ -140,10 +137,6 @@ def _row_lines(state: str, row: BlockRow, why: str | None) -> Iterator[str]:
         yield f"  the file:  {one_line(row.entry.text)[:QUOTED]}"
     if row.memory is not None:
         yield f"  crystal:   {one_line(row.memory.text)[:QUOTED]}"
-
-
-def _diff(change: FileChange) -> list[str]:
-    return [harmless(line) for line in change.diff().splitlines()]
 
 
 def as_dict(one: MemoryFile) -> dict[str, Any]:
