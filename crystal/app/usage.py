@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crystal.app.context import Machine
 from crystal.app.memory_queries import list_memories
 from crystal.app.session_context_content import told_log
+from crystal.app.used_afterwards import Told, told_and_used
+from crystal.model.recall import Remembered
 from crystal.reflect.learn import LEARNED, LOW_CONFIDENCE, PROPOSED, is_known
 from crystal.reflect.run import add_runs
+from crystal.store.capture.hooks import KEEP, last_runs
 from crystal.store.costs import DAY_MS, spent_by_purpose
 from crystal.store.memories import learned
 from crystal.store.memories.learned import ReflectorRun
+from crystal.store.sessions.contexts import Injection
 
 PERIODS = {"24h": DAY_MS, "7d": 7 * DAY_MS, "30d": 30 * DAY_MS}
 MAX_LISTED = 100_000
@@ -26,6 +31,8 @@ class Period:
         injections, candidates, selected, omitted, tokens: Contexts that sessions were given, and their sums.
         coverage: Selected of all candidates, 0 to 1; None without a candidate.
         usd: What models cost, by purpose.
+        told, used: Memories that the latest sessions were told, and those whose words were said afterwards.
+        hook_runs, hook_p50_ms, hook_p95_ms: Runs of the hook, the latest 2,000 at most, and what half and 95 % took.
     """
 
     runs: int
@@ -37,6 +44,11 @@ class Period:
     tokens: int
     coverage: float | None
     usd: dict[str, float]
+    told: int
+    used: int
+    hook_runs: int
+    hook_p50_ms: float
+    hook_p95_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +64,14 @@ def usage(machine: Machine) -> Usage:
     """Return the figures of this machine. Reads only."""
     now = machine.now()
     waiting = len(learned.sessions_to_reflect(machine.store, MAX_LISTED))
-    return Usage(_pool(machine), waiting, {name: _period(machine, now - ms) for name, ms in PERIODS.items()})
-
-
-def _pool(machine: Machine) -> dict[str, int]:
     every = list_memories(machine, status=None, limit=MAX_LISTED)
+    log = [one for one in told_log(machine, MAX_LISTED) if one.at >= now - max(PERIODS.values())]
+    used = told_and_used(machine.store, log, {one.id: one.text for one in every})
+    periods = {name: _period(machine, now - ms, log, used) for name, ms in PERIODS.items()}
+    return Usage(_pool(machine, every), waiting, periods)
+
+
+def _pool(machine: Machine, every: Sequence[Remembered]) -> dict[str, int]:
     active, known = sum(one.status == "active" for one in every), sum(map(is_known, every))
     pool = {"active": active, "proposed": known - active, "archived": len(every) - known}
     mine = [one.id for one in every if one.source.startswith((LEARNED, PROPOSED)) and is_known(one)]
@@ -66,12 +81,13 @@ def _pool(machine: Machine) -> dict[str, int]:
     return pool
 
 
-def _period(machine: Machine, since: int) -> Period:
+def _period(machine: Machine, since: int, log: Sequence[Injection], used: Sequence[Told]) -> Period:
     runs = learned.runs_since(machine.store, since)
     total = ReflectorRun(since)
     for run in runs:
         total = add_runs(total, run)
-    told = [one for one in told_log(machine, MAX_LISTED) if one.at >= since]
+    told = [one for one in log if one.at >= since]
+    hook = sorted(ms for at, ms in last_runs(machine.store, KEEP) if at >= since)
     candidates, selected = sum(one.candidates for one in told), sum(len(one.chosen) for one in told)
     return Period(
         len(runs),
@@ -83,4 +99,13 @@ def _period(machine: Machine, since: int) -> Period:
         sum(one.tokens for one in told),
         round(selected / candidates, 3) if candidates else None,
         spent_by_purpose(machine.store, since),
+        sum(one.memories for one in used if one.at >= since),
+        sum(one.used for one in used if one.at >= since),
+        len(hook),
+        _quantile(hook, 0.5),
+        _quantile(hook, 0.95),
     )
+
+
+def _quantile(ordered: Sequence[float], part: float) -> float:
+    return round(ordered[int((len(ordered) - 1) * part)], 1) if ordered else 0.0

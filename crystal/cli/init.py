@@ -176,7 +176,10 @@ def init(
     if dry_run:
         _show_plan(plan)
         return
-    _apply(plan)
+    refuse_links(plan.places)
+    refuse_lost(plan.places)
+    apply_setup(plan, os.environ)
+    _say_done(plan)
     if every:
         _say_left_out(config)
     sharing.apply(config, asks=asks)
@@ -190,13 +193,6 @@ def init(
             _say_what_is_asked(plan)
     if plan.problems:
         raise plan.problems[0]
-
-
-def _apply(plan: SetupPlan) -> None:
-    refuse_links(plan.places)
-    refuse_lost(plan.places)
-    apply_setup(plan, os.environ)
-    _say_done(plan)
 
 
 def _say_left_out(config: Config) -> None:

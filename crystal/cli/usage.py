@@ -41,8 +41,13 @@ def _lines(period: Period) -> list[str]:
     told = f"{period.injections} sessions: {period.selected} entries{share}, {period.omitted} memories omitted,"
     learned = [f"  learned   {read}", f"            {other}"] if period.runs else ["  learned   nothing"]
     said = (
-        [f"  told      {told}", f"            {period.tokens:,} tokens"]
+        [f"  told      {told}", f"            {period.tokens:,} tokens", _used(period)]
         if period.injections
         else ["  told      nothing"]
     )
     return [*learned, *said, f"  spent     {spent}"]
+
+
+def _used(period: Period) -> str:
+    share = f"{period.used / period.told:.0%}" if period.told else "not known"
+    return f"  used      {share}: words of {period.used} of {period.told} memories told were said afterwards"

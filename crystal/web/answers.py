@@ -59,7 +59,12 @@ class Moved:
 Answer = Page | Text | Moved
 
 
-def address(path: str, values: Mapping[str, object]) -> str:
-    """Return a path, escaped, with a query of those values that are there."""
-    query = urlencode({name: value for name, value in values.items() if value not in (None, "")})
-    return quote(path) + (f"?{query}" if query else "")
+def address(path: str, values: Mapping[str, object], name: str = "") -> str:
+    """Return a path, escaped, with a query of those values that are there; ``name`` may have any characters."""
+    query = urlencode({key: value for key, value in values.items() if value not in (None, "")})
+    return quote(path) + quote(name, safe="") + (f"?{query}" if query else "")
+
+
+def session_address(ident: str, **values: object) -> str:
+    """Return the address of a session's page."""
+    return address("/session/", values, ident)

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 from crystal.app.context import Machine, damage_explained, open_machine, open_reader
 from crystal.errors import CrystalError, NotConfiguredError, NotFoundError, UnavailableError, UsageError
 from crystal.web.answers import Answer, Asked, Moved, Page, Text
-from crystal.web.pages import forget, health, memories, search, session, settings, timeline
+from crystal.web.pages import forget, health, memories, review, search, session, settings, timeline, usage
 from crystal.web.rendering import Renderer
 from crystal.web.security import Access, Guard, Refusal
 
@@ -46,15 +46,17 @@ VIEWS = (
     View("Timeline", "/", "t", timeline.show),
     View("Search", "/search", "s", search.show),
     View("Memories", "/memories", "m", memories.show),
+    View("Review", "/review", "r", review.show),
+    View("Usage", "/usage", "u", usage.show),
     View("Health", "/health", "h", health.show),
     View("Settings", "/settings", "e", settings.show),
 )
 """The menu, in its order. A new view is a row here and a file in ``pages/``."""
 
 PAGES: Mapping[str, Show] = {
-    "/session/{id}": session.show,
-    "/session/{id}/markdown": session.as_markdown,
-    "/turn/{id}": session.find_turn,
+    "/session/{id:path}": session.show,
+    "/markdown/{id:path}": session.as_markdown,
+    "/turn/{id:path}": session.find_turn,
     "/memory/{id}": memories.show_one,
     "/forget": forget.show,
 }
@@ -64,6 +66,7 @@ ACTIONS: Mapping[str, Show] = {
     "/memory/{id}/edit": memories.edit,
     "/memory/{id}/deprecate": memories.deprecate,
     "/memory/{id}/restore": memories.restore,
+    "/review/{id}": review.judge,
     "/forget/preview": forget.preview,
     "/forget/confirm": forget.confirm,
     "/settings/private/add": settings.add_private,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup, escape
-from pygments import highlight
+from pygments import format as formatted
 from pygments.formatters.html import HtmlFormatter
 from pygments.lexers import find_lexer_class_by_name, find_lexer_class_for_filename
 from pygments.util import ClassNotFound
@@ -21,25 +22,46 @@ with more is shown as it is written."""
 MAX_CODE = 4_000
 """Characters that are coloured: lexers are quadratic in some texts (12,000 line ends of Java took 5 s)."""
 MAX_DIFF_LINES = 400
+PAGE_SECONDS, BLOCK_SECONDS = 1.0, 0.1
+"""The time for the markup of one page, and for the colours of one block. Then texts are shown as they are written."""
 
 _FORMATTER = HtmlFormatter(nowrap=True, classprefix="c-")
 _EDIT = re.compile(r"^(old_string|new_string|replace_all): ?", re.MULTILINE)
 _PATCH = re.compile(r"\*\*\* Begin Patch|diff --git |--- \S+\n\+\+\+ ")
 
 
-def _code(text: str, language: str) -> str:
-    """Return code as HTML; coloured if its language is known and it is not too long."""
+@dataclass(slots=True)
+class Patience:
+    """The time that the markup of one page may still take: a page of hostile texts is shown as soon as any other."""
+
+    end: float = field(default_factory=lambda: time.monotonic() + PAGE_SECONDS)
+
+    @property
+    def is_over(self) -> bool:
+        """Return True if texts are shown as they are written from now on."""
+        return time.monotonic() > self.end
+
+
+def _code(text: str, language: str, patience: Patience) -> str:
+    """Return code as HTML; coloured if its language is known, it is not too long, and there is time."""
     if language and len(text) <= MAX_CODE:
         try:
-            return str(highlight(text, find_lexer_class_by_name(language)(stripnl=False, ensurenl=False), _FORMATTER))
+            lexer = find_lexer_class_by_name(language)(stripnl=False, ensurenl=False)
         except ClassNotFound:
-            pass
+            return str(escape(text))
+        end, tokens = min(patience.end, time.monotonic() + BLOCK_SECONDS), []
+        for token in lexer.get_tokens(text):
+            if time.monotonic() > end:
+                return str(escape(text))
+            tokens.append(token)
+        return str(formatted(tokens, _FORMATTER))
     return str(escape(text))
 
 
-def _fence(_renderer: object, tokens: Sequence[Token], at: int, *_: object) -> str:
+def _fence(_renderer: object, tokens: Sequence[Token], at: int, _options: object, env: dict[str, Patience]) -> str:
     language = (tokens[at].info.split() or [""])[0][:30]
-    return f'<pre class="code" tabindex="0"><code>{_code(tokens[at].content, language)}</code></pre>\n'
+    code = _code(tokens[at].content, language, env["patience"])
+    return f'<pre class="code" tabindex="0"><code>{code}</code></pre>\n'
 
 
 def _image(_renderer: object, tokens: Sequence[Token], at: int, *_: object) -> str:
@@ -66,17 +88,17 @@ def _parser() -> MarkdownIt:
 _MARKDOWN = _parser()
 
 
-def markdown(text: str) -> Markup:
+def markdown(text: str, patience: Patience) -> Markup:
     """Return Markdown as HTML: no HTML of the text, no images, links to the web only."""
-    if len(text) > MAX_MARKDOWN or len(text) * text.count("[") > MAX_STEPS:
+    if patience.is_over or len(text) > MAX_MARKDOWN or len(text) * text.count("[") > MAX_STEPS:
         return Markup('<pre class="plain">{}</pre>').format(text)
-    return Markup(_MARKDOWN.render(text))  # noqa: S704 - the parser escapes; tests/web/test_web_markup.py
+    return Markup(_MARKDOWN.render(text, {"patience": patience}))  # noqa: S704 - the parser escapes; tests/web/test_web_markup.py
 
 
-def code_of_file(text: str, name: str) -> Markup:
+def code_of_file(text: str, name: str, patience: Patience) -> Markup:
     """Return the content of a file as HTML, coloured by the file's name."""
     found = find_lexer_class_for_filename(name) if len(text) <= MAX_CODE else None
-    return Markup(_code(text, found.aliases[0] if found and found.aliases else ""))  # noqa: S704 - escaped there
+    return Markup(_code(text, found.aliases[0] if found and found.aliases else "", patience))  # noqa: S704 - escaped there
 
 
 def marked(text: str, spans: Iterable[tuple[int, int]], start: int, end: int) -> Markup:
@@ -101,7 +123,7 @@ class DiffLine:
     text: str
 
 
-def changes_of(text: str) -> tuple[str, list[DiffLine]] | None:
+def changes_of(text: str, patience: Patience) -> tuple[str, list[DiffLine]] | None:
     """Return the first line of a tool's call and the change that it makes, or None if it makes none to show."""
     if _PATCH.search(text, 0, 2_000):
         return text.partition("\n")[0], [_patch_line(line) for line in text.splitlines()]
@@ -111,7 +133,7 @@ def changes_of(text: str) -> tuple[str, list[DiffLine]] | None:
     news = [value.rstrip("\n") for name, value in values if name == "new_string"]
     if not olds or len(olds) != len(news):
         return None
-    found = [line for old, new in zip(olds, news, strict=True) for line in _difference(old, new)]
+    found = [line for old, new in zip(olds, news, strict=True) for line in _difference(old, new, patience)]
     return parts[0].strip().partition("\n")[0], found
 
 
@@ -121,12 +143,11 @@ def _patch_line(line: str) -> DiffLine:
     return DiffLine(line[0], line[1:]) if line[:1] in ("+", "-", " ") else DiffLine(" ", line)
 
 
-def _difference(old: str, new: str) -> Iterator[DiffLine]:
+def _difference(old: str, new: str, patience: Patience) -> Iterator[DiffLine]:
     before, after = old.split("\n") if old else [], new.split("\n") if new else []
-    if len(before) + len(after) > MAX_DIFF_LINES:  # the comparison is not linear
-        yield from (DiffLine("-", line) for line in before)
-        yield from (DiffLine("+", line) for line in after)
-        return
-    for line in difflib.ndiff(before, after):
-        if line[0] != "?":
-            yield DiffLine(line[0], line[2:])
+    steps = [("replace", 0, len(before), 0, len(after))]
+    if len(before) + len(after) <= MAX_DIFF_LINES and not patience.is_over:  # the comparison is not linear
+        steps = list(difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes())
+    for step, first, last, start, end in steps:
+        yield from (DiffLine(" " if step == "equal" else "-", line) for line in before[first:last])
+        yield from (DiffLine("+", line) for line in (after[start:end] if step != "equal" else ()))

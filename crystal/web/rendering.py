@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from crystal.app.context import now_ms
 from crystal.export.wording import Wording
 from crystal.timewords.parse import ago, clock, local
-from crystal.web.answers import Page, address
+from crystal.web.answers import Page, address, session_address
 
 
 class Renderer:
@@ -31,7 +31,7 @@ class Renderer:
         )  # fmt: skip
         self._env.filters.update(words)
         self._env.filters.update(ago=_ago, clock=_clock, day=_day, time=_time)
-        self._env.globals.update(address=address, csrf=csrf, views=views)
+        self._env.globals.update(address=address, session_address=session_address, csrf=csrf, views=views)
 
     def whole(self, page: Page) -> str:
         """Return a page with the menu around it."""

@@ -9,9 +9,11 @@ Without a folder it writes the pictures of docs/how-to/page.md; with one, every 
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
+import time
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -21,14 +23,24 @@ ROOT = HERE.parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from crystal.app.context import open_machine  # noqa: E402
+from crystal.sessions.reading import sessions  # noqa: E402
 from crystal.store.capture.hooks import add_hook_runs  # noqa: E402
+from crystal.store.sessions.contexts import Injection, add_injection  # noqa: E402
 from tests.support.browser import chromium  # noqa: E402
 from tests.support.command import crystal  # noqa: E402
 from tests.support.web_memory import MEMORIES, write_year  # noqa: E402
 from tests.support.web_page import serving  # noqa: E402
 
 SIZES = {320: 640, 1280: 800, 2560: 1300}
-PICTURES = {"timeline": "light", "search": "dark", "session": "light", "memories": "dark", "health": "light"}
+PICTURES = {
+    "timeline": "light",
+    "search": "dark",
+    "session": "light",
+    "memories": "dark",
+    "review": "light",
+    "usage": "dark",
+    "health": "light",
+}
 
 
 def main() -> None:
@@ -47,14 +59,20 @@ def main() -> None:
             assert done.code == 0, done.err
         for text, category, project in MEMORIES:
             crystal("remember", text, "--category", category, *(("--project", project) if project else ()))
-        _add_hook_runs()
+        _learn()
         take(session, folder)
 
 
-def _add_hook_runs() -> None:
-    """Let the hook have run for a while."""
+def _learn() -> None:
+    """Let crystal have learned and told something, and the hook have run for a while."""
     random = Random(2)
+    while crystal("reflect", "--now").code == 4:  # a worker is busy
+        time.sleep(1)
+    told = [one["id"] for one in json.loads(crystal("memories", "--json").out)["memories"]]
     with open_machine() as machine:
+        for one in sessions(machine.store, limit=30)[0]:
+            picked = tuple(random.sample(told, min(4, len(told))))
+            add_injection(machine.store, Injection(one.started_at, one.id, "startup", len(told), picked, 1, 300))
         runs = [(machine.now() - 60_000 * at, "Stop", 18 + random.expovariate(0.25)) for at in range(200, 0, -1)]
         add_hook_runs(machine.store, runs)
 
@@ -65,6 +83,7 @@ def views(session: str) -> dict[str, str]:
     return {
         "timeline": "/", "search": "/search?q=retry+with+backoff+timeout", "session": f"/session/{session}",
         "unfolded": f"/session/{session}", "memories": "/memories", "memory": "/memories", "health": "/health",
+        "review": "/review", "usage": "/usage",
         "settings": "/settings", "forget": "/forget?query=webhook", "day": f"/?day={yesterday:%Y-%m-%d}",
         "empty": "/search",
     }  # fmt: skip

@@ -30,6 +30,8 @@ pytestmark = [
 NOW = datetime(2026, 11, 20, 18, tzinfo=timezone.utc)
 SIZES = {320: 640, 1280: 800, 3840: 2160}
 AXE = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
+LEARNED = ("Never mock the database in tests.", "Fine.", "We pin dependencies exactly.", "Fine.",
+           "I prefer tabs over spaces.", "Fine.", "Always use the staging server.", "Fine.")  # fmt: skip
 SHIFTS = (
     "new PerformanceObserver((list) => { for (const one of list.getEntries()) window.shifted = (window.shifted ?? 0)"
     " + (one.hadRecentInput ? 0 : one.value); }).observe({ type: 'layout-shift', buffered: true });"
@@ -66,12 +68,25 @@ def entered(page, link: str) -> Watched:
 
 
 @pytest.fixture
+def inside_review(home, browser) -> Iterator[Watched]:
+    """The review, with four memories to review."""
+    remember(home, LEARNED)
+    assert crystal("reflect", "--now").code == 0
+    with serving() as link:
+        watched = entered(browser.new_page(), link)
+        watched.page.goto(f"{watched.base}/review")
+        yield watched
+        watched.page.close()
+
+
+@pytest.fixture
 def year(home) -> str:
     """A year of conversations; the id of one that has something of everything."""
     session = write_year(home, NOW, sessions=40)
     start_and_import()
     for text, category, project in MEMORIES:
         crystal("remember", text, "--category", category, *(("--project", project) if project else ()))
+    assert crystal("reflect", "--now").code == 0
     with open_machine() as machine:
         add_hook_runs(machine.store, [(at, "Stop", 20.0 + at % 7) for at in range(50)])
     return session
@@ -80,7 +95,7 @@ def year(home) -> str:
 def addresses(session: str) -> list[str]:
     ident = json.loads(crystal("memories", "--json").out)["memories"][0]["id"]
     return ["/", "/?day=2026-11-20", "/search", "/search?q=retry+timeout", f"/session/{session}", "/memories",
-            f"/memory/{ident}", "/health", "/settings", "/forget", "/nothing"]  # fmt: skip
+            f"/memory/{ident}", "/review", "/usage", "/health", "/settings", "/forget", "/nothing"]  # fmt: skip
 
 
 def test_every_view_can_be_used_by_everybody_at_every_width(year, inside):
@@ -166,7 +181,15 @@ def test_the_keyboard_is_enough(year, inside):
         page.keyboard.press("j")
     page.keyboard.press("Enter")
     assert page.locator("[data-item].at details[open]").count() == 1
-    for key, path in (("m", "/memories"), ("h", "/health"), ("e", "/settings"), ("t", "/"), ("s", "/search")):
+    for key, path in (
+        ("m", "/memories"),
+        ("r", "/review"),
+        ("u", "/usage"),
+        ("h", "/health"),
+        ("e", "/settings"),
+        ("t", "/"),
+        ("s", "/search"),
+    ):
         page.keyboard.press("g")
         page.keyboard.press(key)
         page.wait_for_url(inside.base + path)
@@ -234,6 +257,26 @@ def test_a_memory_is_changed_archived_and_brought_back(year, inside):
     page.wait_for_load_state()
     assert "/home/ada/secret" not in crystal("config").out
     assert inside.problems == []
+
+
+def test_a_review_needs_one_key_for_each_memory(home, inside_review):
+    page = inside_review.page
+    shown = page.locator("[data-review] p.said").all_inner_texts()
+    assert sorted(shown) == sorted(LEARNED[::2])
+    for number, key in enumerate("ewny"):
+        expect(page.locator("[data-review] > li")).to_have_count(4 - number)
+        page.keyboard.press(key)
+        if key == "e":
+            page.keyboard.press("End")
+            page.keyboard.type(" y, n and w are letters here")
+            page.keyboard.press("Escape")
+            page.keyboard.press("y")
+    page.get_by_text("Nothing to review.").wait_for()
+    every = json.loads(crystal("memories", "--status", "all", "--json").out)["memories"]
+    told = {one["text"]: one["source"].partition(" ")[0] for one in every}
+    assert told == {f"{shown[0]} y, n and w are letters here": "reviewed", shown[1]: "learned", shown[2]: "refused",
+                    shown[3]: "reviewed"}  # fmt: skip
+    assert inside_review.problems == []
 
 
 def test_a_session_is_copied_printed_and_linked_to(year, inside):

@@ -161,7 +161,7 @@ def test_copying_gives_what_export_writes(home, tmp_path):
     remember(home, list(hostile_texts(10)))
     exported(tmp_path / "out", "markdown")
     [file] = [path for path in (tmp_path / "out").glob("*.md") if path.name != "index.md"]
-    copied = Client().get(f"/session/{SESSION}/markdown")
+    copied = Client().get(f"/markdown/{SESSION}")
     assert copied.headers["content-type"].startswith("text/plain")
     assert copied.text == file.read_text("utf-8").removesuffix("\n")
 

@@ -26,7 +26,9 @@ from tests.support.web_client import BASE, ORIGIN, Client
 from tests.support.web_page import serving
 
 READ = [view.path for view in VIEWS] + [f"/static/{name}" for name in STATIC] + ["/nothing", "/memory/mem-0", "/forget"]
-READ += [path.replace("{id}", SESSION) for path in PAGES if path.startswith("/session")] + ["/turn/1"]
+READ += [path.replace("{id:path}", SESSION) for path in PAGES if path.startswith(("/session", "/markdown"))] + [
+    "/turn/1"
+]
 WRITE = [path.replace("{id}", "mem-0") for path in ACTIONS] + ["/nothing"]
 STRANGE_COOKIES = ["", "crystal-8642", "crystal-8642=", "crystal-8642=guess", "other=1; crystal-8642=x", "=;;,\0"]
 

@@ -219,6 +219,16 @@ def turn_texts(store: Store, turns: Iterable[int], most: int | None = None) -> d
     return {turn: (parts[0][0], _laid_together(parts)[:most]) for turn, parts in found.items()}
 
 
+def said_after(store: Store, session_id: str, at: int, limit: int) -> list[str]:
+    """Return the beginnings of what user and assistant said and called in a session from a moment on, in order."""
+    sql = (
+        "SELECT t.id FROM turns t JOIN sessions s ON s.id = t.session WHERE s.session_id = ? AND t.ts >= ?"
+        " AND t.role IN ('user', 'assistant', 'tool_call') ORDER BY t.ts, t.id LIMIT ?"
+    )
+    turns = [int(ident) for (ident,) in store.rows(sql, (session_id, at, limit))]
+    return [text for _, text in turn_texts(store, turns, 2_000).values()]
+
+
 def turns_of_lines(store: Store, uuids: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
     """Return (role, text) of the turns of lines, by the lines' ids; nothing for a line without turns."""
     sql = "SELECT id, uuid, role FROM turns WHERE uuid IN (SELECT value FROM json_each(?)) ORDER BY id"

@@ -6,12 +6,13 @@ from crystal.app import memory_changes
 from crystal.app.background import embed_soon
 from crystal.app.context import Machine
 from crystal.app.memory_queries import history, list_memories, memory_of
+from crystal.app.reflect import learned_facts, state_of
 from crystal.memories.rules import CATEGORIES
 from crystal.web.answers import Asked, Moved, Page
 
 LIMIT = 200
 EDITABLE = ("text", "category", "key", "project")
-STATUSES = {"active": "active", "deprecated": "archived", "all": "all"}
+STATUSES = {"active": "active", "proposed": "proposed", "deprecated": "archived", "all": "all"}
 
 
 def show(machine: Machine, asked: Asked) -> Page:
@@ -32,7 +33,10 @@ def show(machine: Machine, asked: Asked) -> Page:
 def show_one(machine: Machine, asked: Asked) -> Page:
     """Show a memory, where it came from, and its former versions."""
     one = memory_of(machine, asked.path["id"])
-    values = {"memory": one, "history": history(machine, one.id), "categories": CATEGORIES}
+    values = {
+        "memory": one, "history": history(machine, one.id), "categories": CATEGORIES,
+        "learned": learned_facts(machine, one), "state": STATUSES[state_of(one)],
+    }  # fmt: skip
     return Page("memory.html", one.text[:60], values)
 
 

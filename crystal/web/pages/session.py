@@ -13,8 +13,8 @@ from crystal.export.markdown import session_lines
 from crystal.model.capture import hit_name
 from crystal.sessions.reading import ShownTurn, find_session, find_target, read, read_page, session_summary
 from crystal.text.harmless import harmless
-from crystal.web.answers import Answer, Asked, Moved, Page, Text, address
-from crystal.web.markup import DiffLine, changes_of, code_of_file, markdown
+from crystal.web.answers import Answer, Asked, Moved, Page, Text, session_address
+from crystal.web.markup import DiffLine, Patience, changes_of, code_of_file, markdown
 
 PER_PAGE = 100
 FOLDED = ("tool_call", "tool_result", "thinking")
@@ -79,14 +79,16 @@ def as_markdown(machine: Machine, asked: Asked) -> Text:
 
 
 def find_turn(machine: Machine, asked: Asked) -> Answer:
-    """Go to the turn with this number in its session; text of a file is shown alone."""
+    """Go to the turn with this number, or of this line, in its session; text of a file is shown alone."""
     number = Asked({}, {"id": str(asked.path["id"])}).number("id")
-    if number is None:
-        raise NotFoundError(f"there is no hit {asked.path['id']!r}", hint="search again: numbers change")
-    target = find_target(machine.store, hit_name(number), mirror=machine.mirror_store)
+    wanted = str(asked.path["id"]) if number is None else hit_name(number)
+    target = find_target(machine.store, wanted, mirror=machine.mirror_store)
+    if target.chunk is None:
+        raise NotFoundError(f"there is no hit {wanted!r}", hint="search again: numbers change")
     found = read(machine.store, target, context=1, mirror=machine.mirror_store)
     if found.session is not None:
-        return Moved(address(f"/session/{found.session.id}", {"at": number}) + "#focus")
+        hit = number if number is not None else next(turn.hit for turn in found.turns if turn.focus)
+        return Moved(session_address(found.session.id, at=hit) + "#focus")
     return Page("turn.html", "Text of a file", {"threads": threads(found.turns), "turns": found.turns})
 
 
@@ -94,29 +96,31 @@ def threads(turns: Iterable[ShownTurn]) -> list[Thread]:
     """Return turns as they are shown: those of a subagent together, where it begins."""
     found: list[tuple[str | None, list[Block]]] = []
     inside: dict[str, list[Block]] = {}
+    patience = Patience()
     for turn in turns:
         if turn.subagent in inside:
-            inside[turn.subagent].append(_block(turn))
+            inside[turn.subagent].append(_block(turn, patience))
         elif found and turn.subagent is None and found[-1][0] is None:
-            found[-1][1].append(_block(turn))
+            found[-1][1].append(_block(turn, patience))
         else:
-            found.append((turn.subagent, [_block(turn)]))
+            found.append((turn.subagent, [_block(turn, patience)]))
             if turn.subagent is not None:
                 inside[turn.subagent] = found[-1][1]
     return [Thread(subagent, blocks) for subagent, blocks in found]
 
 
-def _block(turn: ShownTurn) -> Block:
+def _block(turn: ShownTurn, patience: Patience) -> Block:
     text = harmless(turn.text)
     if turn.role not in FOLDED:
-        return Block(turn, body=markdown(text) if turn.file is None else code_of_file(text, turn.file.path))
+        said = markdown(text, patience) if turn.file is None else code_of_file(text, turn.file.path, patience)
+        return Block(turn, body=said)
     head = text.strip().partition("\n")[0]
     if turn.tool and head.startswith(f"{turn.tool}: "):
         head = head[len(turn.tool) + 2 :]
-    changed = changes_of(text) if turn.role == "tool_call" else None
+    changed = changes_of(text, patience) if turn.role == "tool_call" else None
     if changed is not None:
         return Block(turn, head[:HEAD], change=changed[1])
     first, mark, content = text.partition("\ncontent: ")
     if turn.role == "tool_call" and mark and "\n" not in first:  # a file that is written
-        return Block(turn, head[:HEAD], code_of_file(content, first))
+        return Block(turn, head[:HEAD], code_of_file(content, first, patience))
     return Block(turn, head[:HEAD], Markup("{}").format(text))

@@ -50,6 +50,17 @@ function unfold() {
   if (fold) fold.open = !fold.open;
 }
 
+// ---- a review: one key for each verdict on the memory that is chosen, the first to begin with
+const verdict = (key) => $(`[data-item].at [data-verdict="${CSS.escape(key)}"]`);
+
+function editChosen() {
+  const fold = $("[data-review] .at details");
+  if (!fold) return false;
+  fold.open = true;
+  fold.querySelector("textarea").focus();
+  return true;
+}
+
 function foldAll() {
   const folds = [...document.querySelectorAll(".turns details")];
   const open = folds.some((one) => !one.open);
@@ -74,10 +85,14 @@ document.addEventListener("keydown", (event) => {
   const view = isGoing && document.querySelector(`nav [data-key="${CSS.escape(event.key)}"]`);
   isGoing = event.key === "g" && !isGoing;
   if (view) { view.click(); return; }
+  const button = verdict(event.key);
+  if (button) { event.preventDefault(); button.click(); return; }
+  if (event.key === "e" && editChosen()) { event.preventDefault(); return; }
   if (event.key === "Enter" && event.target.matches("[data-item].at")) unfold();
   if (Object.hasOwn(actions, event.key)) { event.preventDefault(); actions[event.key](); }
 });
 
+if ($("[data-review]")) move(1);
 $("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 $("#keys-button").addEventListener("click", showKeys);
 

@@ -1,0 +1,62 @@
+"""How often what a session was told was used afterwards: whether its distinguishing words were said later in it.
+
+Words are compared, not meanings: a memory that is followed silently counts as unused, and words that would have been
+said anyway count as use. Nothing is stored; a forgotten memory or session is not counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from crystal.store import Store
+from crystal.store.sessions.contexts import Injection
+from crystal.store.sessions.conversations import said_after
+from crystal.text.query import STOP_WORDS
+
+MAX_SESSIONS, MAX_TURNS = 50, 200
+"""How many sessions of a period are read, the latest, and how many turns of each, the first after it was told."""
+MIN_WORDS, MIN_LETTERS = 2, 4
+_WORD = re.compile(r"\w(?:[\w./:-]*\w)?")
+_IS_NAME = re.compile(r"[\d_./:]")
+
+
+class Told(NamedTuple):
+    """Memories that one session was told at a moment, and how many of them were used after it."""
+
+    at: int
+    memories: int
+    used: int
+
+
+def told_and_used(store: Store, log: Sequence[Injection], texts: Mapping[str, str]) -> list[Told]:
+    """Return for the latest sessions of a log how many memories were told and used; ``texts`` are those by id."""
+    found: list[Told] = []
+    for one in log:
+        told = {ident: texts[ident] for ident in one.chosen if ident in texts}
+        if told and len(found) < MAX_SESSIONS:
+            said = said_after(store, one.session_id, one.at, MAX_TURNS)
+            if said:
+                found.append(Told(one.at, len(told), len(used_of(told, said))))
+    return found
+
+
+def used_of(told: Mapping[str, str], said: Iterable[str]) -> list[str]:
+    """Return the ids of memories of which one name, such as a file's, or two other words were said.
+
+    Only words count that no other of the memories has.
+    """
+    heard, words = _words(" ".join(said)), {ident: _words(text) for ident, text in told.items()}
+    used = []
+    for ident, own in words.items():
+        common = set().union(*(words[other] for other in words if other != ident))
+        hits = (own - common) & heard
+        if any(map(_IS_NAME.search, hits)) or len(hits) >= min(MIN_WORDS, max(1, len(own))):
+            used.append(ident)
+    return used
+
+
+def _words(text: str) -> set[str]:
+    words = set(_WORD.findall(text.casefold()))
+    return {word for word in words - STOP_WORDS if len(word) >= MIN_LETTERS or _IS_NAME.search(word)}

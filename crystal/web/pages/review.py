@@ -1,0 +1,37 @@
+"""What was learned and not reviewed yet, and what becomes of it: kept, changed, wrong, never learned again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from crystal.app.background import embed_soon
+from crystal.app.context import Machine
+from crystal.app.memory_queries import memory_of
+from crystal.app.reflect import call_wrong, keep_learned, never_learn, unreviewed
+from crystal.errors import UsageError
+from crystal.web.answers import Asked, Moved, Page
+
+VERDICTS: Mapping[str, Callable[[Machine, str], object]] = {"wrong": call_wrong, "never": never_learn}
+SHOWN = 50
+
+
+def show(machine: Machine, asked: Asked) -> Page:
+    """Show what was learned since the last review, surest first."""
+    del asked
+    found = unreviewed(machine)
+    values = {"learned": found[:SHOWN], "total": len(found), "mode": machine.config.reflect_mode}
+    return Page("review.html", "Review", values)
+
+
+def judge(machine: Machine, asked: Asked) -> Moved:
+    """Keep a memory, with other words where some are given, or hide it."""
+    ident, verdict = asked.path["id"], asked.values.get("verdict", "")
+    if verdict == "keep":
+        words = asked.values.get("text", "").replace("\r\n", "\n").strip()
+        keep_learned(machine, ident, None if words == memory_of(machine, ident).text else words)
+        embed_soon(machine)
+    elif verdict in VERDICTS:
+        VERDICTS[verdict](machine, ident)
+    else:
+        raise UsageError(f"the verdict is {verdict!r}", hint="use keep, wrong or never")
+    return Moved("/review")

@@ -1,0 +1,15 @@
+"""Usage: what was learned, what sessions were told, what models cost, in a day, a week and a month."""
+
+from __future__ import annotations
+
+from crystal.app.context import Machine
+from crystal.app.usage import usage
+from crystal.web.answers import Asked, Page
+
+TITLES = {"24h": "24 hours", "7d": "7 days", "30d": "30 days"}
+
+
+def show(machine: Machine, asked: Asked) -> Page:
+    """Show the figures of ``crystal usage``."""
+    del asked
+    return Page("usage.html", "Usage", {"usage": usage(machine), "titles": TITLES})

@@ -1,0 +1,123 @@
+"""Claims of the review, of where memories came from, and of the figures: they do and say what the commands do."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from crystal.app.context import open_machine
+from crystal.app.used_afterwards import used_of
+from crystal.store.sessions.contexts import Injection, add_injection
+from tests.support.capture_machine import NOW, line
+from tests.support.command import crystal
+from tests.support.exports import start_and_import, transcript_line
+from tests.support.table import each_row
+from tests.support.web_client import Client
+
+WORDS = (
+    "Never mock the database in tests.", "We pin dependencies exactly.", "I prefer tabs over spaces.",
+    "Always run just ship to deploy.",
+)  # fmt: skip
+
+
+@pytest.fixture
+def learned(home: Path) -> dict[str, str]:
+    """Ids of what was learned, by its words."""
+    folder = home / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    (folder / "s1.jsonl").write_bytes(b"".join(line(text, at=NOW) for text in WORDS[:3]))
+    start_and_import()
+    assert crystal("reflect", "--now").code == 0
+    found = json.loads(crystal("memories", "review", "--json").out)["learned"]
+    return {one["memory"]["text"]: one["memory"]["id"] for one in found}
+
+
+def test_what_was_learned_is_kept_with_other_words_or_rejected(learned):
+    client, (keep, wrong, never) = Client(), (learned[text] for text in WORDS[:3])
+    page = client.get("/review").text
+    assert [text in page for text in WORDS[:3]] == [True] * 3
+    assert "3 memories learned" in page
+    assert client.send_form(f"/review/{keep}", verdict="keep", text="Never mock\r\nany database.").status_code == 303
+    assert client.send_form(f"/review/{wrong}", verdict="wrong", text="ignored").status_code == 303
+    assert client.send_form(f"/review/{never}", verdict="never").status_code == 303
+    assert "Nothing to review" in client.get("/review").text
+    every = json.loads(crystal("memories", "--status", "all", "--json").out)["memories"]
+    assert {(one["id"], one["status"], one["source"].partition(" ")[0], one["text"]) for one in every} == {
+        (keep, "active", "reviewed", "Never mock\nany database."), (wrong, "deprecated", "learned", WORDS[1]),
+        (never, "deprecated", "refused", WORDS[2]),
+    }  # fmt: skip
+    for ident, fields, status in (
+        (keep, {"verdict": "nonsense"}, 400), (keep, {}, 400), ("mem-000000000000", {"verdict": "keep"}, 404),
+        (keep, {"verdict": "keep", "text": " "}, 400),
+    ):  # fmt: skip
+        assert client.send_form(f"/review/{ident}", **fields).status_code == status, fields
+
+
+def test_a_memory_names_the_turns_that_taught_it(learned):
+    client, ident = Client(), learned[WORDS[0]]
+    page = client.get(f"/memory/{ident}").text
+    assert "It waits for your" in page
+    assert ident in client.get("/memories?status=proposed").text
+    [source] = re.findall(r'href="(/turn/[^"]+)"', page)
+    moved = client.get(source)
+    assert moved.status_code == 303
+    focused = re.search(
+        r'<article id="t\d+" class="turn user focus".*?</article>',
+        client.get(moved.headers["location"]).text,
+        re.DOTALL,
+    )
+    assert WORDS[0] in focused[0]
+    assert client.get("/turn/s1").status_code == 404, "a session is no turn"
+
+
+def test_a_session_whose_id_has_slashes_has_its_page(home):
+    folder = home / ".claude" / "projects" / "w"
+    folder.mkdir(parents=True)
+    plain = transcript_line("the word is xylophone", 0)
+    for number, name in enumerate(("ci/42/run #7?", "/tmp/a.b/markdown", "100% of a", "plain")):
+        record = json.loads(plain) | {"sessionId": name, "uuid": f"{number:08x}-0000-4000-8000-000000000000"}
+        (folder / f"{number}.jsonl").write_text(json.dumps(record) + "\n")
+    start_and_import()
+    with open_machine() as machine:
+        for number, name in enumerate(("ci/42/run #7?", "/tmp/a.b/markdown", "100% of a")):
+            machine.store.execute("UPDATE sessions SET session_id = ? WHERE session_id = ?", (name, str(number)))
+    client = Client()
+    links = re.findall(r'href="(/session/[^"]+)"', client.get("/").text)
+    assert len(set(links)) == 4
+    for link in links:
+        page = client.get(link).text
+        assert "the word is xylophone" in page, unquote(link)
+        [copy] = re.findall(r'href="(/markdown/[^"]+)"', page)
+        assert "the word is xylophone" in client.get(copy).text
+        [turn] = re.findall(r'href="([^"]+)#focus"', page)
+        assert 'turn user focus"' in client.get(turn).text
+
+
+@each_row(("said", "used"), [
+    ("I run just ship now", ["ship"]), ("nothing of it", []), ("Look at prices.py", ["file"]),
+    ("the database is slow", []), ("Do not MOCK the database!", ["mock"]), ("", []),
+])  # fmt: skip
+def test_what_was_told_counts_as_used_if_its_own_words_are_said(said, used):
+    told = {"mock": WORDS[0], "ship": WORDS[3], "file": "The timeout in prices.py is 5 s", "none": "is it"}
+    assert used_of(told, [said]) == used
+
+
+def test_the_figures_are_those_of_the_command(learned):
+    with open_machine() as machine:
+        now = machine.now()
+        ids = [learned[WORDS[0]], learned[WORDS[1]], "mem-gone", "a-session"]
+        add_injection(machine.store, Injection(now - 1, "s2", "startup", 9, tuple(ids), 5, 120))
+        [(session,)] = machine.store.rows("SELECT session_id FROM sessions")
+        add_injection(machine.store, Injection(NOW - 1, session, "startup", 9, tuple(ids), 5, 120))
+        machine.store.execute("UPDATE turns SET ts = ?", (now,))
+        machine.store.execute("UPDATE injection_logs SET at = ?", (now - 1,))
+    day = json.loads(crystal("usage", "--json").out)["periods"]["24h"]
+    assert (day["injections"], day["told"], day["used"], day["selected"]) == (2, 2, 2, 8)
+    assert "used      100%: words of 2 of 2 memories told" in crystal("usage").out
+    page = Client().get("/usage").text
+    assert "2 of 2" in page
+    assert "8 of 18" in page
