@@ -76,7 +76,7 @@ class Crystal:
     def search(
         self,
         query: str,
-        *,
+        *other_wordings: str,
         limit: int = 10,
         since: int | str | None = None,
         before: int | str | None = None,
@@ -96,6 +96,7 @@ class Crystal:
 
         Args:
             query: Any text. Words in quotation marks must stand together.
+            *other_wordings: Up to four other ways to put it: answers that several of them find come first.
             limit: How many hits at most, 1 to 1,000.
             since: Not older than this: ms since the epoch, or words like ``7d`` and ``2026-11-20``.
             before: Older than this, in the same forms.
@@ -124,7 +125,7 @@ class Crystal:
         filters = Filters(project, session, checked_role(role), agent, device, branch, source, start, end)
         sources, request = prepare_search(
             self._machine, self._mirrored(), query, limit, filters,
-            recency=recency, fusion=fusion, as_of=as_of, deep=deep,
+            recency=recency, fusion=fusion, as_of=as_of, deep=deep, wordings=other_wordings,
         )  # fmt: skip
         return search(sources, request)
 

@@ -20,7 +20,7 @@ from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine, damage_here, open_reader, this_config
 from crystal.app.formats import describe_formats
 from crystal.app.mirror import open_mirror
-from crystal.app.open_store import links_to
+from crystal.app.open_store import archives_of, links_to
 from crystal.capture.drain import REFUSED
 from crystal.capture.lock import try_lock
 from crystal.config.access import way_in
@@ -40,6 +40,7 @@ from crystal.install.record import is_for_others
 from crystal.install.setup_plan import found_agents
 from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
+from crystal.store.capture.ledger import all_states
 from crystal.store.connection import sqlite_vec_library
 from crystal.store.health.checks import quick_fault, sqlite_version
 
@@ -198,7 +199,7 @@ def _asking(config: Config) -> Iterator[Check]:
         elif facts.entry is not None:
             asking.append(client.title)
         elif facts.present and not (plugin and name == "claude-code"):
-            yield Check("agents", "note", f"{client.title} is installed and does not use this memory", fix)
+            yield Check("agents", "note", f"{client.title} cannot search this memory itself yet", fix)
     if asking:
         yield Check("agents", "ok", f"{', '.join(asking)} can use this memory")
 
@@ -262,6 +263,7 @@ def _memory(*, deep: bool) -> Iterator[Check]:
     with open_reader() as machine:
         found = status.gather_health(machine)
         yield _store(machine.store, deep=deep)
+        yield from _archive(machine)
         yield from _capture(found)
         yield from _cleanup(machine)
         yield from _formats(machine)
@@ -321,8 +323,16 @@ def _store(store: Store, *, deep: bool) -> Check:
         return Check("memory", "failure", f"{store.path}: {fault}", "crystal verify --repair")
     if is_whole:
         return Check("memory", "ok", f"{store.path} is sound")
-    words = f"{store.path} opens; it is too large to check every page now"
-    return Check("memory", "ok", f"{words} (all of it: crystal doctor --deep)")
+    words = "opens; it is too large to check every page now (all of it: crystal doctor --deep)"
+    return Check("memory", "ok", f"{store.path} {words}")
+
+
+def _archive(machine: Machine) -> Iterator[Check]:
+    """Check that the database names the archive's files as they are; what is in them is for ``crystal verify``."""
+    named = {machine.places.ldm_home / one.archive for one in all_states(machine.store) if one.archive is not None}
+    if wrong := sorted(named ^ set(archives_of(machine.places))):
+        words = f"the database and the archive name different files ({len(wrong)}), such as {wrong[0]}"
+        yield Check("archive", "failure", words, "crystal verify --repair")
 
 
 def _capture(found: dict[str, Any]) -> Iterator[Check]:
@@ -344,12 +354,8 @@ def _capture(found: dict[str, Any]) -> Iterator[Check]:
     hook = found["hook"]
     runs = "1 run" if hook["runs"] == 1 else f"{hook['runs']} runs"
     if hook["runs"] and hook["p95_ms"] > SLOW_HOOK_MS:
-        yield Check(
-            "hook speed",
-            "warning",
-            f"p95 is {hook['p95_ms']:.0f} ms over {runs}",
-            "see docs/reference/hook.md, section on speed",
-        )
+        fix = "see docs/reference/hook.md, section on speed"
+        yield Check("hook speed", "warning", f"p95 is {hook['p95_ms']:.0f} ms over {runs}", fix)
     elif hook["runs"]:
         yield Check("hook speed", "ok", f"p50 {hook['p50_ms']:.0f} ms, p95 {hook['p95_ms']:.0f} ms over {runs}")
 

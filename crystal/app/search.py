@@ -19,6 +19,8 @@ from crystal.store.search.vectors import serving_generation
 from crystal.timewords.parse import end_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from crystal.embedding.embedder import Embedder
     from crystal.embedding.late import TokenComparer
     from crystal.model.recall import Filters
@@ -36,6 +38,7 @@ def prepare_search(  # noqa: PLR0913 - what a search needs, by name
     fusion: str | None = None,
     as_of: int | str | None = None,
     deep: bool = False,
+    wordings: Sequence[str] = (),
 ) -> tuple[tuple[MemorySource, ...], SearchRequest]:
     """Return what ``search`` takes: the memories, and the question with the user's choices and the reference time.
 
@@ -49,6 +52,7 @@ def prepare_search(  # noqa: PLR0913 - what a search needs, by name
         fusion: ``weighted``, ``rrf`` or ``similarity``; None for what the settings say.
         as_of: Search the memory as it was then, the whole of a day: ms since the epoch, or words like ``2026-05-01``.
         deep: Whether a model may be asked for other wordings, and for the order of the best hits.
+        wordings: Other ways to put the question, searched together with it.
 
     Raises:
         UsageError: A value that cannot be used.
@@ -66,7 +70,7 @@ def prepare_search(  # noqa: PLR0913 - what a search needs, by name
         deep=deep_search(config, now=now) if deep else None,
         late=lambda: _late(own.embedder),
     )
-    request = SearchRequest(query, now, limit, filters, how)
+    request = SearchRequest(query, now, limit, filters, how, tuple(wordings))
     if mirrored is None or mirrored.store is None:
         return (own,), request
     return (own, _mirror_source(machine, mirrored, mirrored.store)), request

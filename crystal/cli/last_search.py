@@ -49,10 +49,10 @@ def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> s
     if 1 <= int(word) <= len(hits):
         return hits[int(word) - 1]
     if is_place or (by_person and found is not None and len(word) < 3):
-        noun = "hit" if len(hits) == 1 else "hits"
-        none = "nothing was searched in this terminal yet"
-        reason = none if found is None else f"the last search here had {len(hits) or 'no'} {noun}"
-        hint = 'search first: crystal search "..."' if is_place else f"by its number: crystal show h{word}"
+        none = "no search in this terminal has found anything yet"
+        reason = none if found is None else f"the last search here had {len(hits) or 'no'} hit{'s' * (len(hits) != 1)}"
+        hint = f"the last one: crystal show @{len(hits)}" if hits else 'search first: crystal search "..."'
+        hint = hint if is_place else f"by its number: crystal show h{word}"
         raise NotFoundError(f"there is no hit {wanted}: {reason}", hint=hint)
     return wanted
 
@@ -67,6 +67,5 @@ def _read(data_dir: Path) -> dict[str, list[str]]:
         found = json.loads((data_dir / FILE).read_bytes())
     except (OSError, ValueError):
         return {}
-    if not isinstance(found, dict):
-        return {}
-    return {terminal: hits for terminal, hits in found.items() if isinstance(hits, list)}
+    items = found.items() if isinstance(found, dict) else ()
+    return {terminal: hits for terminal, hits in items if isinstance(hits, list)}

@@ -18,6 +18,7 @@ def mcp(
     """Serve the memory to an agent over standard input and output (MCP).
 
     An agent's client starts it: claude mcp add crystal -- crystal mcp --agent claude-code
+    It ends with its input, at once or after the requests that are open, for which it waits 10 seconds at most.
     """
     import contextlib
     import os

@@ -57,7 +57,7 @@ def rename(
         _say_change(rename_project(machine.store, project, name))
 
 
-@commands.command("join")
+@commands.command("join", short_help="Make one project of two, as after a move.")
 def join(
     project: Name,
     into: Annotated[str, typer.Argument(help="The project it becomes part of.", metavar="INTO", show_default=False)],
@@ -100,7 +100,7 @@ def _lines(found: list[KnownProject], now: int, look: Look) -> list[str]:
         name, when, count = (padded(field, width) for field, width in zip(fields, widths, strict=True))
         more = f" and {len(one.folders) - 1} more" if len(one.folders) > 1 else ""
         place = one_line(one.folders[0]) + more
-        if look.is_terminal:
-            place = clipped(place, room) if room > 7 else ""
+        if look.is_terminal and cells(place) > room:  # its end tells most
+            count, place = count.rstrip() + "\n", clipped(place[::-1], look.width - 2)[::-1]
         lines.append(f"{look.name(name)}  {look.dim(when)}  {count}  {place}".rstrip())
     return lines

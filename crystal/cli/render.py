@@ -26,6 +26,7 @@ from crystal.text.harmless import harmless
 Word = list[tuple[str, bool]]
 """Characters that stay on one line, each marked or not."""
 
+_COMMAND = re.compile(r"(?<=: )(?:crystal|mv|rm) [^();,]+")
 MAX_WIDTH = 110
 PIPE_WIDTH = 100
 
@@ -103,15 +104,16 @@ def say(*lines: str, stream: TextIO | None = None) -> None:
 def say_item(label: str, text: str, look: Look, *, style: Callable[[str], str] = str) -> None:
     """Print a label and a text, wrapped between words under itself; outside of a terminal one line, for ``grep``.
 
-    A word that is too long, as a path, stays whole: it can be copied.
+    A word that is too long, as a path, and a command stay whole: they are copied.
     """
     if not look.is_terminal:
         say(f"{label}{text}")
         return
     indent = " " * cells(label)
     width = max(20, look.width - cells(label))
+    text = _COMMAND.sub(lambda found: found[0].replace(" ", "\0"), text)
     first, *others = textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False) or [""]
-    say(style(label) + first, *(indent + line for line in others))
+    say(*(line.replace("\0", " ") for line in (style(label) + first, *(indent + line for line in others))))
 
 
 def note(*lines: str, kind: str = "note") -> None:

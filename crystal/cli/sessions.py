@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -177,10 +178,8 @@ def _title(session: SessionSummary, now: int, look: Look) -> list[str]:
     agent = None if session.harness == CLAUDE_CODE else agent_title(session.harness)
     facts = [session.id, agent, place, session.project, session.branch, span, turns]
     title = one_line(session.title) or "(without words)"
-    return [
-        look.bold(clipped(title, look.width)),
-        look.dim(clipped(" · ".join(one_line(fact) for fact in facts if fact), look.width)),
-    ]
+    line = " · ".join(one_line(fact) for fact in facts if fact)
+    return [look.bold(clipped(title, look.width)), *map(look.dim, textwrap.wrap(line, look.width))]
 
 
 def _goes_on(before: ShownTurn, turn: ShownTurn) -> bool:

@@ -12,12 +12,12 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from crystal.app.capture_state import capture_state
-from crystal.app.context import Machine, now_ms, open_machine, open_reader, this_config
+from crystal.app.context import Machine, default_paths, now_ms, open_machine, open_reader, this_config
 from crystal.capture.state import CaptureState, Condition, describe
 from crystal.cli.json_output import TIMES, iso_times, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, look_of, one_line, say, say_item, size_words
-from crystal.errors import CrystalError, StoreDamagedError, StoreLostError, UnavailableError, UsageError
+from crystal.errors import CrystalError, NotConfiguredError
 from crystal.timewords.parse import ago
 
 MARKS = {"ok": "ok", "note": "note", "warning": "warn", "failure": "FAIL"}
@@ -71,13 +71,12 @@ def _say_failure(error: CrystalError, state: CaptureState, line: str, *, as_json
     """Answer also where the memory cannot be read; return False if the error is still to be reported."""
     from crystal.app.status import state_as_json
 
-    is_shown = isinstance(error, StoreDamagedError | StoreLostError | UnavailableError | UsageError)
+    is_shown = not isinstance(error, NotConfiguredError) or default_paths().db.exists()  # else there is no memory yet
     if as_json:
         problem = {"ok": False, "problem": {"message": error.message, "fix": error.hint}} if is_shown else {}
         print_json({"capture": state_as_json(state), **problem})
     elif is_shown:
-        fix = (error.hint or "").removeprefix("run: ")
-        typer.echo(f"{line}\nFAIL  memory: {error.message}\n      fix: {fix}")
+        typer.echo(f"{line}\nFAIL  memory: {error.message}\n      fix: {(error.hint or '').removeprefix('run: ')}")
     return is_shown
 
 
@@ -85,9 +84,9 @@ def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tupl
     """Return the page as (name, words)."""
     from crystal.app.status import FIND_UNEXAMINED, describe_unexamined
 
-    places = found["places"]
+    places, first = found["places"], found["span"]["first"]
     lines = [
-        ("memory", _memory(found["counts"]) + f"; since {ago(found['span']['first'])}"),
+        ("memory", _memory(found["counts"]) + ("" if first is None else f"; since {ago(first)}")),
         *([("sources", _sources(found["sources"]))] if found["sources"] else []),
         *_sizes(found["sizes"]),
         ("transcripts", _transcripts(found)),

@@ -13,11 +13,11 @@ def way_in(path: Path) -> str | None:
     """Return the command that lets this user read and write a path, with who owns it if that is somebody else.
 
     Returns:
-        None if no mode and no owner is in the way, and on Windows.
+        None if no mode and no owner is in the way, on a disk that is read-only, and on Windows.
     """
     place = None if sys.platform == "win32" else _refusing(path)
     try:
-        return None if place is None else _command(place)
+        return None if place is None or os.statvfs(place).f_flag & os.ST_RDONLY else _command(place)
     except OSError:  # it is gone by now
         return None
 

@@ -28,11 +28,13 @@ LATER = (
     "for next time|for the next time|next time|for later|for the future|for future sessions|for all sessions"
     "|for future reference|from now on|going forward|in future|in the future|everywhere"
 ).split("|")
-LABEL = _words(" ".join([*LATER, "this that these following rule rules fact facts always please session"]))
+LABEL = _words(
+    " ".join([*LATER, "this that these following rule rules fact facts always please session repo project team"])
+)
 """Words that may stand between ``remember`` and a colon."""
 PRESENT = _words(
     """now today tonight tomorrow yesterday currently still again already yet anymore earlier previous previously last
-    above attached here just ago then so back task tasks step line when if while there's it's was were did had
+    above attached here just ago then back task tasks step line when if while there's it's was were did had
     deadline option version same too"""
 )
 """Words that say it is about the present work, the past, or one case."""
@@ -49,7 +51,6 @@ HABITS = _words(
     sign speak pin document release review ship run test commit"""
 )
 DECISIONS = _words("decided chose switched moved stopped dropped want")
-PASSING = ("need", "have", "had", "can", "can't", "did", "saw", "got")
 NAMING = _words("is are uses use runs run lives live listens comes come")
 ROLES = _words("is owns maintains approves reviews signs leads")
 LASTING = _words("our my this staging prod production qa company team customers office policy legal law vendor")
@@ -82,26 +83,35 @@ def judged(prompt: str) -> "tuple[str | None, str, bool]":
         return None, "", False
     everywhere = _after(_trimmed(rest), "everywhere") is not None
     label, behind = _label(rest)
-    words, is_later_too = _without_openings(_trimmed(behind), LATER)
+    words, is_later_too = _without_openings(_trimmed(behind), ["please", *LATER])
     is_later = is_later or is_later_too or any(phrase in (label or "") for phrase in LATER)
     that = _after(words, "that")
     words = (words if that is None else _trimmed(that)).rstrip()
     if not any(letter.isalnum() for letter in words):
         return None, "", False
-    return _verdict(_Statement(words), label, is_later=is_later, has_that=that is not None), words, everywhere
+    said = _Statement(words)
+    verdict = KEEP if is_later else _verdict(said, label, that is not None)
+    return None if said.is_question else verdict, words, everywhere
 
 
-def _verdict(said: "_Statement", label: "str | None", *, is_later: bool, has_that: bool) -> "str | None":
-    if said.is_question or is_later:
-        return None if said.is_question else KEEP
+def _verdict(said: "_Statement", label: "str | None", has_that: bool) -> "str | None":
     if label is not None:
         is_kept = not said.is_of_now() and (label or _is_lasting(said, has_that=True))
         return KEEP if is_kept else DOUBT
-    if len(said.words) < 3 or said.is_of_now() or said.goes_on():
+    if len(said.words) < 3 or said.is_of_now():
         return None
+    if said.goes_on() and not (has_that and said.words[0] == "i" and _is_habit(said, has_that)):
+        return _verdict_on_all(said.sentences, has_that)
     if _is_lasting(said, has_that):
         return KEEP
     return DOUBT if has_that and said.words[0] not in ("we", "i") and not said.has_happened() else None
+
+
+def _verdict_on_all(sentences: "list[str]", has_that: bool) -> "str | None":
+    """Keep several sentences if each would be kept alone; if only the first would be, the others may be a task."""
+    if len(sentences) < 2 or _verdict(_Statement(sentences[0]), None, has_that) != KEEP:
+        return None
+    return KEEP if all(_verdict(_Statement(one), None, True) == KEEP for one in sentences[1:]) else DOUBT
 
 
 def _without_openings(text: str, openings: "list[str]") -> "tuple[str, bool]":
@@ -115,10 +125,7 @@ def _without_openings(text: str, openings: "list[str]") -> "tuple[str, bool]":
 
 
 def _label(rest: str) -> "tuple[str | None, str]":
-    """Return the label before a colon, such as ``this for later``, and what stands behind; None if there is no mark.
-
-    A dash is a colon without a label; the end of a line is a mark too.
-    """
+    """Return the label before a colon or the end of a line, and what stands behind; a dash is a colon without label."""
     inline = rest.lstrip(" \t\u3000")
     if inline[:1] in DASHES and inline[1:2].isspace():
         return "", inline[1:]
@@ -150,15 +157,15 @@ def _is_lasting(said: "_Statement", has_that: bool) -> bool:
     if first in OURS:
         return said.has_name or first != "my" if has_that else said.is_named or said.raw[-2] in ("is", "are")
     is_of_person = said.raw[0].istitle() and after in ROLES
-    return has_that and (said.is_named or is_of_person or bool(LASTING & set(said.words)))
+    is_lasting = has_that and (said.is_named or is_of_person or bool(LASTING & set(said.words)))
+    return is_lasting or (first == "the" and said.is_named and said.has_name)
 
 
 def _is_standing_order(said: "_Statement") -> bool:
-    """Return True for ``never force push``; not for ``always fails``, nor for an order about one thing."""
-    first, second = (*said.words, "")[:2]
+    """Return True for ``never force push``; not for an order about one thing."""
+    second = (*said.words, "")[1]
     is_of_one = "the" in said.words and "before" not in said.words
-    is_verb = first not in ("always", "never") or not second.endswith("s")
-    return is_verb and not is_of_one and (second == "to" or second not in ONE)
+    return not is_of_one and (second == "to" or second not in ONE)
 
 
 def _is_habit(said: "_Statement", has_that: bool) -> bool:
@@ -168,8 +175,8 @@ def _is_habit(said: "_Statement", has_that: bool) -> bool:
         return said.has_name or (said.verb == "am" and (has_that or is_of_one))
     if said.verb in DECISIONS:
         return has_that and not is_of_one
-    is_usual = said.verb in HABITS and not is_of_one and not STATES & set(said.words)
-    return is_usual or (said.has_name and not said.verb.endswith("ed") and said.verb not in PASSING)
+    is_named = said.has_name or any(len(word) > 1 and word.isupper() for word in said.raw[2:])
+    return (said.verb in HABITS and not is_of_one) or (is_named and not said.verb.endswith("ed"))
 
 
 class _Statement:
@@ -177,7 +184,8 @@ class _Statement:
 
     def __init__(self, text: str) -> None:
         text = text.replace("\u2019", "'")
-        self.lines = text.split("\n")
+        self.sentences = text.replace(". ", ".\n").replace("! ", "!\n").split("\n")
+        self.has_lines = "\n" in text
         self.raw = text.split()
         self.words = [part for word in self.raw for part in _apart(_bare(word)) if part]
         self.pairs = list(zip(self.words, [*self.words[1:], ""], strict=False))
@@ -185,7 +193,7 @@ class _Statement:
         self.core = [word for word in self.words if word not in ADVERBS]
         self.verb = (*self.core[1:2], "")[0]
         self.is_standing = any(
-            word in ("always", "never", "whenever") or (word == "before" and after in ("every", "each", "any"))
+            word in ("always", "never", "whenever") or f"{word} {after}" in ("instead of", "before every", "before any")
             for word, after in self.pairs
         )
         self.has_name = any(map(_is_name, self.raw[1:]))
@@ -194,10 +202,8 @@ class _Statement:
 
     def is_of_now(self) -> bool:
         """Return True if a word points at the present work, the past or, without a standing order, the agent."""
-        words = set(self.words)
-        if not self.is_standing and (PRESENT | {"you", "your"}) & words:
-            return True
-        if self.words[:1] and self.words[0] in ("it", "they", "he", "she", "there"):
+        is_now = not self.is_standing and (PRESENT | {"you", "your"}) & set(self.words)
+        if is_now or (*self.words, "")[0] in ("it", "they", "he", "she", "there"):
             return True
         if any(word in ("this", "that", "these", "those") and after not in WHOLES for word, after in self.pairs):
             return True
@@ -206,30 +212,24 @@ class _Statement:
         return is_doing or self.raw[-1].endswith(":")
 
     def has_happened(self) -> bool:
-        """Return True for a passing state, a wish of how something should be, and an event of the past.
-
-        An event is a verb in ``ed`` with nothing before it that makes it an attribute.
-        """
-        is_past = any(
-            after.endswith("ed") and not after.endswith("eed") and word not in BEFORE_ATTRIBUTES
-            for word, after in self.pairs
-        )
+        """Return True for a passing state, a wish of how something should be, and a past event: a verb in ``ed``."""
+        events = (after for word, after in self.pairs if word not in BEFORE_ATTRIBUTES)
+        is_past = any(word.endswith("ed") and not word.endswith("eed") for word in events)
         return is_past or bool(STATES & set(self.words))
 
     def goes_on(self) -> bool:
         """Return True if something follows that may be a task: another line, or a clause that begins in another way."""
         ends = (word.rstrip("\"')*_`")[-1:] in tuple(",;.!") or word in DASHES for word in self.raw[:-1])
         follows = zip(ends, self.raw[1:], strict=False)
-        return len(self.lines) > 1 or any(is_end and _bare(word) not in MORE for is_end, word in follows)
+        return self.has_lines or any(is_end and _bare(word) not in MORE for is_end, word in follows)
 
 
 def _is_name(raw: str) -> bool:
-    """Return True for a name, a path, something quoted, and a number that is a version or has four digits."""
+    """Return True for a name, a path, a quotation, and a number that is a version or has four digits."""
     word = raw.strip("\"'()[]*_.,;:!")
     is_mixed = word[:1].isupper() and word != word.upper() and not word.startswith(("I'", "I\u2019"))
-    is_quoted = raw[:1] == "'" == raw.rstrip(".,;:!")[-1:]
     is_number = sum(map(str.isdigit, word)) > (1 if "." in word else 3)
-    return is_mixed or is_quoted or is_number or any(mark in raw for mark in '/@"\u201c') or word.count("-") > 1
+    return is_mixed or is_number or any(mark in raw for mark in '/@"\u201c') or word.count("-") > 1
 
 
 def _bare(word: str) -> str:

@@ -95,6 +95,9 @@ SEARCHING = Tool(
     "searching:search",
     {
         "query": text("What to look for, in any language.", 4_000),
+        "queries": {"type": "array", "minItems": 1, "maxItems": 5, "items": text("One wording.", 4_000),
+                    "description": "The same question in several wordings, searched at once: synonyms, the user's "
+                    "words, an identifier. What several of them find comes first. With query, or instead of it."},
         "limit": number("How many hits. Default 10.", 1, 50),
         "offset": number(_OFFSET, 0, 900),
         "project": text(_PROJECT),
@@ -117,7 +120,6 @@ SEARCHING = Tool(
         "include_current": _CURRENT,
         "around": flag("Also the beginning of what was said just before and after each hit."),
     },
-    ("query",),
     open_world=True,
 )  # fmt: skip
 

@@ -88,16 +88,18 @@ def find(machine: Machine, client: ClientContext, arguments: Mapping[str, Any], 
     """Return the first ``count`` hits that are not of the caller's own session."""
     refuse_folder(arguments.get("project"))
     checked_role(arguments.get("role"))
+    query, *wordings = _wordings(arguments)
     sources, request = prepare_search(
         machine,
         machine.mirror,
-        arguments["query"],
+        query,
         1,
         _filters(arguments, machine.now),
         recency=arguments.get("recency"),
         fusion=arguments.get("fusion"),
         as_of=arguments.get("as_of"),
         deep=bool(arguments.get("deep")),
+        wordings=wordings,
     )
     own = client.left_out(machine, arguments)
     # A model would put the hits of each step into another order.
@@ -112,6 +114,14 @@ def find(machine: Machine, client: ClientContext, arguments: Mapping[str, Any], 
         if len(hits) >= count or len(results[-1].hits) < step:
             break
     return SearchOutcome(results[0], tuple(hits[:count]), len(told) - len(hits))
+
+
+def _wordings(arguments: Mapping[str, Any]) -> list[str]:
+    given = [arguments["query"]] if "query" in arguments else []
+    wordings = list(dict.fromkeys((*given, *arguments.get("queries", ()))))
+    if not wordings:
+        raise UsageError("the argument query is missing", hint="query is a text; queries is a list of up to 5")
+    return wordings
 
 
 def _filters(arguments: Mapping[str, Any], now: Callable[[], int]) -> Filters:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from crystal.model.recall import Filters
+from crystal.model.recall import Filters, Hit
 from crystal.search.candidates import QuestionVector, by_meaning_alone, note_of_unread, propose_chunks
 from crystal.search.index import folder_of
 from crystal.search.ranking.listing import is_time_alone, list_latest, list_showing
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 Notes = tuple[str, ...]
 Ranked = TypeVar("Ranked")
 
+RRF_K = 60
+"""How slowly an answer loses with its rank, where rankings of several wordings are added up."""
 CANDIDATES = 250
 """How many answers each engine of the store proposes at least, where there is no index."""
 
@@ -46,7 +48,30 @@ def search(sources: Sequence[MemorySource], request: SearchRequest) -> SearchRes
         sources: This machine's own memory, and the mirror of home's if it is to be searched as one with it.
         request: The question.
     """
+    if request.wordings:
+        return _search_each_wording(sources, request)
     return _Question.of(sources, request).answer(request.filters)
+
+
+def _search_each_wording(sources: Sequence[MemorySource], request: SearchRequest) -> SearchResult:
+    """Search each wording, and add up what each says of an answer (Reciprocal Rank Fusion); a cosine stays one."""
+    alone = replace(request, wordings=())
+    others = [replace(alone, query=text, how=replace(request.how, deep=None)) for text in request.wordings]
+    results = [search(sources, one) for one in (alone, *others)]
+    found: dict[int, Hit] = {}
+    points: dict[int, float] = {}
+    for result in results:
+        for rank, hit in enumerate(result.hits, 1):
+            found.setdefault(hit.id, hit)
+            if request.how.fusion == "similarity":
+                points[hit.id] = max(hit.score, points.get(hit.id, hit.score))
+            else:
+                points[hit.id] = points.get(hit.id, 0.0) + (RRF_K + 1) / (RRF_K + rank) / len(results)
+    hits = [replace(found[best], score=round(points[best], 6)) for best in sorted(found, key=lambda one: -points[one])]
+    told = [result for result in results if result.hits] or results
+    notes = dict.fromkeys(note for result in told for note in result.notes)
+    explained = dict.fromkeys(line for result in told for line in result.explained)
+    return replace(results[0], hits=tuple(hits[: request.limit]), notes=tuple(notes), explained=tuple(explained))
 
 
 def search_project_first(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Mode = Literal["hybrid", "keywords", "vectors"]
 
 MAX_LIMIT = 1_000
+MAX_WORDINGS = 5
+"""In how many ways a question may be put at once: each takes the time of a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,10 @@ class SearchRequest:
         limit: How many hits at most, 1 to 1,000.
         filters: What may be returned.
         how: The user's choices.
+        wordings: Other ways to put the question, each searched like it; an answer that several find comes first.
 
     Raises:
-        UsageError: ``limit`` is out of range.
+        UsageError: ``limit`` is out of range, or there are too many wordings.
     """
 
     query: str
@@ -75,11 +78,14 @@ class SearchRequest:
     limit: int = 10
     filters: Filters = field(default_factory=Filters)
     how: How = field(default_factory=How)
+    wordings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a limit that is out of range."""
+        """Refuse what is out of range."""
         if not 1 <= self.limit <= MAX_LIMIT:
             raise UsageError(f"the number of hits is {self.limit}", hint=f"use 1 to {MAX_LIMIT}")
+        if len(self.wordings) >= MAX_WORDINGS:
+            raise UsageError(f"the question has {1 + len(self.wordings)} wordings", hint=f"use 1 to {MAX_WORDINGS}")
 
 
 @dataclass(frozen=True, slots=True)

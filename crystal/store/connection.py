@@ -53,7 +53,7 @@ TRANSLATION: dict[type[CrystalError], tuple[type[apsw.Error], ...]] = {
 HINTS: dict[type[CrystalError], str] = {
     StoreBusyError: "another crystal process is writing; try again in a moment",
     StoreFullError: "free some disk space; nothing was lost, capture continues by itself",
-    StoreDamagedError: "run: crystal verify --repair",
+    StoreDamagedError: migrate.REPAIR_HINT,
     UnavailableError: "check that its disk is present and can be written",
     NotConfiguredError: "reinstall the package sqlite-vec",
 }
@@ -361,9 +361,9 @@ def _connect_to_copy(path: Path) -> apsw.Connection:
 def changed_definition(path: Path) -> str | None:
     """Return which definition in a store is not as crystal wrote it, in words, or None."""
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    with contextlib.closing(_prepared(db)), contextlib.closing(connect(Path(":memory:"))) as fresh:
+    with contextlib.closing(_prepared(db)):
         try:
-            return migrate.changed_definition(db, fresh)
+            return migrate.changed_definition(db)
         except apsw.SQLError as error:
             return migrate.one_line(error)
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import re
+import shlex
 import stat
 import struct
 from functools import cache
@@ -15,6 +16,7 @@ import apsw
 
 from crystal.config.paths import refused
 from crystal.errors import ForeignStoreError, NewerStoreError, StoreDamagedError
+from crystal.store import texts
 
 APPLICATION_ID = 0x43525953
 """``CRYS``: marks a database file as ours, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
@@ -23,7 +25,10 @@ REWRITES = "see smaller.py"
 """Marks the migration after which Python rewrites rows, because SQL alone cannot."""
 
 HEADER = b"SQLite format 3\x00"
+REPAIR_HINT = "run: crystal verify --repair"
 FOREIGN_HINT = "move it away, or point CRYSTAL_DATA_DIR at another folder"
+USUAL = b"\x10\0\0\x40\x20\x20\0\0\0\x04\0\0\0\x01"
+"""Page size, fractions, format and encoding in the header of every store: with others SQLite cannot read or write."""
 MAX_VERSION = 999
 """A schema number above this was not written by crystal: the header is damaged."""
 
@@ -47,31 +52,34 @@ def version_of(db: apsw.Connection) -> int:
     return int(db.execute("PRAGMA user_version").get)
 
 
-def changed_definition(db: apsw.Connection, fresh: apsw.Connection) -> str | None:
+def changed_definition(db: apsw.Connection) -> str | None:
     """Return which definition of a store differs from those of a store of its schema, in words, or None.
 
     A name with a changed letter is valid to SQLite: its own checks pass, and only a statement that uses it fails. A
     table that not every store has, as those of vectors, must at least be readable.
 
-    Args:
-        db: The store.
-        fresh: An empty database, to make the schema in.
-
     Raises:
         apsw.SQLError: A definition cannot be parsed.
     """
-    _apply(fresh, version_of(db))
     try:
         found = _definitions(db)
     except UnicodeDecodeError:
         return "a definition in it cannot be decoded"
-    for name, (kind, sql) in _definitions(fresh).items():
+    for name, (kind, sql) in _expected(version_of(db)).items():
         if found.pop(name, None) != (kind, sql):
             return f"the definition of the {kind} {name} is damaged"
     for name, (kind, _) in found.items():
         if kind == "table":
             db.execute(f'SELECT * FROM "{name}" LIMIT 0')
     return None
+
+
+def _expected(version: int) -> dict[str, tuple[str, str]]:
+    """Return what a new store of a schema defines."""
+    with contextlib.closing(apsw.Connection(":memory:")) as fresh:
+        texts.register(fresh)
+        _apply(fresh, version)
+        return _definitions(fresh)
 
 
 def _definitions(db: apsw.Connection) -> dict[str, tuple[str, str]]:
@@ -115,12 +123,32 @@ def refuse_foreign(path: Path) -> None:
     )
     if not header.startswith(HEADER) or application != APPLICATION_ID:
         raise ForeignStoreError(f"{path} is not a crystal store", hint=FOREIGN_HINT)
-    if not 0 <= version <= MAX_VERSION:
-        raise StoreDamagedError(f"{path}: its header is damaged", hint="run: crystal verify --repair")
+    usual = header[16:18] + header[20:24] + header[44:48] + header[56:60] == USUAL and set(header[18:20]) <= {1, 2}
+    if not usual or not 0 < version <= MAX_VERSION:
+        raise StoreDamagedError(f"{path}: its header is damaged", hint=REPAIR_HINT)
     if version > newest():
+        if _defines_no_more(path):
+            raise StoreDamagedError(f"{path}: the schema number in its header is damaged", hint=REPAIR_HINT)
+        moved = f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.newer')} && crystal verify --repair"
         raise NewerStoreError(
-            f"{path} has schema {version}, this crystal knows up to {newest()}", hint="upgrade crystal on this machine"
+            f"{path} has schema {version}, this crystal knows up to {newest()}",
+            hint=f"upgrade crystal on this machine; if it is the newest, run: {moved}",
         )
+
+
+def _defines_no_more(path: Path) -> bool:
+    """Return True if a database has the definitions of the newest schema, or none that can be read.
+
+    That of a newer crystal has others, because each migration changes one.
+    """
+    with contextlib.closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as db:
+        try:
+            found = _definitions(db)
+        except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError):
+            return True
+        except apsw.Error:
+            return False
+    return _expected(newest()) == {name: one for name, one in found.items() if "chunks_vec_" not in name}
 
 
 def folder_in_place_of_log(path: Path) -> str | None:

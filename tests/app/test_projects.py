@@ -227,9 +227,10 @@ def test_the_list_fits_a_terminal_and_leaves_out_empty_projects(ready, monkeypat
     assert "deep/" * 30 in crystal("projects").out  # a pipe gets whole paths
     assert len(json.loads(crystal("projects", "--json").out)["projects"]) == 2
     monkeypatch.setattr("crystal.cli.projects.look_of", lambda _: Look(width, colour=False, is_terminal=True))
-    (line,) = crystal("projects").out.splitlines()
+    line, place = crystal("projects").out.splitlines()
     assert "long-name" in line
-    assert len(line) <= width
+    assert place.endswith("deep/deep/ and 1 more")
+    assert max(len(line), len(place)) <= width
 
 
 def test_a_command_after_fix_is_not_broken_at_a_narrow_terminal(home, monkeypatch):

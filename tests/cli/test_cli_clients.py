@@ -159,7 +159,7 @@ def test_the_doctor_says_which_agents_ask_and_what_is_gone(home: Path) -> None:
     checks = json.loads(crystal("doctor", "--json").out)["checks"]
     told = {(check["name"], check["verdict"], check["message"]) for check in checks}
     assert ("agents", "ok", "Claude Code (plugin), Gemini CLI can use this memory") in told
-    assert ("agents", "note", "Cursor is installed and does not use this memory") in told
+    assert ("agents", "note", "Cursor cannot search this memory itself yet") in told
     assert ("hooks", "ok", f"installed by the plugin, which is on in {home / '.claude/settings.json'}") in told
     file = home / ".gemini/settings.json"
     file.write_text(file.read_text().replace(str(Path(sys.executable).parent), "/nowhere"))

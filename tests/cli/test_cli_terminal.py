@@ -13,7 +13,10 @@ import pytest
 
 from crystal.cli import last_search, render
 from crystal.cli.pager import pager_command
+from crystal.cli.sessions import _title
+from crystal.config.harnesses import CLAUDE_CODE
 from crystal.errors import NotFoundError, UsageError
+from crystal.sessions.reading import SessionSummary
 from tests.support.command import crystal
 
 PYTHON = shlex.quote(sys.executable)
@@ -66,7 +69,7 @@ def test_each_terminal_has_its_own_last_search(tmp_path, monkeypatch):
     assert last_search.named_by_place(tmp_path, "@1") == "h30"
     monkeypatch.setattr(last_search.os, "getsid", lambda _: 1)  # the oldest are dropped
     assert last_search.named_by_place(tmp_path, "1") == "1"
-    with pytest.raises(NotFoundError, match="nothing was searched in this terminal"):
+    with pytest.raises(NotFoundError, match="no search in this terminal has found"):
         last_search.named_by_place(tmp_path, "@1")
 
 
@@ -99,8 +102,19 @@ def test_a_person_who_names_a_place_that_is_not_there_is_told_how_many_there_are
     with pytest.raises(NotFoundError, match="there is no hit 99: the last search here had 2 hits") as refused:
         last_search.named_by_place(tmp_path, "99", by_person=True)
     assert refused.value.hint == "by its number: crystal show h99"
+    with pytest.raises(NotFoundError) as refused:
+        last_search.named_by_place(tmp_path, "@3")
+    assert refused.value.hint == "the last one: crystal show @2"
     assert last_search.named_by_place(tmp_path, "99") == "99"
     assert last_search.named_by_place(tmp_path, "2", by_person=True) == "h9"
+
+
+def test_the_head_of_a_session_loses_neither_its_time_nor_its_turns_on_a_narrow_terminal():
+    session = SessionSummary("5" * 36, "A title", "shop", "/shop", "main", "cc", CLAUDE_CODE, "vm", 0, 0, 13)
+    title, *facts = _title(session, 0, render.Look(44, colour=False, is_terminal=True))
+    assert (title, len(facts)) == ("A title", 2)
+    assert facts[-1].endswith("13 turns")
+    assert all(len(line) <= 44 for line in facts)
 
 
 # ------------------------------------------------------------------------------------------------------------- pager
@@ -163,6 +177,8 @@ def test_items_are_wrapped_between_words_on_a_terminal_and_whole_elsewhere(capsy
     assert capsys.readouterr().out == "<FAIL >one two three four five\n     six seven eight nine ten\n"
     render.say_item("ok ", "in /a/path/longer/than/the/line/is.db", render.Look(30, colour=False, is_terminal=True))
     assert capsys.readouterr().out == "ok in\n   /a/path/longer/than/the/line/is.db\n"
+    render.say_item("", "2 wait (run: crystal sources sync && crystal sync); mend", render.Look(30, False, True))
+    assert capsys.readouterr().out == "2 wait (run:\ncrystal sources sync && crystal sync);\nmend\n"
     render.say_item("FAIL ", text, render.Look(30, colour=False), style=lambda label: f"<{label}>")
     assert capsys.readouterr().out == f"FAIL {text}\n"
 

@@ -48,6 +48,12 @@ KEPT = [
     ("remember:\n- a\n- b at our place", "- a\n- b at our place"),
     ("remember I prefer tabs", "I prefer tabs"),
     ("remember never force push", "never force push"),
+    ("remember to use uv instead of pip", "to use uv instead of pip"),
+    ("Remember please that I work on BSD", "I work on BSD"),
+    ("remember the linter is Ruff", "the linter is Ruff"),
+    ("remember that I am deaf, so no audio links", "I am deaf, so no audio links"),
+    ("remember we use Bazel. Apps live in `apps/*`.", "we use Bazel. Apps live in `apps/*`."),
+    ("remember for this project: tabs", "tabs"),
 ]
 
 
@@ -70,7 +76,7 @@ def test_everywhere_is_told_apart(prompt: str, words: str) -> None:
 
 @pytest.mark.parametrize(
     "prompt",
-    ["remember: one file at a time", "remember that the array is sorted"],
+    ["remember: one file at a time", "remember that the array is sorted", "remember we use tabs. Reformat the file."],
 )
 def test_what_may_be_of_the_task_alone_is_in_doubt(prompt: str) -> None:
     assert judged(prompt)[0] == DOUBT
@@ -88,7 +94,8 @@ def labelled(name: str) -> list[tuple[str, bool]]:
     [
         (["tuned", "held-out"], 0.98, 0.58),
         (["hard"], 0.98, 0.5),
-        ([f"fresh-{number}" for number in range(1, 9)], 0.96, 0.72),
+        ([f"fresh-{number}" for number in range(1, 9)], 0.96, 0.73),
+        ([f"voice-{voice}" for voice in ("terse", "polite", "manager", "dictation", "code")], 0.98, 0.42),
     ],
 )
 def test_what_is_taken_was_meant_so(names: list[str], least: float, recall: float) -> None:
@@ -116,6 +123,7 @@ def test_what_is_taken_was_meant_so(names: list[str], least: float, recall: floa
         "remember me should default to false",
         "remember when we met",
         "remember this",
+        "remember that you changed the port. Update the tests.",
         "remember that we use pnpm, add a lock file",
     ],
 )

@@ -160,6 +160,14 @@ def test_a_search_finds_what_a_search_by_python_finds(told: Store) -> None:
     assert [hit["id"] for hit in hits(Tools(), query="zebra checkout", limit=4)] == expected
 
 
+def test_several_wordings_are_one_question(told: Store) -> None:
+    with Crystal.reader() as memory:
+        expected = [str(hit.id) for hit in memory.search("zebra checkout", "giraffe", limit=4).hits]
+    assert expected
+    for wordings in ({"queries": ["zebra checkout", "giraffe"]}, {"query": "zebra checkout", "queries": ["giraffe"]}):
+        assert [hit["id"] for hit in hits(Tools(), limit=4, **wordings)] == expected
+
+
 def test_what_the_asking_session_said_is_left_out_unless_asked_for(told: Store) -> None:
     tools = Tools(ClientContext(session=MINE))
     data = tools.data("crystal_search", query="zebra", limit=10)

@@ -18,12 +18,13 @@ import pytest
 from crystal.errors import (
     CrystalError,
     ForeignStoreError,
+    NewerStoreError,
     NotConfiguredError,
     StoreBusyError,
     StoreDamagedError,
     StoreFullError,
 )
-from crystal.store import Store, connection, migrate
+from crystal.store import Store, connection, migrate, texts
 from crystal.store.health.checks import damage
 from tests.support.fresh_store import copy_schema
 
@@ -156,14 +157,47 @@ def test_another_programs_database_is_refused_untouched(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_newer_store_is_refused_untouched(path: Path) -> None:
+def test_a_store_with_any_damaged_field_in_its_header_can_be_written_or_says_so(path: Path) -> None:
     with Store.open(path) as store:
+        store.execute("INSERT INTO meta VALUES ('word', 'kept')")
+        store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    whole = path.read_bytes()
+    for at, size in ((16, 2), *((at, 1) for at in range(18, 24)), *((at, 4) for at in range(24, 100, 4))):
+        for value in (bytes(size), b"\xff" * size, b"\0" * (size - 1) + b"\x03"):
+            path.write_bytes(whole[:at] + value + whole[at + size :])
+            with contextlib.suppress(StoreDamagedError, ForeignStoreError), Store.open(path) as store:
+                store.execute("UPDATE meta SET value = value || '.' WHERE key = 'word'")
+
+
+@pytest.mark.parametrize(
+    ("sql", "raised"),
+    [
+        ("CREATE TABLE newer (id INTEGER PRIMARY KEY)", NewerStoreError),
+        ("ALTER TABLE turns ADD COLUMN newer TEXT", NewerStoreError),
+        ("SELECT 1", StoreDamagedError),  # it is of this schema: the number alone has changed
+    ],
+)
+def test_a_newer_store_and_one_that_only_says_so_are_refused_untouched(path: Path, sql: str, raised: type) -> None:
+    with Store.open(path) as store:
+        store.db.execute(sql).fetchall()
         store.execute(f"PRAGMA user_version = {migrate.newest() + 1}")
     before = path.read_bytes()
     for opened in (Store.open, Store.open_existing):
-        with pytest.raises(ForeignStoreError, match="schema"):
+        with pytest.raises(raised, match="schema") as refused:
             opened(path)
+        assert "crystal verify --repair" in refused.value.hint
     assert path.read_bytes() == before
+
+
+def test_each_migration_changes_a_definition_by_which_a_newer_store_is_known() -> None:
+    before: dict[str, tuple[str, str]] = {}
+    with contextlib.closing(apsw.Connection(":memory:")) as db:
+        texts.register(db)
+        for number, _ in migrate.steps():
+            migrate._apply(db, number)
+            found = migrate._definitions(db)
+            assert found != before or number in (9, 10)
+            before = found
 
 
 def test_reading_a_store_that_is_not_there_makes_none(path: Path) -> None:

@@ -169,7 +169,7 @@ def sessions_meant(stores: Collection[Store], wanted: str) -> tuple[str, ...]:
         listed = ", ".join(sorted(names))
         raise UsageError(f"{wanted} is the beginning of several sessions: {listed}", hint="give more of the id")
     if not names:
-        raise NotFoundError(f"there is no session {wanted!r}", hint="crystal sessions lists them")
+        raise NotFoundError(f"there is no session {wanted!r}", hint="run: crystal sessions")
     return tuple(names)
 
 
