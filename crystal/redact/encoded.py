@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from crystal.redact.formats import DIGITS_HINT, FORMATS, SHORT_LITERALS, apart_hint
+from crystal.redact.formats import DIGITS, DIGITS_HINT, FORMATS, SHORT_LITERALS, apart_hint
 from crystal.redact.regex_engines import compiled, scanner
 from crystal.redact.spans import ENCODED, Span
 from crystal.redact.work import CALL, FINDING, RedactionWork
@@ -34,29 +34,42 @@ _MORE_LETTERS = (
     _ANY + b"".join(_WORD[3:]) + b"".join(_WORD) * 2,
 )
 """What nine letters after a prefix of three make it, for each number of bytes of a group before the prefix."""
-_DISCORD = rb"T[UVWXklmn0123][Rp][BFJNRVZjnr][MNde][EUk0][159][EUq6]"
-"""Two groups of digits as Discord's tokens have them, in base64 once more."""
-
-_TELLING = tuple(
-    (literal, row) for row in FORMATS for literal in row.literals if len(literal) >= MIN_LITERAL or not literal
+_HEX_GROUP = rb"(?:[MNOYZ][DGTWjmz2][ABEFIJMNQRUVYZcdghkl][h-mw-z0-5])"
+"""Three lower-case hexadecimal digits in base64."""
+_BY_CHARACTERS = (
+    rb"T[UVWXklmn0123][Rp][BFJNRVZjnr][MNde][EUk0][159][EUq6]",  # two groups of Discord's digits, in base64 once more
+    rb"(?:4[d-fD-F](?:[45]4|[67][aA])[0-9a-fA-F]{4}){4}",  # the same in hexadecimal
+    _HEX_GROUP + rb"{9}",  # 32 hexadecimal digits, as Mailchimp and Twilio have, in base64 and in hexadecimal
+    rb"(?:3[0-9]|6[1-6]){16}",
+    DIGITS + rb"{2}(?:OkFB|[MNO][DTjz](?:pBQ|[AEIMQUYcgk]6QU))",  # Telegram's digits, colon and AA
 )
-_LITERALS = (DIGITS_HINT, *sorted({re.escape(literal) for literal, _ in _TELLING if literal}))
+"""Tokens that begin with nothing certain: they are known by what characters they are made of."""
+
+_TELLING = tuple((literal, row) for row in FORMATS for literal in row.literals)
+_LITERALS = (
+    DIGITS_HINT,
+    rb"SK[0-9a-f]{16}",  # two letters come by chance
+    *sorted({re.escape(literal) for literal, _ in _TELLING if len(literal) >= MIN_LITERAL}),
+)
 
 
 @cache
 def encoded_hints() -> tuple[bytes, ...]:
     """Return what a raw line must hold for an encoded token to be in any of its strings (RE2 and ``re`` syntax)."""
-    literals = sorted({literal for literal, _ in _TELLING if literal})
+    literals = sorted({literal for literal, _ in _TELLING if len(literal) >= MIN_LITERAL})
     standard = {base64_of(word, shift) for word in literals if len(word) >= MIN_ANYWHERE for shift in range(3)}
     for_urls = {form.replace(b"+", b"-").replace(b"/", b"_") for form in standard}
     digits = {literal.hex().encode() for literal in literals}
     anywhere = map(re.escape, standard | for_urls | digits | {form.upper() for form in digits})
     first = [base64_of(word, 0) for word in literals if len(word) < MIN_ANYWHERE]
     inside = [
-        b"(?:" + b"|".join(re.escape(base64_of(word, shift)) for word in SHORT_LITERALS) + b")" + letters
+        b"(?:"
+        + b"|".join(re.escape(base64_of(word, shift)) for word in (*SHORT_LITERALS, b"$5$", b"$6$"))
+        + b")"
+        + letters
         for shift, letters in enumerate(_MORE_LETTERS)
     ]
-    return (*sorted(anywhere), apart_hint(map(re.escape, first)), *inside, _DISCORD)
+    return (*sorted(anywhere), apart_hint(map(re.escape, first)), *inside, *_BY_CHARACTERS)
 
 
 def base64_of(literal: bytes, shift: int) -> bytes:
@@ -106,7 +119,7 @@ def _in_base64(run: bytes, work: RedactionWork) -> Iterator[tuple[str, int, int]
 
 def _in_hex(run: bytes, work: RedactionWork) -> Iterator[tuple[str, int, int]]:
     """Yield the same of a run of hexadecimal digits."""
-    for digits in compiled(rb"[0-9a-f]{32,}|[0-9A-F]{32,}").finditer(run):
+    for digits in compiled(rb"[0-9a-fA-F]{32,}").finditer(run):
         for shift in range(2):
             part = run[digits.start() + shift : digits.end()]
             at = digits.start() + shift

@@ -34,10 +34,10 @@ def apart_hint(hints: Iterable[bytes]) -> bytes:
     return APART_RAW + b"(?:" + b"|".join(hints) + b")"
 
 
-_DIGITS = rb"(?:[MNO][DTjz][AEIMQUYcgk][w-z0-5])"
+DIGITS = rb"(?:[MNO][DTjz][AEIMQUYcgk][w-z0-5])"
 """Three decimal digits in base64, as the user id with which a Discord token begins."""
 
-DIGITS_HINT = _DIGITS + rb"{4}"
+DIGITS_HINT = DIGITS + rb"{4}"
 
 _NOT_BEFORE = {b"free": rb"[A-Za-z0-9]", b"apart": rb"[A-Za-z0-9+/]"}
 """What must not stand before ``<free>`` (a short prefix may end a word) and before ``<apart>`` (base64)."""
@@ -54,7 +54,7 @@ def _read_table(path: Path) -> Iterator[Format]:
     for row in path.read_bytes().splitlines():
         if not row.startswith(b"#"):
             kind, literals, pattern = row.split(b"\t")
-            pattern = pattern.replace(b"<digits>", _DIGITS).replace(b"<none>", b"(?P<none>)")
+            pattern = pattern.replace(b"<digits>", DIGITS).replace(b"<none>", b"(?P<none>)")
             pattern = _BEGINNING.sub(_letters_first, pattern)
             yield Format(kind.decode(), (b"",) if literals == b"-" else tuple(literals.split()), pattern)
 

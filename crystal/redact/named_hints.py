@@ -39,7 +39,7 @@ _QUOTED_BY = rb"(?:[=:]" + _FILLER + rb"[\"'`]|[=:][^=]?" + _FILLER + rb"[rbfuRB
 _PAD = rb"(?:\s|\\+[nrt])*"
 _BARE_GAP = rb"(?:[\s\"'`\\\]]" + _ESCAPED + rb"*"
 _INDENTED = rb"(?:[|>][+\-]?(?:\s|\\+[nr])+)?"
-_WIDE = rb"(?:[^\s\"'`\\<>,;(){}\[\]\x00\xff.A-Za-z_|=0-9]|\\+u[0-9a-fA-F]{4})"
+_WIDE = rb"(?:[^\s\"'`\\<>,;(){}\[\]\x00\xff.A-Za-z_|=0-9]|\\+(?:/|u[0-9a-fA-F]{4}))"
 _BARE_PASSWORD = (
     rb"(?:[=:][\t ]*" + _INDENTED + rb"(?:[A-Za-z_]+[=0-9]|[A-Za-z_]*" + _WIDE + rb"|[0-9]" + _PLAIN + rb"{3})"
     rb"|=[A-Za-z_]{3,}(?:\\+[nr]|[\"'`&;#\s]|$)|:[\t ]*"

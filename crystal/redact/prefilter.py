@@ -69,7 +69,7 @@ _CUT_HINTS = (
     rb"(?:" + b"|".join(map(re.escape, LONG_LITERALS)) + rb")" + _LETTER + rb"*" + _NEXT_LINE,
     rb"(?:(?:^|[^A-Za-z0-9]|\\[nrt])(?:"
     + b"|".join(map(re.escape, SHORT_LITERALS))
-    + rb")|[0-9]:AA)"
+    + rb")|[0-9](?::AA|Q~))"
     + _LETTER
     + rb"{0,64}"
     + _NEXT_LINE

@@ -31,13 +31,11 @@ def day_start(now: int) -> int:
 
 def add_cost(store: Store, cost: Cost) -> int:
     """Record a call that was made, and return the row's id."""
-    return int(
-        store.value(
-            "INSERT INTO costs (at, purpose, provider, model, input_tokens, output_tokens, usd)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id",
-            cost,
-        )
+    sql = (
+        "INSERT INTO costs (at, purpose, provider, model, input_tokens, output_tokens, usd)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id"
     )
+    return int(store.value(sql, cost))
 
 
 def reserve(store: Store, estimate: Cost, *, daily_cap_usd: float) -> int | None:
@@ -69,11 +67,15 @@ def release(store: Store, ident: int) -> None:
 
 def spent_since(store: Store, since: int, *, purpose: str | None = None) -> float:
     """Return the US dollars spent at or after ``since``, for one purpose or all, including reservations."""
-    if purpose is None:
-        return float(store.value("SELECT total(usd) FROM costs WHERE at >= ?", (since,)))
-    return float(store.value("SELECT total(usd) FROM costs WHERE at >= ? AND purpose = ?", (since, purpose)))
+    sql = "SELECT total(usd) FROM costs WHERE at >= ?1 AND (?2 IS NULL OR purpose = ?2)"
+    return float(store.value(sql, (since, purpose)))
 
 
 def spent_by_purpose(store: Store, since: int) -> dict[str, float]:
     """Return the US dollars spent at or after ``since`` by purpose, including reservations."""
     return dict(store.rows("SELECT purpose, total(usd) FROM costs WHERE at >= ? GROUP BY purpose", (since,)))
+
+
+def spent_by_day(store: Store, since: int) -> dict[int, float]:
+    """Return the US dollars spent at or after ``since`` by UTC day, counted from 1970, including reservations."""
+    return dict(store.rows("SELECT at / ?, total(usd) FROM costs WHERE at >= ? GROUP BY 1", (DAY_MS, since)))

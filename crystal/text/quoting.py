@@ -8,10 +8,10 @@ letter, once for a process.
 
 from __future__ import annotations
 
-import html
+import html.entities
 import re
 import unicodedata
-from functools import lru_cache
+from functools import cache
 
 MAX_ESCAPE_LEVELS = 8
 """An entity of an entity of an entity: so many levels are decoded when tags are looked for."""
@@ -27,23 +27,34 @@ _IGNORABLE = (
     "\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 """Unicode's Default_Ignorable_Code_Point; the variation selectors are among them."""
-_CONTROLS = "\x00-\x08\x0e-\x1f\x7f-\x9f\u2800\ufdd0-\ufdef\ufff9-\ufffb\ud800-\udfff\U00013430-\U0001343f"
-_HIDDEN = re.compile(f"[{_IGNORABLE}{_CONTROLS}\U000e1000-\U0010ffff]")
+_CONTROLS = "\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufff9-\ufffb\ue000-\uf8ff\U000e1000-\U0010ffff"
+_BLANKS = "\u2800\U00013430-\U00013442\U00016fe4\U0001d159"
+"""Signs that are drawn as nothing; private use is among the controls."""
+_HIDDEN = re.compile(f"[{_IGNORABLE}{_CONTROLS}{_BLANKS}]")
 
 _OPENER_NAME = re.compile(r"LESS-THAN|LEFT.*(?:ANGLE|POINTING|ARROWHEAD|CHEVRON)|^PRECEDES")
-_LETTER_NAME = re.compile(r"^(?:.*LATIN|.*SQUARED|.*CIRCLED|REGIONAL INDICATOR).* (?:LETTER|CAPITAL) ([A-Z])\b")
-_ESCAPE = re.compile(
-    r"&(?:#[xX]?[0-9a-fA-F]{1,32}|[a-zA-Z][a-zA-Z0-9]{1,31});?"
-    r"|(?:%[0-9a-fA-F]{2})+"
-    r"|(?<!\\)\\+(?:u[dD][89abAB][0-9a-fA-F]{2}\\{1,8}u[dD][c-fC-F][0-9a-fA-F]{2}|u\{[0-9a-fA-F]{1,8}\}"
-    r"|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|0?74|0{0,4}3[cC]\s?)"
-    r"|(?:[uU]\+|%[uU])[0-9a-fA-F]{4}|=3[cC]"
+_LETTER_NAME = re.compile(
+    r"^(?:.*LATIN|.*SQUARED|.*CIRCLED|REGIONAL INDICATOR).* (?:LETTER|CAPITAL) (?:[A-Z]+ )*?([A-Z])\b"
 )
-_BETWEEN = "[^a-z0-9<]{0,3}"
+_UNLISTED = dict(zip("¢©€ɛə£®§ʃ†¥くㄑ", "cceeelrssty<<", strict=True))
+"""Look-alikes that neither Unicode's table nor a name tells of."""
+_ESCAPE = re.compile(
+    r"&(?:(?:amp|#0*38|#x0*26);)*(?:#x?0*[0-9a-f]{1,8}|[a-z][a-z0-9]{1,31});?"
+    r"|(?:%(?:25)*[0-9a-f]{2})+"
+    r"|(?<!\\)\\+(?:ud[89ab][0-9a-f]{2}\\{1,8}ud[c-f][0-9a-f]{2}|[ux]\{0*[0-9a-f]{1,8}\}|u000[01][0-9a-f]{4}"
+    r"|u[0-9a-f]{4}|x[0-9a-f]{2}|0{0,8}(?:3c|[4-7][0-9a-f])\s?|0?1[0-7]{2})"
+    r"|(?:u\+|%u)[0-9a-f]{4}|=[2-7][0-9a-f]"
+)
+"""Ways to write a character with others, in text that is folded already."""
+_LEVELS = re.compile(
+    r"(?<=&)(?:(?:amp|#0*38|#x0*26);)+|(?<=#)0+(?=[0-9])|(?<=#x)0+(?=[0-9a-f])|(?<=%)(?:25)+(?=[0-9a-f]{2})"
+)
+"""What escapes an escape once more, and zeros before a number."""
+_BETWEEN = "[^a-z0-9<$@|!]*(?:[$@|!][^a-z0-9<$@|!]*){0,3}"
 _NAME = _BETWEEN.join(
     ["c", "r", "y", "[s5$]", "[t7]", "[a4@]", "[l1i|!]", "(?:m|rn)", "[e3]", "(?:m|rn)", "[o0]", "r", "y"]
 )
-_TAG = re.compile(f"<[^a-z0-9]{{0,40}}{_NAME}")
+_TAG = re.compile(f"<[^a-z0-9<]*{_NAME}")
 
 
 def quote(text: str) -> str:
@@ -53,9 +64,8 @@ def quote(text: str) -> str:
     Quoting a second time changes nothing.
     """
     visible = _HIDDEN.sub("", _LINE_ENDS.sub("\n", _TERMINAL.sub("", text)))
-    if visible.isascii() and not any(mark in visible for mark in "<&%\\=+"):
-        return visible
-    if _TAG.search(_decode(visible).translate(_FOLDED)) is None:
+    is_plain = visible.isascii() and not any(mark in visible for mark in "<&%\\=+")
+    if is_plain or _TAG.search(_decode(visible)) is None:
         return visible
     return _without_tags(visible)
 
@@ -83,14 +93,15 @@ def _fold(text: str) -> tuple[str, list[tuple[int, int]]]:
     """Return the text decoded and folded to ASCII look-alikes, and for each character where it stands in ``text``."""
     places = [(at, at + 1) for at in range(len(text))]
     for _ in range(MAX_ESCAPE_LEVELS):
-        text, places, changed = _decode_once(text, places)
-        if not changed:
+        pairs = [(letter, place) for one, place in zip(text, places, strict=True) for letter in _FOLDED[ord(one)]]
+        folded, places = "".join(letter for letter, _ in pairs), [place for _, place in pairs]
+        text, places = _decode_once(folded, places)
+        if text == folded:
             break
-    pairs = [(letter, place) for one, place in zip(text, places, strict=True) for letter in _FOLDED[ord(one)]]
-    return "".join(letter for letter, _ in pairs), [place for _, place in pairs]
+    return text, places
 
 
-def _decode_once(text: str, places: list[tuple[int, int]]) -> tuple[str, list[tuple[int, int]], bool]:
+def _decode_once(text: str, places: list[tuple[int, int]]) -> tuple[str, list[tuple[int, int]]]:
     """Decode one level of escapes; what an escape stands for keeps the place of the whole escape."""
     letters: list[str] = []
     moved: list[tuple[int, int]] = []
@@ -101,14 +112,14 @@ def _decode_once(text: str, places: list[tuple[int, int]]) -> tuple[str, list[tu
         letters += (text[at : escape.start()], plain)
         moved += [*places[at : escape.start()], *([place] * len(plain))]
         at = escape.end()
-    decoded = "".join([*letters, text[at:]])
-    return decoded, [*moved, *places[at:]], decoded != text
+    return "".join([*letters, text[at:]]), [*moved, *places[at:]]
 
 
 def _decode(text: str) -> str:
-    """Decode escapes until nothing changes."""
+    """Fold and decode escapes until nothing changes."""
+    text = text.translate(_FOLDED)
     for _ in range(MAX_ESCAPE_LEVELS):
-        decoded = _ESCAPE.sub(_unescaped, text)
+        decoded = _ESCAPE.sub(_unescaped, text).translate(_FOLDED)
         if decoded == text:
             break
         text = decoded
@@ -117,18 +128,25 @@ def _decode(text: str) -> str:
 
 def _unescaped(escape: re.Match[str]) -> str:
     """Return what an escape stands for, or the escape itself if it stands for nothing."""
-    written = escape[0]
+    written = _LEVELS.sub("", escape[0])
     if written[0] == "&":
-        return html.unescape(written)
-    if written[0] == "%" and written[1] not in "uU":
-        return bytes.fromhex(written.replace("%", "")).decode("utf-8", "replace")
-    if written[0] == "=" or written.strip("\\0").rstrip().lower() in ("74", "3c"):
-        return "<"
-    digits = re.findall(r"[uU]\+?\{?([0-9a-fA-F]+)|x([0-9a-fA-F]+)", written)
-    codes = [int(long or short, 16) for long, short in digits]
+        plain = html.unescape(written)
+        return _entities().get(written.strip("&;"), written) if plain == written else plain
+    if written[0] in "%=" and written[1] != "u":
+        return bytes.fromhex(re.sub("[%=]", "", written)).decode("utf-8", "replace")
+    digits = written.strip("\\ \n\t")
+    if digits[0].isdigit():  # octal with three digits, or how style sheets write it; "<" in either
+        return "<" if digits.lstrip("0") == "74" else chr(int(digits, 8 if digits.lstrip("0")[0] == "1" else 16))
+    codes = [int(digits, 16) for digits in re.findall(r"[ux][+{]?([0-9a-f]+)", written)]
     if len(codes) == 2:
         return chr(0x10000 + ((codes[0] & 0x3FF) << 10) + (codes[1] & 0x3FF))
-    return chr(codes[0]) if codes and codes[0] <= 0x10FFFF else written
+    return chr(codes[0]) if codes[0] <= 0x10FFFF else written
+
+
+@cache
+def _entities() -> dict[str, str]:
+    """Return what the entities stand for whose names are written with capitals."""
+    return {name.strip(";").lower(): plain for name, plain in html.entities.html5.items() if not name.islower()}
 
 
 # ------------------------------------------------------------------------------------------------------ look-alikes
@@ -151,6 +169,8 @@ def _look_alike(letter: str) -> str:
         return letter.lower()
     if _HIDDEN.match(letter) or unicodedata.category(letter) in ("Mn", "Me", "Cf"):
         return ""
+    if letter in _UNLISTED:
+        return _UNLISTED[letter]
     name = unicodedata.name(letter, "")
     if _OPENER_NAME.search(name):
         return "<"
@@ -162,7 +182,7 @@ def _look_alike(letter: str) -> str:
             if one in _confusables():
                 return _confusables()[one]
     known = _LETTER_NAME.match(name)
-    return known[1].lower() if known else letter
+    return known[1].lower() if known else str(unicodedata.decimal(letter, letter))
 
 
 def _may_be_confused(letter: str) -> bool:
@@ -171,7 +191,7 @@ def _may_be_confused(letter: str) -> bool:
     return not any(first <= letter <= last for first, last in common)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _confusables() -> dict[str, str]:
     """Load Unicode's table of confusable characters, as far as they look like a letter or a bracket of a tag."""
     from confusable_homoglyphs.confusables import confusables_data  # noqa: PLC0415 - 50 ms, and rarely needed

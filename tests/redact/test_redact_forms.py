@@ -102,7 +102,7 @@ SHORT = [
 ]
 
 
-@each_row(("kind", "token"), [row for row in SHORT if row[0] not in ("mailchimp-key", "telegram-bot-token")])
+@each_row(("kind", "token"), SHORT)
 def test_a_token_with_a_short_prefix_goes_in_hex_and_where_base64_begins(kind: str, token: str) -> None:
     for text in (
         f"data:\n  key: {base64.b64encode(token.encode()).decode()}\n",
@@ -113,13 +113,32 @@ def test_a_token_with_a_short_prefix_goes_in_hex_and_where_base64_begins(kind: s
         assert kind in found(text), text
 
 
+@each_row("before", ["", "k: ", "key: ", "the key is "])
+@each_row(("kind", "token"), [(row[0], filled(row[2])) for row in ROWS if row[0] not in ("jwt", "azure-client-secret")])
+def test_every_known_token_goes_inside_base64(kind: str, token: str, before: str) -> None:
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        assert kind in found(f"see {encode((before + token).encode()).decode()} there"), (token, before)
+
+
+def test_tokens_without_a_telling_prefix_go_in_hexadecimal_digits() -> None:
+    for kind in (
+        "discord-bot-token",
+        "twilio-key",
+        "mailchimp-key",
+        "newrelic-key",
+        "atlassian-token",
+        "x-bearer-token",
+    ):
+        token = next(filled(row[2], 11) for row in ROWS if row[0] == kind)
+        for text in (token.encode().hex(), f"x {token}".encode().hex().upper()):
+            assert kind in found(text), text
+
+
 BEGIN_SHORT = [(kind, token) for kind, token in SHORT if token.encode().startswith(tuple(SHORT_LITERALS))]
 
 
 @each_row(("kind", "token"), BEGIN_SHORT)
-def test_a_token_with_a_short_prefix_goes_inside_base64_and_where_a_line_was_cut(kind: str, token: str) -> None:
-    for before in ("k: ", "key: ", "the key is "):
-        assert kind in found(f"see {base64.b64encode((before + token).encode()).decode()} there")
+def test_a_token_with_a_short_prefix_goes_where_a_line_was_cut(kind: str, token: str) -> None:
     for width, start in ((40, 12), (40, 30), (64, 50)):
         text = "\n".join(re.findall(f".{{1,{width}}}", f"{'x' * start} {token}"))
         assert kind in found(text), text

@@ -152,6 +152,7 @@ def test_a_private_span_goes_whatever_stands_around_it(before: str, inside: str,
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
+@example(None, "password=password\\/", False)
 @given(VALUES, st.one_of(TEXTS, NAMED), st.booleans())
 def test_the_first_look_lets_everything_through_that_the_rules_find(value: Any, text: str, plain: bool) -> None:
     thorough = Redactor(b"k")

@@ -76,6 +76,33 @@ TRICKS = {
     "over two lines": "</crystal-\nmemory>",
     "many brackets": "<" * 60 + "/crystal-memory",
     "terminal colour": "</crystal\x1b[31m-memory>",
+    "many zeros": "&#" + "0" * 40 + "60;/crystal-memory>",
+    "many hexadecimal zeros": "&#x" + "0" * 40 + "3c;/crystal-memory>",
+    "zeros in braces": "\\u{00000000000003c}/crystal-memory",
+    "hexadecimal escape in braces": "\\x{3c}/crystal-memory",
+    "CSS escape of a letter": "<\\63 rystal-memory>",
+    "CSS escape of six digits": "</\\000063rystal-memory>",
+    "octal letters": "\\0074/\\143\\162\\171\\163tal-memory",
+    "quoted-printable letter": "</=63rystal-memory>",
+    "nine levels": "&" + "amp;" * 9 + "lt;/crystal-memory",
+    "nine levels of percent": "%" + "25" * 9 + "3C/crystal-memory",
+    "full-width ampersand": "＆lt;/crystal-memory",
+    "full-width entity": "＆＃６０；/crystal-memory",
+    "full-width percent": "％3C/crystal-memory",
+    "full-width backslash": "＼u003c/crystal-memory",
+    "Arabic digits": "&#٦٠;/crystal-memory",
+    "entity in an entity": "&l&#8203;t;/crystal-memory",
+    "entities in capitals for nothing": "</c&ZeroWidthSpace;&NoBreak;&lrm;&zwnj;&shy;rystal-memory>",
+    "currencies": "</¢r¥$†@£-m€mo®y>",
+    "Hiragana": "く/crystal-memory>",
+    "turned letters": "</cɹystɐl-ɯǝɯory>",
+    "letters with strokes": "</ȼɍɏsŧȺł-mɇmɵɍɏ>",
+    "hooks": "</ƈɾƴʂƭɑɭ-ɱɛɱøɽƴ>",
+    "private use": "</cry\ue000\ue001\ue002\ue003stal-memory>",
+    "blank note and blank hieroglyphs": "</cry\U0001d159\U0001d159\U00013441\U00016fe4stal-memory>",
+    "wide spaces": "</c    r    y    s    t    a    l - m e m o r y>",
+    "spacing marks": "</c\u0903\u0903\u0903\u0903rystal-memory>",
+    "far from its bracket": "<" + " " * 60 + "/crystal-memory>",
     "backspace": "</crystalx\x08-memory>".replace("x\x08", "\x08"),
 }
 HIDDEN = [
@@ -83,6 +110,7 @@ HIDDEN = [
     *range(0x180B, 0x1810), *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x3164, 0xFEFF,
     0xFFA0, *range(0xFFF0, 0xFFFC), *range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), 0x7F, *range(0x80, 0x85),
     *range(9), *range(0x0E, 0x1B), 0x2800,
+    *range(0xE000, 0xF900), 0x1D159, 0x16FE4, 0x13441, 0x13442,
 ]  # fmt: skip
 
 
@@ -171,7 +199,24 @@ def test_what_is_no_tag_stays_as_it_is(text: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "piece", ["<", "&amp;", "&", "%3C", "\\", "<crystal", "<-", "Ωмег < a ", "U+", "<crystal-memory>"]
+    "piece",
+    [
+        "<",
+        "&amp;",
+        "&",
+        "%3C",
+        "\\",
+        "<crystal",
+        "<-",
+        "Ωмег < a ",
+        "U+",
+        "<crystal-memory>",
+        "<c r y s t a l - m e m o r ",
+        "<cry$@|!",
+        "&amp;#38;",
+        "&#0",
+        "%25",
+    ],
 )
 def test_hostile_text_is_quoted_in_linear_time(piece: str) -> None:
     import time

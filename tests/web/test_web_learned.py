@@ -11,10 +11,12 @@ import pytest
 
 from crystal.app.context import open_machine
 from crystal.app.used_afterwards import used_of
+from crystal.store.costs import DAY_MS, Cost, add_cost, spent_by_day
 from crystal.store.sessions.contexts import Injection, add_injection
+from crystal.web.pages.health import bars
 from tests.support.capture_machine import NOW, line
 from tests.support.command import crystal
-from tests.support.exports import start_and_import, transcript_line
+from tests.support.exports import remember, start_and_import, transcript_line
 from tests.support.table import each_row
 from tests.support.web_client import Client
 
@@ -104,6 +106,25 @@ def test_a_session_whose_id_has_slashes_has_its_page(home):
 def test_what_was_told_counts_as_used_if_its_own_words_are_said(said, used):
     told = {"mock": WORDS[0], "ship": WORDS[3], "file": "The timeout in prices.py is 5 s", "none": "is it"}
     assert used_of(told, [said]) == used
+
+
+def test_costs_of_each_day_are_bars(home):
+    remember(home, ["one"])
+    client = Client()
+    assert "Costs by day" not in client.get("/health").text
+    with open_machine() as machine:
+        now = machine.now()
+        for days, usd in ((0, 0.5), (0, 0.5), (29, 2.0), (30, 9.0)):
+            add_cost(machine.store, Cost(now - days * DAY_MS, "summary", "openai", "m", 1, 1, usd))
+        spent = spent_by_day(machine.store, 0)
+    today = now // DAY_MS
+    assert spent == {today: 1.0, today - 29: 2.0, today - 30: 9.0}
+    found = bars({day: usd for day, usd in spent.items() if day > today - 30}, today)
+    assert [(bar.x, bar.height) for bar in found if bar.height] == [(0, 120.0), (580, 60.0)]
+    page = client.get("/health").text
+    assert page.count("<rect x=") == 30
+    assert "$2.00</title>" in page
+    assert "$9.00" not in page.partition("Costs by day")[2]
 
 
 def test_the_figures_are_those_of_the_command(learned):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 from typing import NamedTuple
 
 from crystal.app.context import Machine
 from crystal.app.status import gather
 from crystal.store.capture.hooks import last_runs
+from crystal.store.costs import DAY_MS, spent_by_day
 from crystal.store.health.stats import ledger_by_transcript
 from crystal.web.answers import Asked, Page
 
 TRANSCRIPTS = 25
 RUNS = 200
 WIDTH, HEIGHT = 600, 120
+DAYS = 30
 
 
 class Plot(NamedTuple):
@@ -30,11 +33,21 @@ class Plot(NamedTuple):
     lines: Sequence[tuple[float, str]]
 
 
+class Bar(NamedTuple):
+    """What models cost on a day, as a bar of the drawing."""
+
+    x: int
+    height: float
+    words: str
+
+
 def show(machine: Machine, asked: Asked) -> Page:
     """Show how capture, queues, hook, costs, devices and disk stand."""
     limit = asked.number("limit") or TRANSCRIPTS
     found = ledger_by_transcript(machine.store, limit + 1)
+    today = machine.now() // DAY_MS
     values = {
+        "bars": bars(spent_by_day(machine.store, (today - DAYS + 1) * DAY_MS), today),
         "status": gather(machine), "ledger": found[:limit], "more": limit * 4 if len(found) > limit else None,
         "plot": plot([ms for _, ms in last_runs(machine.store, RUNS)]),
     }  # fmt: skip
@@ -50,3 +63,13 @@ def plot(durations: Sequence[float]) -> Plot | None:
     step = WIDTH / (len(durations) - 1)
     points = " ".join(f"{at * step:.1f},{HEIGHT - ms / most * HEIGHT:.1f}" for at, ms in enumerate(durations))
     return Plot(points, most, [(HEIGHT - HEIGHT * part, f"{most * part:g} ms") for part in (0, 0.5, 1)])
+
+
+def bars(spent: Mapping[int, float], today: int) -> list[Bar]:
+    """Return a bar for each of the last days, counted from 1970, the oldest first; none if nothing was spent."""
+    most, step = max(spent.values(), default=0.0), WIDTH // DAYS
+    found = [(day, spent.get(day, 0.0)) for day in range(today - DAYS + 1, today + 1)] if most > 0 else []
+    return [
+        Bar(at * step, round(HEIGHT * usd / most, 1), f"{date(1970, 1, 1) + timedelta(days=day)}: ${usd:.2f}")
+        for at, (day, usd) in enumerate(found)
+    ]
