@@ -147,7 +147,7 @@ class VaultSync:
         self.changes.left += copies
         skipped = {one.path for one in copies}
         found = [self._read(path) for path in self.vault.note_paths() if path not in skipped]
-        for one in self._by_memory([one for one in found if one is not None]):
+        for one in self._by_memory(_without_old_names([one for one in found if one is not None])):
             self._judge(one)
         for path, kept in list(self.vault.kept.items()):
             memory = self._known.get(kept.memory or "")
@@ -328,6 +328,15 @@ class VaultSync:
             done = forget_planned(self._machine, plan_forget(self._machine, ForgetRequest(tuple(ids))))
             self.report.forgotten = len(ids)
             self.report.failed += [SkippedFile(self.report.folder, why) for why in done.pending]
+
+
+def _without_old_names(found: Sequence[FoundNote]) -> list[FoundNote]:
+    """Return the files; one that took the name of a renamed file is new, because the other one has the id."""
+    named = {one.note.fields.get("id") for one in found}
+    return [
+        replace(one, ident=None, memory=None) if one.ident in named and not one.note.fields.get("id") else one
+        for one in found
+    ]
 
 
 @contextmanager
