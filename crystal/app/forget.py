@@ -75,7 +75,7 @@ def plan_forget(machine: Machine, wish: ForgetRequest, progress: Progress = lamb
 
 
 def plan_forget_for(machine: Machine, seen: Machine, wish: ForgetRequest) -> ForgetPlan:
-    """List what an agent may delete: what it does not see, because other agents are isolated from it, stays.
+    """List what an agent may delete: what it does not see, because that is isolated from it, stays.
 
     Args:
         machine: The memory, open for writing.
@@ -89,7 +89,7 @@ def plan_forget_for(machine: Machine, seen: Machine, wish: ForgetRequest) -> For
         return plan_forget(machine, wish)
     if wish.project is not None or wish.before is not None:
         raise UsageError(
-            "an agent may not forget a whole project or time while another agent is isolated",
+            "an agent may not forget a whole project or time while something is isolated from it",
             hint="name hits, memories, a session or words; the user can run: crystal forget",
         )
     run_capture(machine, lambda capture: capture.sweep())

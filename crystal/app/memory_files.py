@@ -18,7 +18,7 @@ from crystal.app.memories import remember
 from crystal.app.memory_changes import deprecate, edit
 from crystal.app.memory_queries import list_memories
 from crystal.app.projects import find_home, project_finder
-from crystal.app.session_context_content import seen_by, tellable
+from crystal.app.session_context_content import seen_by
 from crystal.app.vault import Side
 from crystal.app.vault_files import EVERY, LOCK_SECONDS
 from crystal.capture.lock import wait_lock
@@ -168,14 +168,13 @@ def _compared(machine: Machine, path: Path) -> MemoryFile:
 
 def _belonging(machine: Machine, project: Project, policy: Policy) -> list[Remembered]:
     """Return the confirmed memories of a project, and those that hold everywhere; none of a private or isolated one."""
-    with seen_by(machine, None) as (seen, mirror):
-        sources = tellable(seen, mirror)
     found = []
-    for one, place in sources.memories:
-        is_here = place is None or sources.is_same(project, place, one.device)
-        is_private = place is not None and policy.is_private_folder(place.cwd)
-        if is_here and not is_private and not one.source.startswith("learned"):  # that nobody has reviewed
-            found.append(one)
+    with seen_by(machine, None, project.cwd) as sources:
+        for one, place in sources.memories:
+            is_here = place is None or sources.is_same(project, place, one.device)
+            is_private = place is not None and policy.is_private_folder(place.cwd)
+            if is_here and not is_private and not one.source.startswith("learned"):  # that nobody has reviewed
+                found.append(one)
     return found
 
 

@@ -33,6 +33,7 @@ from crystal.store.capture.privacy import marks
 from crystal.store.forget.forgetting import is_work_left
 from crystal.store.memories.learned import confidence_of, evidence_for
 from crystal.store.memories.memories import forgotten_memories
+from crystal.store.search.isolated import isolated_folders, outermost
 from crystal.store.sessions.contexts import (
     Injection,
     add_injection,
@@ -159,14 +160,27 @@ VARIABLES = (
 
 
 @contextlib.contextmanager
-def seen_by(machine: Machine, agent: str | None) -> Iterator[tuple[Machine, Store | None]]:
-    """Yield the memory as an agent sees it, and the mirror; None is an agent that is not known."""
-    if not machine.config.hidden_from(agent):
+def seen_by(machine: Machine, agent: str | None, folder: str | None) -> Iterator[ContextSources]:
+    """Yield what an agent sees in a folder; None is one that is not known. Only Claude Code is given contexts."""
+    if not machine.config.hidden_from(agent) and not machine.config.isolated_projects:
         with mirror_of(machine) as mirror:
-            yield machine, mirror
+            yield tellable(machine, mirror)
         return
-    with open_reader_for(agent, {"data_dir": machine.places.data_dir}) as seen:
-        yield seen, seen.mirror_store
+    with open_reader_for(agent, folder, {"data_dir": machine.places.data_dir}) as seen:
+        yield tellable(seen, seen.mirror_store)
+
+
+def _contexts(machine: Machine) -> list[Ready]:
+    """Make the contexts of all folders: where one is isolated, as it is seen from there."""
+    policy, patterns = policy_of(machine.store, machine.config), machine.config.isolated_projects
+    isolated = isolated_folders([machine.store], patterns)
+    ready = []
+    for where in (None, *sorted({*isolated.values()})):
+        with seen_by(machine, CLAUDE_CODE, where) as here:
+            folders = [one for one in here.folders() if isolated.get(one.cwd, outermost(patterns, one.cwd)) == where]
+            told = [Ready(one.cwd, here.told(one)) for one in folders if not policy.is_private_folder(one.cwd)]
+            ready += told if where else [Ready(None, here.told(None)), *told]
+    return ready
 
 
 def make_ready(machine: Machine) -> None:
@@ -178,12 +192,7 @@ def make_ready(machine: Machine) -> None:
             return
         for _ in range(TRIES):
             before = state_of_memory(machine.store)
-            policy = policy_of(machine.store, machine.config)
-            with seen_by(machine, CLAUDE_CODE) as (seen, mirror):
-                here = tellable(seen, mirror)
-                folders = [one for one in here.folders() if not policy.is_private_folder(one.cwd)]
-                ready = [Ready(None, here.told(None)), *(Ready(one.cwd, here.told(one)) for one in folders)]
-            write_contexts(data_dir, _rules(machine), ready)
+            write_contexts(data_dir, _rules(machine), _contexts(machine))
             if state_of_memory(machine.store) == before:
                 return
         clear_contexts(data_dir)  # what was forgotten meanwhile may be in it; the next call rebuilds it
@@ -230,8 +239,7 @@ class Preview:
 def preview(machine: Machine, folder: str) -> Preview:
     """Return what a session that began in a folder now would be given, and why that may be nothing."""
     policy, config = policy_of(machine.store, machine.config), machine.config
-    with seen_by(machine, CLAUDE_CODE) as (seen, mirror):
-        found = tellable(seen, mirror)
+    with seen_by(machine, CLAUDE_CODE, folder) as found:
         here = next((one for one in found.folders() if one.cwd == folder), None)
         told = found.told(here)
     notes = [] if here else ["no session was captured in this folder yet: the context has only what applies everywhere"]

@@ -163,6 +163,9 @@ class Config:
         (), FOLDERS, "Patterns of project folders. What is said in such a folder, or below it, is never recorded."
     )
     private_sessions: tuple[str, ...] = setting((), PATTERNS, "Patterns of session ids that are never recorded.")
+    isolated_projects: tuple[str, ...] = setting(
+        (), FOLDERS, "Patterns of project folders. Only agents that work in such a folder see what was said in it."
+    )
     redact_enabled: bool = setting(
         True,
         BOOLEAN,

@@ -6,8 +6,8 @@ A memory's id follows from the line that taught it, so that a line read twice, a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from crystal.errors import UsageError
 from crystal.memories.rules import CleanText, changed, cleaned_text
@@ -27,6 +27,8 @@ PROPOSED, LEARNED, REVIEWED, REFUSED = "proposed", "learned", "reviewed", "refus
 deprecated; kept by the user; never to be learned. So a review travels like every change of a memory.
 """
 
+Group = tuple[str | None, str | None]
+"""Isolated agent and project that a memory belongs to: it is compared with no other's."""
 AUTO_CONFIDENCE = 0.9
 """Confidence from which mode ``auto`` keeps a memory without a review; see benchmarks/reflect.py."""
 LOW_CONFIDENCE = 0.85
@@ -46,6 +48,7 @@ class Learner:
         clean: Takes secrets out.
         similarity: Compares two texts by their vectors.
         isolated: Agents whose conversations others may not see: what they teach is compared with theirs alone.
+        projects: Sessions of isolated projects, each with the folder: the same.
     """
 
     store: Store
@@ -56,6 +59,7 @@ class Learner:
     clean: CleanText
     similarity: Similarity
     isolated: frozenset[str] = frozenset()
+    projects: Mapping[str, str] = field(default_factory=dict)
 
     def learn(self, session: DueSession, lessons: Iterable[Lesson], now: int) -> ReflectorRun:
         """Write the lessons of a session. Inside the transaction that moves its cursor."""
@@ -151,16 +155,18 @@ class Learner:
 
     def _in_reach(self, new: Remembered, *, every: bool = False) -> list[Remembered]:
         """Return the memories that hold where a new one does, without the hidden ones if ``every`` is not set."""
-        group = self._group(new.source)
+        group = self._group(new.source, new.session_id)
         return [
             one
             for one in memories.all_memories(self.store)
-            if one.cwd in (None, new.cwd) and (every or is_known(one)) and self._group(one.source) == group
+            if one.cwd in (None, new.cwd)
+            and (every or is_known(one))
+            and self._group(one.source, one.session_id) == group
         ]
 
-    def _group(self, source: str) -> str | None:
+    def _group(self, source: str, session: str | None) -> Group:
         agent = source.rpartition(" ")[2]
-        return agent if agent in self.isolated else None
+        return agent if agent in self.isolated else None, self.projects.get(session or "")
 
 
 def _evidence(uid: str, session: DueSession, lesson: Lesson) -> Evidence:

@@ -248,3 +248,14 @@ def test_two_runs_at_once_and_an_editor_lose_nothing(agents: Path) -> None:
         with pytest.raises(CrystalError):
             one.run(Answers())
     assert agents.read_bytes().startswith(b"# My rules")
+
+
+def test_nothing_of_an_isolated_project_or_agent_is_written_elsewhere(agents: Path, home: Path) -> None:
+    (home / "vault").mkdir()
+    assert crystal("config", "set", "isolated.projects", str(home / "other")).code == 0
+    elsewhere = home / "vault" / "AGENTS.md"
+    own = home / "other" / "AGENTS.md"
+    for path in (elsewhere, own, agents):
+        assert sync(str(path), "--yes").code == 0
+    assert "secret" in own.read_text()
+    assert "secret" not in elsewhere.read_text() + agents.read_text()
