@@ -37,6 +37,7 @@ GOOD: dict[str, tuple[str, str, Any]] = {
     "deep.daily_cap_usd": ("1.25", "1.25", 1.25),
     "private.now": ("1", "true", True),
     "private.projects": ("/a/*:/b", '["/a/*", "/b"]', ("/a/*", "/b")),
+    "isolated.projects": ("/c/*:/d", '["/c/*", "/d"]', ("/c/*", "/d")),
     "capture.transcript_folders": ("/a/*:/b", '["/a/*", "/b"]', ("/a/*", "/b")),
     "private.sessions": ("abc*:d", '["abc*", "d"]', ("abc*", "d")),
     "redact.enabled": ("off", "false", False),
