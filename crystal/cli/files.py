@@ -131,7 +131,7 @@ def _rows(one: MemoryFile, *states: str) -> list[str]:
 
 
 def _row_lines(state: str, row: BlockRow, why: str | None) -> Iterator[str]:
-    place = f" ({one_line(row.memory.project or 'everywhere')})" if row.memory is not None else ""
+    place = "" if row.memory is None else f" ({one_line(row.memory.project or 'everywhere')})"
     yield f"{WORDS[state]}{place}{f': {why}' if why else ''}"
     if row.entry is not None:
         yield f"  the file:  {one_line(row.entry.text)[:QUOTED]}"
