@@ -42,7 +42,7 @@ CANDIDATES = 250
 
 
 def search(sources: Sequence[MemorySource], request: SearchRequest) -> SearchResult:
-    """Find what was said.
+    """Search one or two memories.
 
     Args:
         sources: This machine's own memory, and the mirror of home's if it is to be searched as one with it.
@@ -154,7 +154,7 @@ class _Question:
         return SearchResult(text, found.mode, tuple(hits), (*found.notes, *notes), explained)
 
     def _scope(self, source: MemorySource, filters: Filters) -> SearchScope:
-        """Return what may be found in a memory; in the mirror nothing of which this machine knows a newer version."""
+        """Return the filter for a memory; in the mirror it excludes memories that are newer on this machine."""
         own = self.sources[0].store
         hidden = () if source.store is own else superseded(own, source.store)
         return scope_of(source.store, filters) & without_memories(hidden)
@@ -204,7 +204,7 @@ class _Question:
         return _Found(answers, (*relaxed, *said, *meant, *vague, *nothing), (*why_not, *self._explain(answers)), mode)
 
     def _nearest(self, places: Sequence[SearchedStore]) -> _Found:
-        """Return what is nearest in meaning, in the memories that have vectors."""
+        """Return the nearest chunks by vectors, from the memories that have vectors."""
         from crystal.search.ranking.similar import rank_by_similarity
 
         meant = _joined((place.source, (by_meaning_alone(place.vector.note or ""),)) for place in places)
