@@ -16,6 +16,8 @@ def main() -> None:
             return
     try:
         from crystal.cli.app import main as run
+    except KeyboardInterrupt:  # while it loads: nothing has begun
+        sys.exit(130)
     except Exception as error:
         broken = broken_package(error)
         if broken is None:

@@ -24,9 +24,11 @@ from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
+from crystal.store.hidden import Hidden
 from crystal.store.isolation import hide
 from crystal.store.notes import MEMORY_RECORD_SIZE, read_note
 from crystal.store.private_record import RECORD_FILE
+from crystal.store.search.isolated import isolated_at, isolated_folders
 from crystal.store.search.vectors import serving_generation
 
 if TYPE_CHECKING:
@@ -279,14 +281,23 @@ def open_reader(overrides: Mapping[str, object] | None = None) -> Iterator[Machi
 
 
 @contextlib.contextmanager
-def open_reader_for(agent: str | None, overrides: Mapping[str, object] | None = None) -> Iterator[Machine]:
-    """Open this machine's memory as ``open_reader`` does, without what was said in agents that are isolated from one.
+def open_reader_for(
+    agent: str | None, folder: str | None, overrides: Mapping[str, object] | None = None
+) -> Iterator[Machine]:
+    """Open this machine's memory as ``open_reader`` does, without what is isolated from an agent that asks.
 
-    ``agent`` is a name of crystal/config/harnesses.py; None, or another name, is an agent that is not known.
+    Args:
+        agent: Its name in crystal/config/harnesses.py; None, or another name, is an agent that is not known.
+        folder: Where it works, None if that is not known.
+        overrides: As for ``open_reader``.
     """
     with open_reader(overrides) as machine:
+        agents, patterns = machine.config.hidden_from(agent), machine.config.isolated_projects
+        folders = isolated_folders(machine.stores, patterns)
+        here = isolated_at(folders, patterns, folder)
+        others = frozenset(cwd for cwd, found in folders.items() if found != here) if patterns else None
         for store in machine.stores:
-            hide(store, machine.config.hidden_from(agent))
+            hide(store, Hidden(agents, others) if agents or patterns else None)
         yield machine
 
 

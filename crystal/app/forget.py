@@ -34,6 +34,7 @@ from crystal.sync.cleaning import SealedOutbox
 from crystal.sync.forgotten import put_forgotten
 from crystal.sync.sending import Link
 from crystal.vault.folder import read_kept
+from crystal.vault.listed_files import files_with, read_files
 
 SUGGESTIONS = 5
 
@@ -56,6 +57,7 @@ def forget_context(machine: Machine, progress: Progress = lambda *_: None) -> Fo
         suggest=lambda query: _suggestions(machine, query),
         machines=_machines_to_tell,
         vault=None if vault is None else Path(vault),
+        files=tuple(read_files(places.ldm_home)),
         progress=progress,
     )
 
@@ -67,11 +69,13 @@ def plan_forget(machine: Machine, wish: ForgetRequest, progress: Progress = lamb
         UsageError: A target is unknown, or the request is empty.
     """
     run_capture(machine, lambda capture: capture.sweep())
-    return plan(forget_context(machine, progress), wish)
+    found = plan(forget_context(machine, progress), wish)
+    files = files_with(machine.places.ldm_home, [one.uuid for one in found.items if one.kind == "memory"])
+    return replace(found, still_held=(*found.still_held, *files))
 
 
 def plan_forget_for(machine: Machine, seen: Machine, wish: ForgetRequest) -> ForgetPlan:
-    """List what an agent may delete: what it does not see, because other agents are isolated from it, stays.
+    """List what an agent may delete: what it does not see, because that is isolated from it, stays.
 
     Args:
         machine: The memory, open for writing.
@@ -85,7 +89,7 @@ def plan_forget_for(machine: Machine, seen: Machine, wish: ForgetRequest) -> For
         return plan_forget(machine, wish)
     if wish.project is not None or wish.before is not None:
         raise UsageError(
-            "an agent may not forget a whole project or time while another agent is isolated",
+            "an agent may not forget a whole project or time while something is isolated from it",
             hint="name hits, memories, a session or words; the user can run: crystal forget",
         )
     run_capture(machine, lambda capture: capture.sweep())

@@ -29,6 +29,7 @@ from crystal.store import Store
 from crystal.store.memories import memories
 from crystal.store.memories.memories import Version
 from crystal.store.notes import ALIAS, write_note
+from crystal.store.search.isolated import isolated_at, isolated_folders
 from crystal.store.search.scope import project_named
 from crystal.store.sync import past
 from crystal.store.sync.relay_peers import home_peer
@@ -145,13 +146,14 @@ def remember(  # noqa: PLR0913 - each is a field of the memory
     """Remember something.
 
     A key that is known gets the text as its new value. Words that are known in the same project are refreshed.
+    What an agent remembers in an isolated project holds there.
 
     Args:
         machine: This machine.
         text: What to remember; secrets and private spans are taken out.
         category: What kind of thing it is; None for what it was, or a fact.
         project: Where it holds, a name or a folder (``.`` is ``cwd``); None: everywhere, or where it held before.
-        cwd: The folder that a relative one begins at; None for the current one.
+        cwd: The folder of the agent that asks, where a relative one begins; None for the current one.
         key: Names it for exact look-up.
         source: The interface it came through.
         session: The session in which it was asked for.
@@ -169,6 +171,9 @@ def remember(  # noqa: PLR0913 - each is a field of the memory
     name = None if key is None else cleaned_key(key, cleaner.clean_text)
     if name is not None:
         refuse_named_secret(name, kept, cleaner.clean_line)
+    patterns = machine.config.isolated_projects
+    if isolated_at(isolated_folders(look.stores, patterns), patterns, cwd):
+        project = "."
     place = None if project is None else project_of_words(look, project, cwd, cleaner)
     given = Remembered(
         id=ident or f"mem-{os.urandom(6).hex()}", text=kept, category=kind or "fact", key=name, project=None, cwd=None,

@@ -20,6 +20,7 @@ from crystal.store.capture.privacy import store_key
 from crystal.store.memories import learned
 from crystal.store.memories.learned import Evidence, ReflectorRun
 from crystal.store.memories.memories import Version
+from crystal.store.search.isolated import isolated_sessions
 from crystal.store.sessions.conversations import turns_of_lines
 
 MAX_LISTED = 10_000
@@ -39,6 +40,7 @@ def reflect(machine: Machine, should_stop: Callable[[], bool] = lambda: False) -
         clean=machine.redactor().clean_text,
         similarity=similarity_of(None if embedder is None else embedder.embed_documents),
         isolated=config.isolated,
+        projects=isolated_sessions(machine.store, config.isolated_projects),
     )
     return reflect_sessions(learner, machine.now, should_stop)
 

@@ -33,6 +33,7 @@ from crystal.store.capture.privacy import marks
 from crystal.store.forget.forgetting import is_work_left
 from crystal.store.memories.learned import confidence_of, evidence_for
 from crystal.store.memories.memories import forgotten_memories
+from crystal.store.search.isolated import isolated_folders, outermost
 from crystal.store.sessions.contexts import (
     Injection,
     add_injection,
@@ -83,7 +84,7 @@ class ContextSources:
     def _made(self, here: Project | None) -> Told:
         candidates = []
         for memory, project in self.memories:
-            is_here = here is not None and project is not None and self._is_same(here, project, memory.device)
+            is_here = here is not None and project is not None and self.is_same(here, project, memory.device)
             if is_here or project is None:
                 candidates.append(MemoryCandidate(memory, is_here, self.sure.get(memory.id, 1.0)))
         sessions = [] if here is None else self._sessions(here)
@@ -91,7 +92,8 @@ class ContextSources:
         origin = f"crystal, {where}, words of the user and the assistant"
         return choose(rank(candidates), sessions, self.machine.config.context_tokens, origin, None)
 
-    def _is_same(self, here: Project, other: Project, device: str) -> bool:
+    def is_same(self, here: Project, other: Project, device: str) -> bool:
+        """Return True if a memory's project, on a device, is the one of a folder here."""
         return is_same_project(here, other, same_machine=device == self.machine.config.device)
 
     def _sessions(self, here: Project) -> list[LastSession]:
@@ -102,7 +104,7 @@ class ContextSources:
         own, found = self.machine.store, dict[str, LastSession]()
         for side, projects in self.projects:
             own_device = self.machine.config.device
-            known = {row: one for row, one in projects if any(self._is_same(here, one, at) for at in ("", own_device))}
+            known = {row: one for row, one in projects if any(self.is_same(here, one, at) for at in ("", own_device))}
             ids = list(known)
             rows = list_sessions(side, projects=ids, since=None, before=None, limit=8 * MAX_SESSIONS) if ids else []
             gone = (
@@ -124,7 +126,7 @@ class ContextSources:
         return sorted(found.values(), key=lambda one: (one.at is None, -(one.at or 0)))[:MAX_SESSIONS]
 
     def _is_of(self, here: Project, cwd: str | None, device: str, known: Iterable[Project]) -> bool:
-        return any(one.cwd == cwd and self._is_same(here, one, device) for one in known)
+        return any(one.cwd == cwd and self.is_same(here, one, device) for one in known)
 
 
 def tellable(machine: Machine, mirror: Store | None) -> ContextSources:
@@ -158,14 +160,27 @@ VARIABLES = (
 
 
 @contextlib.contextmanager
-def _seen_by_client(machine: Machine) -> Iterator[tuple[Machine, Store | None]]:
-    """Yield the memory as Claude Code sees it, the only agent that is given contexts, and the mirror."""
-    if not machine.config.hidden_from(CLAUDE_CODE):
+def seen_by(machine: Machine, agent: str | None, folder: str | None) -> Iterator[ContextSources]:
+    """Yield what an agent sees in a folder; None is one that is not known. Only Claude Code is given contexts."""
+    if not machine.config.hidden_from(agent) and not machine.config.isolated_projects:
         with mirror_of(machine) as mirror:
-            yield machine, mirror
+            yield tellable(machine, mirror)
         return
-    with open_reader_for(CLAUDE_CODE, {"data_dir": machine.places.data_dir}) as seen:
-        yield seen, seen.mirror_store
+    with open_reader_for(agent, folder, {"data_dir": machine.places.data_dir}) as seen:
+        yield tellable(seen, seen.mirror_store)
+
+
+def _contexts(machine: Machine) -> list[Ready]:
+    """Make the contexts of all folders: where one is isolated, as it is seen from there."""
+    policy, patterns = policy_of(machine.store, machine.config), machine.config.isolated_projects
+    isolated = isolated_folders([machine.store], patterns)
+    ready = []
+    for where in (None, *sorted({*isolated.values()})):
+        with seen_by(machine, CLAUDE_CODE, where) as here:
+            folders = [one for one in here.folders() if isolated.get(one.cwd, outermost(patterns, one.cwd)) == where]
+            told = [Ready(one.cwd, here.told(one)) for one in folders if not policy.is_private_folder(one.cwd)]
+            ready += told if where else [Ready(None, here.told(None)), *told]
+    return ready
 
 
 def make_ready(machine: Machine) -> None:
@@ -177,12 +192,7 @@ def make_ready(machine: Machine) -> None:
             return
         for _ in range(TRIES):
             before = state_of_memory(machine.store)
-            policy = policy_of(machine.store, machine.config)
-            with _seen_by_client(machine) as (seen, mirror):
-                here = tellable(seen, mirror)
-                folders = [one for one in here.folders() if not policy.is_private_folder(one.cwd)]
-                ready = [Ready(None, here.told(None)), *(Ready(one.cwd, here.told(one)) for one in folders)]
-            write_contexts(data_dir, _rules(machine), ready)
+            write_contexts(data_dir, _rules(machine), _contexts(machine))
             if state_of_memory(machine.store) == before:
                 return
         clear_contexts(data_dir)  # what was forgotten meanwhile may be in it; the next call rebuilds it
@@ -229,8 +239,7 @@ class Preview:
 def preview(machine: Machine, folder: str) -> Preview:
     """Return what a session that began in a folder now would be given, and why that may be nothing."""
     policy, config = policy_of(machine.store, machine.config), machine.config
-    with _seen_by_client(machine) as (seen, mirror):
-        found = tellable(seen, mirror)
+    with seen_by(machine, CLAUDE_CODE, folder) as found:
         here = next((one for one in found.folders() if one.cwd == folder), None)
         told = found.told(here)
     notes = [] if here else ["no session was captured in this folder yet: the context has only what applies everywhere"]

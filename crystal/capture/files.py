@@ -6,7 +6,7 @@ import fnmatch
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cache, partial
 from operator import methodcaller
@@ -198,12 +198,22 @@ class _Search(NamedTuple):
     are_databases: bool = False
     known: Mapping[str, tuple[int, int, int]] = MappingProxyType({})
 
+    def changed(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield the files that are not as they were seen, in one loop without a call for each: there are thousands."""
+        known, look = self.known, os.lstat
+        for name in names:
+            try:
+                status = look(name)
+            except OSError:
+                yield name
+                continue
+            if known.get(name) != (status.st_size, status.st_dev, status.st_ino):
+                yield name
+
     def regular(self, name: str) -> TranscriptFile | None:
         """Return a regular file in a folder that was checked; a link only if its target is allowed."""
         try:
             status = os.lstat(name)
-            if self.known.get(name) == (status.st_size, status.st_dev, status.st_ino):
-                return None
             if stat.S_ISLNK(status.st_mode):
                 status = safe_open.check_status(Path(name), self.folders)
             if stat.S_ISREG(status.st_mode):
@@ -271,7 +281,7 @@ def _fitting(folder: str, parts: Sequence[str], search: _Search) -> Iterator[Tra
         return
     names = _names(folder, part, of_folders=bool(rest))
     if not rest:
-        yield from sorted(filter(None, map(search.regular, names)))
+        yield from sorted(filter(None, map(search.regular, search.changed(names) if search.known else names)))
         return
     for name in sorted(names):
         try:
@@ -291,7 +301,9 @@ def _names(folder: str, part: str, *, of_folders: bool) -> list[str]:
         return [name] if not of_folders or os.path.isdir(name) else []
     fits = _pattern(part)
     with os.scandir(folder) as entries:
-        return [e.path for e in entries if fits(e.name) and (not of_folders or e.is_dir(follow_symlinks=False))]
+        if of_folders:  # few entries are folders, so this is asked first
+            return [e.path for e in entries if e.is_dir(follow_symlinks=False) and fits(e.name)]
+        return [e.path for e in entries if fits(e.name)]
 
 
 @cache

@@ -9,7 +9,6 @@ private, bookkeeping and summaries are private too, because nothing tells what t
 """
 
 import fnmatch
-import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -17,6 +16,7 @@ from crystal.config.table import Config
 from crystal.model.capture import Origin
 from crystal.store import Store
 from crystal.store.capture.privacy import Mark, marks
+from crystal.store.search.isolated import outermost
 from crystal.store.search.scope import is_within
 from crystal.transcript import LineFacts
 
@@ -58,7 +58,7 @@ class Policy(NamedTuple):
 
     def is_private_folder(self, cwd: str) -> bool:
         """Return whether the settings name a folder private, or one above it."""
-        return bool(self.projects) and self._is_private_folder(cwd)
+        return outermost(self.projects, cwd) is not None
 
     def is_open(self, session_id: str) -> bool:
         """Return whether nothing could make a line of this session private, so that no line need be looked at."""
@@ -133,22 +133,11 @@ class Policy(NamedTuple):
                 continue
             if mark.from_at <= at and (mark.until_at is None or at < mark.until_at) and _is_in(mark.folder, cwd):
                 return f"private-{mark.reason}"
-        if self.projects and cwd is not None and self._is_private_folder(cwd):
+        if self.projects and cwd is not None and self.is_private_folder(cwd):
             return BY_PROJECT
         if self.has_private_lines and line.uuid is not None and self.is_private_line(line.uuid):
             return BY_COPY
         return None
-
-    def _is_private_folder(self, cwd: str) -> bool:
-        """Return whether the folder or one above it matches a pattern."""
-        folder = cwd.rstrip("/\\") or cwd
-        while True:
-            if any(fnmatch.fnmatchcase(folder, glob) for glob in self.projects):
-                return True
-            parent = os.path.dirname(folder)  # noqa: PTH120 (patterns are text)
-            if parent == folder or not parent:
-                return False
-            folder = parent
 
 
 def policy_of(store: Store, config: Config) -> Policy:

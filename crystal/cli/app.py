@@ -37,6 +37,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "projects": ("projects", "List projects; rename, join, split or mark them."),
         "memories": ("memories", "List memories; edit, hide or restore them, show former versions."),
         "vault": ("vault", "Keep memories as Markdown files that you can edit."),
+        "files": ("files", "Write memories into AGENTS.md, CLAUDE.md and the like."),
         "get": ("memories", "Print a memory by its key or its id."),
         "sources": ("sources", "Search your own files too."),
         "reflect": ("reflect", "Learn from what was said since the last time."),

@@ -185,7 +185,7 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
     if len(plan.devices) > 1 or plan.items:
         yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'an unknown machine'}"
     if plan.still_held:
-        yield "not deleted: the agents' own files still have it; delete them yourself if you want:"
+        yield "not deleted: files of agents still have it; delete them yourself, or run: crystal files sync"
         yield from first_of([one_line(str(path)) for path in plan.still_held], SHOWN)
     yield from _source_lines(plan)
 

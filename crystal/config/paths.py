@@ -27,6 +27,8 @@ SOURCES_FILE = "sources.json"
 """The list of sources, beside the archives."""
 VAULT_FILE = "vault.json"
 """The list of the files that crystal keeps in a vault, beside the archives."""
+MEMORY_FILES = "files.json"
+"""The list of the files that agents read and that have a block of memories, beside the archives."""
 MEMORY_RECORD = "memories.jsonl"
 """The name of the record of memories, in an agent's folder."""
 AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -163,6 +163,9 @@ class Config:
         (), FOLDERS, "Patterns of project folders. What is said in such a folder, or below it, is never recorded."
     )
     private_sessions: tuple[str, ...] = setting((), PATTERNS, "Patterns of session ids that are never recorded.")
+    isolated_projects: tuple[str, ...] = setting(
+        (), FOLDERS, "Patterns of project folders. Only agents that work in such a folder see what was said in it."
+    )
     redact_enabled: bool = setting(
         True,
         BOOLEAN,
@@ -197,8 +200,14 @@ class Config:
     mcp_aliases: bool = setting(
         False,
         BOOLEAN,
-        "Whether the MCP server also offers the tools `search_memory`, `get_recent_conversations`, `save_memory` and "
-        "`memory_search`, for instructions that were written for other memories.",
+        "Whether the MCP server also offers the tools `search_memory`, `get_recent_conversations`, `save_memory`, "
+        "`memory_search`, `read_memory` and `write_memory`, for instructions that were written for other memories.",
+    )
+    mcp_global_scope: tuple[str, ...] = setting(
+        (),
+        PATTERNS,
+        "Agents, by patterns of their names such as `claude-code`, that may use the scope `global` of `read_memory` "
+        "and `write_memory`. The others use `project` alone.",
     )
     mcp_max_characters: int = setting(
         20_000, whole(2_000, 500_000), "How long an answer of a tool of the MCP server may be."

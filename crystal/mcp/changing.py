@@ -29,7 +29,7 @@ SHOWN_PLACES = 10
 
 def remember(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Keep something for good."""
-    text, project, cwd = arguments["text"], arguments.get("project"), None
+    text, project = arguments["text"], arguments.get("project")
     refuse_folder(project)
     if arguments.get("this_project"):
         hint = "name the project, or leave both out"
@@ -37,11 +37,11 @@ def remember(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             raise UsageError("project and this_project do not go together", hint=hint)
         if client.folder is None:
             raise UsageError("the folder of this project is not known", hint=hint)
-        project, cwd = ".", client.folder
+        project = "."
     source = source_via(arguments.get("source") or "mcp", client.agent)
     with client.reader() as seen, open_machine() as machine:  # the reader first: a memory is not made by the way
         kept = remember_text(
-            machine, text, category=arguments.get("category"), project=project, cwd=cwd,
+            machine, text, category=arguments.get("category"), project=project, cwd=client.folder,
             key=arguments.get("key"), source=source, session=client.session,
             seen=seen if seen.store.hidden else None,
         )  # fmt: skip

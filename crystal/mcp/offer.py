@@ -67,7 +67,7 @@ class ClientContext:
         """Open the memory for reading, without what is isolated from this agent."""
         from crystal.app.context import open_reader_for
 
-        return open_reader_for(self.agent)
+        return open_reader_for(self.agent, self.folder)
 
     def left_out(self, machine: Machine, arguments: Mapping[str, object]) -> str | None:
         """Return the session whose messages are left out of an answer, if any.

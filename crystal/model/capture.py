@@ -27,6 +27,7 @@ Category = Literal["fact", "preference", "event", "opinion", "skill"]
 MemoryStatus = Literal["active", "deprecated"]
 """``deprecated`` is kept, and found by its id alone."""
 
+
 MIRROR_IDS = 10**12
 """What is added to the ids of the mirror's rows where they are handed out, so that a number names one thing."""
 

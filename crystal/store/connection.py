@@ -7,7 +7,6 @@ user can act on leaves this package untranslated. This module does not know what
 from __future__ import annotations
 
 import contextlib
-import importlib
 import importlib.util
 import os
 import time
@@ -28,6 +27,7 @@ from crystal.errors import (
     UnavailableError,
 )
 from crystal.store import migrate, texts
+from crystal.store.hidden import Hidden
 from crystal.store.private_record import Recorder
 
 BUSY_TIMEOUT_MS = 15_000
@@ -133,7 +133,7 @@ class Store:
         self.before_commit: Callable[[], None] | None = None
         self.changed_memories: dict[str, list[int]] = {}
         self.deleted_memories: set[str] = set()
-        self.hidden: tuple[str, ...] = ()  # agents whose conversations it does not see: isolation.py
+        self.hidden: Hidden | None = None  # what it does not see: isolation.py
         self._recorder = recorder
 
     @classmethod

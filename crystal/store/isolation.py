@@ -1,35 +1,38 @@
-"""Hide the conversations of isolated agents from a connection that reads for another agent.
+"""Hide the conversations of isolated agents and projects from a connection that reads for another agent.
 
 Views of the connection take the names of the tables, so every query of every reader is filtered inside, also one that
 is written tomorrow: see docs/adr/0040-isolation-by-agent.md. A store for which nothing is hidden has none of them.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable
 
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.store.connection import Store, translated
+from crystal.store.hidden import Hidden
 
 MAX_SOURCE = 50
 
-_NOT_HIDDEN = "NOT EXISTS (SELECT 1 FROM main.sessions h WHERE h.{} = x.{} AND h.harness IN ({{names}}))"
+_NOT_HIDDEN = "NOT EXISTS (SELECT 1 FROM main.sessions h WHERE h.{} = x.{} AND (h.harness IN ({{names}}){{strayed}}))"
 _OF_SEEN_SESSION = _NOT_HIDDEN.format("id", "session")
 _OF_SEEN_TRANSCRIPT = "EXISTS (SELECT 1 FROM capture_state s WHERE s.id = x.transcript)"
 _OF_SEEN_MEMORY = "EXISTS (SELECT 1 FROM memories m WHERE m.id = x.memory)"
 
 SHADOWS = {
-    "sessions": "harness NOT IN ({names})",
-    "turns": _OF_SEEN_SESSION,
+    "sessions": _NOT_HIDDEN.format("id", "id"),
+    "turns": f"{_OF_SEEN_SESSION}{{elsewhere}}",
     "turn_copies": f"{_OF_SEEN_SESSION} AND EXISTS (SELECT 1 FROM turns t WHERE t.id = x.turn)",
-    "memories": f"{_NOT_HIDDEN.format('session_id', 'session')} AND {{not_theirs}}",
+    "memories": f"{_NOT_HIDDEN.format('session_id', 'session')}{{not_theirs}}{{elsewhere}}",
     "memory_history": _OF_SEEN_MEMORY,
     "learned_from": _NOT_HIDDEN.format("session_id", "session")
     + " AND EXISTS (SELECT 1 FROM memories m WHERE m.uid = x.memory)",
-    "chunks": f"{_OF_SEEN_SESSION} AND (x.memory IS NULL OR {_OF_SEEN_MEMORY})",
+    "chunks": f"{_OF_SEEN_SESSION} AND (x.memory IS NULL OR {_OF_SEEN_MEMORY})"
+    " AND (x.source = 'file' OR (TRUE{elsewhere}))",
     "projects": "EXISTS (SELECT 1 FROM sessions s WHERE s.project = x.id)"
     " OR EXISTS (SELECT 1 FROM chunks c WHERE c.project = x.id)"
     " OR EXISTS (SELECT 1 FROM memories m WHERE m.project = x.id)"
     " OR EXISTS (SELECT 1 FROM main.source_collections c WHERE c.project = x.id)",
-    "capture_state": "harness NOT IN ({names})",
+    "capture_state": f"x.harness NOT IN ({{names}}) AND {_NOT_HIDDEN.format('session_id', 'session_id')}",
     **dict.fromkeys(("segments", "snapshot_records", "record_counts"), _OF_SEEN_TRANSCRIPT),
     "injection_logs": _NOT_HIDDEN.format("session_id", "session_id"),
     "problems": "FALSE",
@@ -42,21 +45,40 @@ def source_via(source: str, agent: str | None) -> str:
     return source if agent is None else f"{source[:MAX_SOURCE]} {agent}"
 
 
-def hide(store: Store, harnesses: Sequence[str]) -> None:
-    """Let a connection see nothing that was said in some agents. It then reads only: a view takes no rows."""
-    if not harnesses:
+def hide(store: Store, hidden: Hidden | None) -> None:
+    """Let a connection not see what was said in some places. It then reads only: a view takes no rows."""
+    if hidden is None:
         return
-    names = ", ".join(f"'{name}'" for name in harnesses)  # of the table in crystal/config/harnesses.py
+    names = ", ".join(f"'{name}'" for name in hidden.agents)  # of the table in crystal/config/harnesses.py
     # Only Claude Code's prompts ask to remember; the session of such a memory may not be stored yet, or no longer.
-    sources = [*harnesses, *(["prompt"] if CLAUDE_CODE in harnesses else [])]
-    not_theirs = " AND ".join(f"' ' || x.source NOT LIKE '% {name}'" for name in sources)
+    sources = [*hidden.agents, *(["prompt"] if CLAUDE_CODE in hidden.agents else [])]
+    words = {"names": names, "not_theirs": "".join(f" AND ' ' || x.source NOT LIKE '% {name}'" for name in sources),
+             "strayed": "", "elsewhere": ""}  # fmt: skip
     with translated(store.path):
         store.db.execute("PRAGMA query_only = 0")
+        if hidden.folders is not None:
+            _list_projects(store, hidden.folders)
+            words["strayed"] = " OR h.project NOT IN temp.seen_projects OR h.id IN temp.strayed_sessions"
+            words["elsewhere"] = " AND (x.project IS NULL OR x.project IN temp.seen_projects)"
         for table, condition in SHADOWS.items():
-            which = condition.format(names=names, not_theirs=not_theirs)
+            which = condition.format(**words)
             store.db.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table} AS x WHERE {which}")
         store.db.execute("PRAGMA query_only = 1")
-    store.hidden = tuple(harnesses)
+    store.hidden = hidden
+
+
+def _list_projects(store: Store, folders: Iterable[str]) -> None:
+    """List the projects that may be seen: one that comes meanwhile may not; and sessions that went into others."""
+    store.db.execute("CREATE TEMP TABLE seen_projects (id INTEGER PRIMARY KEY)")
+    store.db.execute("CREATE TEMP TABLE strayed_sessions (id INTEGER PRIMARY KEY)")
+    store.db.execute(
+        "INSERT INTO seen_projects SELECT id FROM projects WHERE cwd NOT IN (SELECT value FROM json_each(?))",
+        (json.dumps([*folders]),),
+    )
+    store.db.execute(
+        "INSERT OR IGNORE INTO strayed_sessions SELECT session FROM chunks"
+        " WHERE session IS NOT NULL AND project IN (SELECT id FROM projects WHERE id NOT IN seen_projects)"
+    )
 
 
 def hidden_rows(store: Store) -> tuple[list[int], list[int]]:

@@ -42,17 +42,20 @@ class ClineReader(MessageReader, SnapshotReader):
         """Return the files that name the folder, the model and the title."""
         if path.name == _TASK_FILE:
             return (path.with_name(self._folder_file), path.parents[2] / "state" / self._folder_file)
-        return (path.with_name(path.name.replace(".messages.json", ".json")),)
+        return (
+            path.with_name(path.name.replace(".messages.json", ".json")),
+            path.with_name(f"{path.parent.name}.json"),
+        )
 
     def conversations(self, source: Source) -> Iterable[Conversation]:
-        """Return the conversation of a file."""
-        session, _ = _document(source)
-        return [Conversation(session, source.stamp)]
+        """Return the conversation of a file; a subagent's belongs to the session that started it."""
+        own, session, _ = _document(source)
+        return [Conversation(session, source.stamp, own if own != session else None)]
 
     def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
         """Yield the messages. The extension's have no ids: time or place, and role, tell them apart."""
-        session, messages = _document(source)
-        context = _context_of(session, source.sides)
+        own, _, messages = _document(source)
+        context = _context_of(conversation.session, source.sides)
         used = Counter[str]()
         for number, message in enumerate(messages):
             if isinstance(message, dict):
@@ -61,8 +64,9 @@ class ClineReader(MessageReader, SnapshotReader):
                 ident = identifier(message.get("id")) or f"{place}-{message.get('role')}"
                 used[ident] += 1
                 name = ident if used[ident] == 1 else f"{ident}-{used[ident]}"
-                yield Record(f"{session}-{name}", format_line(message), context.with_texts(model=model))
-        yield from title_record(conversation.session, context)
+                yield Record(f"{own}-{name}", format_line(message), context.with_texts(model=model))
+        if conversation.subagent is None:
+            yield from title_record(own, context)
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""
@@ -82,8 +86,8 @@ class ClineReader(MessageReader, SnapshotReader):
 READER = ClineReader("taskHistory.json")
 
 
-def _document(source: Source) -> tuple[str, list[object]]:
-    """Return the session and the messages of a file."""
+def _document(source: Source) -> tuple[str, str, list[object]]:
+    """Return the conversation of a file, the session that it belongs to, and its messages."""
     if source.path.name == _TASK_FILE:
         # A list: in an object its parser takes it, too.
         whole = parse_line(b'{"messages":' + source.data + b"}") or {}
@@ -91,10 +95,12 @@ def _document(source: Source) -> tuple[str, list[object]]:
     else:
         whole = parse_line(source.data) or {}
         session = whole.get("sessionId")
+    origin = fields_of(whole.get("origin"))
+    parent = identifier(origin.get("parentThreadId")) if origin.get("mode") == "subagent" else None
     messages, ident = whole.get("messages"), identifier(session)
     if not isinstance(messages, list) or ident is None:
         raise SourceError(f"{source.path} has no messages", hint="update crystal")
-    return ident, messages
+    return ident, parent or ident, messages
 
 
 def _context_of(session: str, sides: Mapping[PurePath, bytes]) -> Context:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import io
 import os
 import pty
@@ -11,6 +12,7 @@ import sys
 
 import pytest
 
+from crystal import __main__ as program
 from crystal.cli import last_search, render
 from crystal.cli.pager import pager_command
 from crystal.cli.sessions import _title
@@ -181,6 +183,20 @@ def test_items_are_wrapped_between_words_on_a_terminal_and_whole_elsewhere(capsy
     assert capsys.readouterr().out == "2 wait (run:\ncrystal sources sync && crystal sync);\nmend\n"
     render.say_item("FAIL ", text, render.Look(30, colour=False), style=lambda label: f"<{label}>")
     assert capsys.readouterr().out == f"FAIL {text}\n"
+
+
+def test_ctrl_c_while_the_command_line_loads_is_no_traceback(monkeypatch):
+    def interrupted(name, *rest):
+        if name == "crystal.cli.app":
+            raise KeyboardInterrupt
+        return original(name, *rest)
+
+    original = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", interrupted)
+    monkeypatch.setattr("sys.argv", ["crystal", "backfill"])
+    with pytest.raises(SystemExit) as end:
+        program.main()
+    assert end.value.code == 130
 
 
 # ------------------------------------------------------------------------------------------------------------ guesses

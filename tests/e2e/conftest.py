@@ -16,7 +16,7 @@ from tests.e2e.programs import ENVIRON, NoClient
 from tests.support.whole_memory import Memory
 
 MOST_SECONDS = 1200 if ENVIRON.get("CRYSTAL_E2E") == "all" else 300
-SLOW_SECONDS, SLOW_FAILURES = 50, 3
+SLOW_SECONDS, SLOW_FAILURES = 25, 3
 """Seconds after which a failure is one of patience, and how many of them end all other tests of this process."""
 
 _slow_failures: list[str] = []

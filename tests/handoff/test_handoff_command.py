@@ -142,6 +142,21 @@ def test_no_word_of_an_isolated_session_is_seen_in_the_new_one(to: str, home: Pa
         assert not [word for word in ("numbat", "quokka", "4711") if word in told], told
 
 
+@pytest.mark.usefixtures("_opencode")
+def test_the_title_of_an_isolated_project_does_not_go_along_into_another_folder(
+    home: Path, project: Path, tmp_path: Path
+) -> None:
+    remember(home, ["Which quokka port?", "4711."], cwd=str(project), title="the numbat plan")
+    assert crystal("config", "set", "isolated.projects", str(project)).code == 0
+    (other := tmp_path / "other").mkdir()
+    for folder, goes in ((other, False), (project, True)):
+        handed(SESSION, "opencode", "--project", str(folder))
+        files = [one for one in (home / ".local" / "share").rglob("*") if one.is_file()]
+        assert any(b"numbat" in one.read_bytes() for one in files) is goes
+    told = Tools(ClientContext(folder=str(other))).text("crystal_recent", what="sessions", all=True)
+    assert "numbat" not in told
+
+
 def test_a_dry_run_writes_nothing(home: Path, project: Path) -> None:
     remember(home, ["Which port?", "4711."], cwd=str(project))
     for to in TARGETS.keys() - {"opencode", CLAUDE_CODE}:

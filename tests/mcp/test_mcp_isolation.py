@@ -1,4 +1,4 @@
-"""What was said in an isolated agent: it and the person see it; nothing tells another agent of it."""
+"""What was said in an isolated agent or project: it and the person see it; nothing tells another agent of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -49,6 +49,19 @@ def seen(store: Store) -> Store:
     return store
 
 
+class Planted(NamedTuple):
+    """A store with something isolated: a hit and a memory of it, an agent that sees it, and agents that do not."""
+
+    store: Store
+    hit: str
+    memory: str
+    own: Tools
+    others: list[Tools]
+
+
+OTHERS = [None, "claude-code", "Codex"]
+
+
 def plant(store: Store) -> str:
     """Say something in Codex; give the id of the hit."""
     more: dict[str, Any] = {"session": SECRET, "project": "/code/bilby", "branch": "dingo-branch", "harness": "codex"}
@@ -58,14 +71,26 @@ def plant(store: Store) -> str:
     return str(chunk_id(store, uuid))
 
 
+SCOPES = {"agents.codex.isolated": "true", "isolated.projects": "/code/bil*"}
+
+
+@pytest.fixture(params=SCOPES)
+def key(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(params=[False, True], ids=["in memory", "with an index"])
-def planted(seen: Store, settings: Path, request: pytest.FixtureRequest) -> tuple[Store, str, str]:
-    set_value(settings, "agents.codex.isolated", "true")
+def planted(seen: Store, settings: Path, key: str, request: pytest.FixtureRequest) -> Planted:
+    set_value(settings, key, SCOPES[key])
     hit = plant(seen)
-    memory = Tools(ClientContext(agent="codex")).data("crystal_remember", text="the potoroo sleeps", key="potoroo")
+    is_agent = key.startswith("agents")
+    own = ClientContext(agent="codex") if is_agent else ClientContext(folder="/code/bilby")
+    others = [ClientContext(agent=one, folder="/code/bilby" if is_agent else "/code/shop") for one in OTHERS]
+    others += [] if is_agent else [ClientContext(agent="codex", folder="/code"), ClientContext(agent="codex")]
+    memory = Tools(own).data("crystal_remember", text="the potoroo sleeps", key="potoroo")
     if request.param:
         bring_up_to_date(seen, now=NOW)
-    return seen, hit, str(memory["id"])
+    return Planted(seen, hit, str(memory["id"]), Tools(own), [*map(Tools, others)])
 
 
 def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
@@ -92,6 +117,8 @@ def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
     yield "crystal_timeline", {}
     yield "crystal_timeline", {"project": "bilby", "since": "30d"}
     yield "crystal_status", {}
+    yield "read_memory", {}
+    yield "read_memory", {"scope": "global"}
     yield "crystal_sources_status", {}
     for given in ({"query": "quokka"}, {"query": "wombatine"}, {"session": SECRET}, {"session": SECRET[:6]},
                   {"key": "potoroo"}, {"query": "zebra"}):  # fmt: skip
@@ -110,25 +137,21 @@ def told_by(tools: Tools, name: str, arguments: dict[str, object]) -> str:
     return words
 
 
-OTHERS = [None, "claude-code", "Codex"]
-
-
-@pytest.mark.parametrize("agent", OTHERS)
-def test_no_tool_tells_another_agent_of_it(planted: tuple[Store, str, str], agent: str | None) -> None:
-    _, hit, memory = planted
-    tools, called = Tools(ClientContext(agent=agent, folder="/code/bilby")), set()
-    for name, arguments in asked(hit, memory):
+def test_no_tool_tells_another_agent_of_it(planted: Planted) -> None:
+    called = set()
+    for number, (name, arguments) in enumerate(asked(planted.hit, planted.memory)):
         called.add(name)
-        told = told_by(tools, name, arguments)
-        assert not [word for word in WORDS if word in told], (name, arguments, told)
-    changing = {"crystal_remember", "save_memory", "crystal_sources_add", "crystal_sources_sync"}
+        asking = planted.others if len(planted.others) == len(OTHERS) else [planted.others[number % 5]]
+        for tools in asking:
+            told = told_by(tools, name, arguments)
+            assert not [word for word in WORDS if word in told], (name, arguments, told)
+    changing = {"crystal_remember", "save_memory", "write_memory", "crystal_sources_add", "crystal_sources_sync"}
     assert called | changing == {tool.name for tool in (*TOOLS, *ALIASES)}
 
 
-@pytest.mark.parametrize("agent", OTHERS)
-def test_no_resource_tells_another_agent_of_it(planted: tuple[Store, str, str], agent: str | None) -> None:
-    _, _, memory = planted
-    methods = Tools(ClientContext(agent=agent)).methods
+@pytest.mark.parametrize("number", range(len(OTHERS)))
+def test_no_resource_tells_another_agent_of_it(planted: Planted, number: int) -> None:
+    methods, memory = planted.others[number].methods, planted.memory
     listed = json.dumps(methods["resources/list"]({}))
     assert SHOP in listed
     assert not [word for word in (*WORDS, memory) if word in listed]
@@ -142,9 +165,8 @@ def test_no_resource_tells_another_agent_of_it(planted: tuple[Store, str, str], 
         assert error.value.code == other.value.code
 
 
-def test_the_agent_itself_and_the_person_see_it(planted: tuple[Store, str, str]) -> None:
-    store, hit, memory = planted
-    own = Tools(ClientContext(agent="codex"))
+def test_the_agent_itself_and_the_person_see_it(planted: Planted) -> None:
+    store, hit, memory, own, _ = planted
     assert "quokka" in own.text("crystal_search", query="quokka")
     assert "numbats" in own.text("crystal_get", id=SECRET[:8])
     assert "quokka" in own.text("crystal_get", id=hit)
@@ -156,16 +178,15 @@ def test_the_agent_itself_and_the_person_see_it(planted: tuple[Store, str, str])
         assert any(one.id == memory for one in crystal.memories())
 
 
-def test_without_the_setting_all_agents_see_it(planted: tuple[Store, str, str], settings: Path) -> None:
-    assert unset_value(settings, "agents.codex.isolated")
-    assert "quokka" in Tools(ClientContext(agent="gemini-cli")).text("crystal_search", query="quokka")
+def test_without_the_setting_all_agents_see_it(planted: Planted, settings: Path, key: str) -> None:
+    assert unset_value(settings, key)
+    assert "quokka" in planted.others[1].text("crystal_search", query="quokka")
     set_value(settings, "agents.codex.isolated", "false")
     assert "quokka" in Tools().text("crystal_search", query="quokka")
 
 
-def test_nothing_of_it_is_deleted_or_replaced_by_another_agent(planted: tuple[Store, str, str]) -> None:
-    store, hit, memory = planted
-    other = Tools(ClientContext(agent="claude-code"))
+def test_nothing_of_it_is_deleted_or_replaced_by_another_agent(planted: Planted) -> None:
+    store, hit, memory, own, (_, other, *_) = planted
     token = other.data("crystal_forget", query="zebra checkout")["token"]
     assert other.data("crystal_forget", confirm=token)["is_done"]
     for scope in ({"project": "bilby"}, {"project": "shop"}, {"before": "2100-01-01"}):
@@ -175,16 +196,15 @@ def test_nothing_of_it_is_deleted_or_replaced_by_another_agent(planted: tuple[St
         other.data("crystal_remember", text="something else", key="potoroo")
     again = other.data("crystal_remember", text="the potoroo sleeps")
     assert again["id"] != memory
-    own = Tools(ClientContext(agent="codex"))
     assert "quokka and the zebra checkout" in own.text("crystal_get", id=hit)
     assert own.data("crystal_get", key="potoroo")["memory"]["text"] == "the potoroo sleeps"
     assert store.value("SELECT count(*) FROM sessions WHERE harness = 'codex'") == 1
 
 
-def test_the_context_of_another_agent_leaves_it_out(planted: tuple[Store, str, str], settings: Path) -> None:
-    store, _, _ = planted
-    store.close()
-    for folder in ("/code/bilby", "/code/shop"):
+def test_the_context_of_another_agent_leaves_it_out(planted: Planted, settings: Path, key: str) -> None:
+    planted.store.close()
+    is_agent = key.startswith("agents")
+    for folder in ["/code/bilby", "/code/shop"] if is_agent else ["/code/shop", "/code"]:
         with open_machine() as machine:
             told = preview(machine, folder)
         assert not [word for word in WORDS if word in f"{told.told}{told.project}"]
@@ -192,10 +212,12 @@ def test_the_context_of_another_agent_leaves_it_out(planted: tuple[Store, str, s
     set_value(settings, "device", "desk")  # contexts are prepared for the folders of this machine
     with open_machine() as machine:
         make_ready(machine)
-        ready = [path.read_text() for path in (machine.places.data_dir / "context").glob("*.json")]
-    assert any("zebra" in one for one in ready)
-    assert not [word for one in ready for word in ("quokka", "potoroo", "bilby") if word in one]
-    unset_value(settings, "agents.codex.isolated")
+        found = [json.loads(path.read_text()) for path in (machine.places.data_dir / "context").glob("*.json")]
+        ready = {one["cwd"]: json.dumps(one) for one in found if "cwd" in one}
+    assert any("zebra" in one for one in ready.values())
+    telling = {name for name, one in ready.items() if any(word in one for word in ("quokka", "potoroo", "bilby"))}
+    assert telling == (set() if is_agent else {"/code/bilby"})
+    unset_value(settings, key)
     with open_machine() as machine:
         assert "potoroo" in str(preview(machine, "/code/bilby").told)
 
@@ -260,6 +282,42 @@ def test_the_memories_that_came_from_an_isolated_program_are_hidden(store: Store
     assert "sleeps" not in Tools(ClientContext(agent="codex")).text("crystal_get", key="nest")
 
 
+def finds(folder: str | None, query: str) -> bool:
+    return query in Tools(ClientContext(agent="codex", folder=folder)).text("crystal_search", query=query)
+
+
+def test_a_session_that_goes_into_an_isolated_project_is_hidden_whole(seen: Store, settings: Path) -> None:
+    set_value(settings, "isolated.projects", "/code/bil*")
+    add_turn(seen, "the quokka here", session=SECRET, ts=NOW - HOUR, title="numbats plan")
+    assert finds("/code/shop", "quokka")
+    add_turn(seen, "the wombat there", session=SECRET, ts=NOW - HOUR, project="/code/bilby")
+    assert not finds("/code/shop", "quokka")
+    assert not finds(None, "wombat")
+    assert "numbats" not in Tools(ClientContext(folder="/code/shop")).text("crystal_recent", what="sessions", all=True)
+    assert finds("/code/bilby/src", "quokka")
+    assert finds("/code/bilby", "wombat")
+    assert not finds("/code/bilbo", "wombat")  # another project of the same pattern
+
+
+def test_folders_of_an_isolated_repository_elsewhere_belong_to_it(seen: Store, settings: Path) -> None:
+    set_value(settings, "isolated.projects", "/code/bilby")
+    for session, folder in ((SECRET, "/code/bilby"), (COPY, "/mnt/clone"), (MINE, "/mnt/clone|deep")):
+        add_turn(seen, f"the quokka in {folder}", session=session, ts=NOW - HOUR, project=folder)
+    seen.execute("UPDATE projects SET remote = 'git@host:bilby' WHERE name IN ('bilby', 'clone')")
+    assert not finds("/code/shop", "quokka")
+    for folder in ("/code/bilby", "/mnt/clone", "/mnt/clone/deep/er"):
+        found = Tools(ClientContext(folder=folder)).data("crystal_search", query="quokka")
+        assert len(found["hits"]) == 3, folder
+
+
+def test_a_project_that_is_new_meanwhile_is_not_seen(seen: Store, settings: Path) -> None:
+    set_value(settings, "isolated.projects", "/code/bilby")
+    with ClientContext(folder="/code/shop").reader() as reader:
+        add_turn(seen, "the quokka", session=SECRET, ts=NOW - HOUR, project="/code/bilby")
+        assert reader.store.value("SELECT count(*) FROM turns") == 2
+        assert reader.store.value("SELECT count(*) FROM sessions") == 1
+
+
 # --------------------------------------------------------------------------------------------- that nobody forgets it
 
 
@@ -287,7 +345,7 @@ def test_no_module_of_the_server_opens_all_of_the_memory_for_reading() -> None:
 
 
 def test_a_memory_in_which_nothing_is_hidden_has_no_views(store: Store) -> None:
-    hide(store, ())
+    hide(store, None)
     assert not store.rows("SELECT name FROM temp.sqlite_schema")
 
 
@@ -300,9 +358,9 @@ def test_an_unknown_agent_is_no_setting(settings: Path) -> None:
         load_config(os.environ, Path.home())
 
 
-def test_what_came_from_another_machine_is_hidden_too(planted: tuple[Store, str, str], tmp_path: Path) -> None:
-    """The program of a session and the source of a memory travel; this machine's setting decides."""
-    store, hit, memory = planted
+def test_what_came_from_another_machine_is_hidden_too(planted: Planted, tmp_path: Path) -> None:
+    """Program and folder of a session travel, the source of a memory too; this machine's setting decides."""
+    store, hit, memory, own, (_, tools, *_) = planted
     copy = tmp_path / "mirror.db"
     store.execute("VACUUM INTO ?", (str(copy),))
     with store.transaction():
@@ -310,9 +368,8 @@ def test_what_came_from_another_machine_is_hidden_too(planted: tuple[Store, str,
             store.execute(f"DELETE FROM {table}")
     add_turn(store, "a zebra of this machine", session=MINE, ts=NOW - HOUR)
     copy.rename(store.path.with_name("mirror.db"))
-    tools = Tools(ClientContext(agent="claude-code"))
     assert "The zebra clock was skewed" in tools.text("crystal_search", query="zebra", limit=20)
     for name, arguments in asked(f"m{hit}", memory):
         told = told_by(tools, name, arguments)
         assert not [word for word in WORDS if word in told], (name, arguments, told)
-    assert "quokka" in Tools(ClientContext(agent="codex")).text("crystal_search", query="quokka")
+    assert "quokka" in own.text("crystal_search", query="quokka")

@@ -167,6 +167,18 @@ def test_what_is_said_again_confirms_and_the_opposite_replaces(desk: Desk) -> No
         assert texts(machine, "deprecated") == ["Always squash commits before merging."]
 
 
+@pytest.mark.parametrize("is_isolated", [True, False])
+def test_what_an_isolated_project_teaches_is_compared_with_its_own_alone(desk: Desk, *, is_isolated: bool) -> None:
+    words = "I prefer tabs over spaces"  # holds everywhere
+    desk.set("isolated.projects", ["/home/dev/op*"] if is_isolated else [])
+    with desk.open() as machine:
+        said(desk, machine, "s1", line(words, at=NOW))
+        said(desk, machine, "s2", line(words, at=NOW + 1, cwd="/home/dev/opal"))
+        said(desk, machine, "s3", line(words, at=NOW + 2, cwd="/home/dev/opal"))
+        found = sorted((one.memory.session_id, one.confirmed) for one in unreviewed(machine))
+    assert found == ([("s1", 1), ("s2", 2)] if is_isolated else [("s1", 3)])
+
+
 def test_wrong_comes_back_only_when_said_again_and_never_never(desk: Desk) -> None:
     with desk.open() as machine:
         said(desk, machine, "s1", line(MOCKS, at=NOW), line("I prefer tabs over spaces", at=NOW))

@@ -95,6 +95,15 @@ def test_a_new_file_becomes_a_memory_once_and_may_be_renamed(vault: Path) -> Non
     assert len(list((vault / "memories").rglob("*.md"))) == 3
 
 
+def test_a_new_file_under_the_name_of_a_renamed_one_is_new(vault: Path) -> None:
+    drink = note(vault, "drink")
+    drink.rename(vault / "memories" / "moved.md")
+    drink.write_text("quaggas")
+    assert "1 remembered" in sync().out
+    assert texts() == ["okapis drink tea", "quaggas", "we deploy on Fridays"]
+    assert sync().out.endswith("nothing new\n")
+
+
 def test_a_file_that_cannot_be_remembered_is_named_and_the_others_are_read(vault: Path) -> None:
     for name, text in {
         "empty": "", "secret": "<private>all</private>", "kind": "---\nkind: nonsense\n---\nx", "same": "okapis drink tea",

@@ -28,6 +28,7 @@ from crystal.search.index.part_vectors import Meanings, build_arrays
 from crystal.search.index.terms import Tokenize, document_words
 from crystal.search.index.words import Gathering, PartWords, merge_words
 from crystal.store import Store
+from crystal.store.hidden import Hidden
 from crystal.store.search import index_log, index_source
 from crystal.store.search.index_log import Log, PartFile, State
 from crystal.store.search.index_source import DocumentRow
@@ -163,7 +164,7 @@ class Tail:
         return self.vectors[generation]
 
 
-_kept: dict[tuple[Path, tuple[str, ...]], tuple[State, tuple[int, int, int, bytes | None], Tail]] = {}
+_kept: dict[tuple[Path, Hidden | None], tuple[State, tuple[int, int, int, bytes | None], Tail]] = {}
 
 
 def read_tail(store: Store, state: State) -> Tail:

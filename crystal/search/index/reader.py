@@ -199,9 +199,9 @@ class Index:
     def _hidden_places(self) -> Ordinals:
         """Return the documents that the store hides from its reader."""
         sessions, chunks = hidden_rows(self._store)
-        memories = self.find(chunks)
+        others = self.find(chunks)
         said = [np.isin(part.arrays["session"], np.array(sessions, np.int64)) for part in self._parts]
-        return np.concatenate([np.flatnonzero(np.concatenate([np.empty(0, np.bool_), *said])), memories[memories >= 0]])
+        return np.concatenate([np.flatnonzero(np.concatenate([np.empty(0, np.bool_), *said])), others[others >= 0]])
 
     # ------------------------------------------------------------------------------------------------------- words
 

@@ -1,0 +1,53 @@
+"""Find isolated projects: by the folders that the settings name, and by the repositories in them."""
+
+import fnmatch
+import os
+from collections.abc import Iterable, Sequence
+
+from crystal.store.connection import Store
+from crystal.store.search.scope import is_within
+
+
+def outermost(patterns: Iterable[str], path: str) -> str | None:
+    """Return the outermost folder above a path, or the path itself, that matches a pattern; None if none does."""
+    folder, found = path.rstrip("/\\") or path, None
+    while True:
+        found = folder if any(fnmatch.fnmatchcase(folder, one) for one in patterns) else found
+        parent = os.path.dirname(folder)  # noqa: PTH120 (patterns are text)
+        if parent == folder or not parent:
+            return found
+        folder = parent
+
+
+def isolated_folders(stores: Iterable[Store], patterns: Sequence[str]) -> dict[str, str]:
+    """Return the folders of isolated projects in some stores, each with the outermost folder that is isolated.
+
+    If that holds a whole repository, other folders of the repository belong to it.
+    """
+    sql = "SELECT cwd, coalesce(git_root, cwd), remote FROM projects ORDER BY id"
+    rows = [row for store in stores for row in store.rows(sql)] if patterns else []
+    repositories = {name: found for _, root, identity in rows if (found := outermost(patterns, root))
+                    for name in (root, identity) if name}  # fmt: skip
+    every = {
+        cwd: outermost(patterns, cwd) or repositories.get(root) or repositories.get(identity)
+        for cwd, root, identity in rows
+    }
+    return {cwd: found for cwd, found in every.items() if found}
+
+
+def isolated_at(folders: dict[str, str], patterns: Sequence[str], path: str | None) -> str | None:
+    """Return the isolated folder that somebody at a path works in, None if the path is in none."""
+    if path is None:
+        return None
+    above = max((cwd for cwd in folders if is_within(path, cwd)), key=len, default="")
+    return outermost(patterns, path) or folders.get(above)
+
+
+def isolated_sessions(store: Store, patterns: Sequence[str]) -> dict[str, str]:
+    """Return the sessions of isolated projects, each with the outermost folder that is isolated."""
+    folders = isolated_folders([store], patterns)
+    sql = (
+        "SELECT session_id, cwd FROM sessions s JOIN projects p ON p.id = s.project UNION"
+        " SELECT session_id, cwd FROM chunks c JOIN sessions s ON s.id = c.session JOIN projects p ON p.id = c.project"
+    )
+    return {session: folders[cwd] for session, cwd in store.rows(sql) if cwd in folders} if folders else {}
