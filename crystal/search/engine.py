@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 Notes = tuple[str, ...]
 Ranked = TypeVar("Ranked")
 
+FUSED = 50
+"""How many answers of each wording are compared at least."""
 CANDIDATES = 250
 """How many answers each engine of the store proposes at least, where there is no index."""
 
@@ -53,7 +55,7 @@ def search(sources: Sequence[MemorySource], request: SearchRequest) -> SearchRes
 
 def _search_each_wording(sources: Sequence[MemorySource], request: SearchRequest) -> SearchResult:
     """Search each wording, and take the mean of the scores that an answer gets from each; of cosines the highest."""
-    alone = replace(request, wordings=())
+    alone = replace(request, wordings=(), limit=max(request.limit, FUSED))
     others = [replace(alone, query=text, how=replace(request.how, deep=None)) for text in request.wordings]
     results = [search(sources, one) for one in (alone, *others)]
     found: dict[int, Hit] = {}
