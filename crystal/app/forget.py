@@ -1,4 +1,4 @@
-"""Forgetting on this machine: its files, its outbox, the copy of home's memory, and the machines that are to hear."""
+"""Forget on this machine: in the store, the files, the outbox and the mirror; and tell other machines."""
 
 from __future__ import annotations
 

@@ -237,8 +237,3 @@ def state_of_files(machine: Machine) -> list[tuple[Path, MemoryFile | CrystalErr
         except CrystalError as error:
             found.append((path, error))
     return found
-
-
-def scope_of(one: Remembered) -> str:
-    """Return where a memory holds, in words."""
-    return "everywhere" if one.project is None else one.project

@@ -1,4 +1,4 @@
-"""The contexts of session starts: gather what is told, write it for the hook, show what a session would get."""
+"""Contexts for new sessions: collect their content, write it for the hook, show what a session would get."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class VaultSync:
             first = chosen.setdefault(one.ident or f"new {one.path}", one)
             if first is not one:
                 self.changes.left.append(
-                    SkippedFile(one.path, f"has the id of {first.path}: to remember it too, delete its line id:")
+                    SkippedFile(one.path, f"has the id of {first.path}; to remember it too, delete its line `id:`")
                 )
         for one in chosen.values():
             home = homes.get(one.ident)
@@ -191,7 +191,7 @@ class VaultSync:
         if one.ident is not None and (one.ident in self._gone or not MEMORY_ID.fullmatch(one.ident)):
             if kept is None:
                 what = "its memory was forgotten" if one.ident in self._gone else "no memory has its id"
-                why = f"{what}: delete the file; to remember it again, delete its line id:"
+                why = f"{what}: delete the file; to remember it again, delete its line `id:`"
                 self.changes.left.append(SkippedFile(one.path, why))
         elif memory is None:
             self.changes.new.append(one)

@@ -1,4 +1,4 @@
-"""Import past transcripts: the bytes that were there before crystal, and files that a person names."""
+"""Import past transcripts: bytes from before crystal was installed, and files that the user names."""
 
 from __future__ import annotations
 

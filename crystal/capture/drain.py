@@ -1,4 +1,4 @@
-"""Act on the hook's notes: wait for the flush that a note announces, capture, and only then remove the note."""
+"""Process the hook's notes: wait until the agent has written its answer, capture it, then delete the note."""
 
 from __future__ import annotations
 

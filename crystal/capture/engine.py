@@ -1,4 +1,4 @@
-"""Capture: act on the hook's notes, sweep for what no note told of, import the past.
+"""Capture service: process the hook's notes, sweep for lines that no note reported, import past transcripts.
 
 Every way ends in the same step: read from the watermark, make a Segment, give it to the sink. The sink (ingest on the
 home machine, the outbox on others) moves the watermark in its own transaction, so a process may die anywhere here.
@@ -43,7 +43,7 @@ Sink = Callable[[Segment, Claim], IngestReport]
 
 @dataclass(slots=True)
 class Tally:
-    """What a run brought, in files, bytes and rows; ``problems`` are files that could not be read, with the reason."""
+    """Result of a run: counts of files, bytes and rows; ``problems`` are unreadable files with the reason."""
 
     files: int = 0
     bytes_captured: int = 0

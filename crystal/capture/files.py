@@ -1,4 +1,4 @@
-"""Finding transcripts on disk: all of them, or one session's, in the folders of the agents that write them."""
+"""Find transcripts in the agents' folders: all of them, or those of one session."""
 
 # ruff: noqa: PTH112, PTH114, PTH118  a Path costs more than the look at its file
 

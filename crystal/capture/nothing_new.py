@@ -1,4 +1,4 @@
-"""Notes that bring nothing: the transcripts are as they were when they were read last. Told without loading capture.
+"""Detect notes whose transcripts have not changed since the last read, without loading the code of capture.
 
 Whatever is not certain is left to the full run: this answers False, and has changed nothing.
 """

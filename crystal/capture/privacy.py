@@ -1,4 +1,4 @@
-"""Which lines may be kept: decided on the facts of a line, before any of it is written anywhere.
+"""Decide from the facts of a line whether it may be stored, before any of it is written.
 
 A line is private when it was said while capture was off (for all, for its session, by ``CRYSTAL_PRIVATE``), when its
 folder or session is named private in the settings, when it was forgotten, or when it is a copy of a line that was
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Policy(NamedTuple):
-    """What is private on this machine. ``is_private_line`` tells whether a line's uuid was left out before."""
+    """Privacy rules of this machine. ``is_private_line`` tells whether a line with this uuid was left out before."""
 
     marks: tuple[Mark, ...] = ()
     projects: tuple[str, ...] = ()

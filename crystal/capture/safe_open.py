@@ -1,4 +1,4 @@
-"""Open transcripts that others have named: regular files in known folders only, and no call waits forever.
+"""Open untrusted paths: only regular files in known folders, and every call has a deadline.
 
 A path comes from a hook's input or from a folder that others write to. It may name a pipe, a device, a link that
 leads elsewhere, a file of ``/proc``, or a file on a mount whose server is gone, where even ``stat`` does not return.

@@ -1,4 +1,4 @@
-"""Recognise by their words the records of a copy that a better file of the same conversation says again. Pure.
+"""Match the records of a copy with the same messages in a better file of the conversation, by their text. Pure.
 
 The records of such copies have neither the ids nor the times of those in the better file.
 """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crystal.app.context import open_kept_machine, this_home
-from crystal.app.memory_files import Answers, MemoryFile, file_list, scope_of, state_of_files
+from crystal.app.memory_files import Answers, MemoryFile, file_list, state_of_files
 from crystal.app.vault import side_named
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
@@ -131,7 +131,7 @@ def _rows(one: MemoryFile, *states: str) -> list[str]:
 
 
 def _row_lines(state: str, row: BlockRow, why: str | None) -> Iterator[str]:
-    place = f" ({one_line(scope_of(row.memory))})" if row.memory is not None else ""
+    place = "" if row.memory is None else f" ({one_line(row.memory.project or 'everywhere')})"
     yield f"{WORDS[state]}{place}{f': {why}' if why else ''}"
     if row.entry is not None:
         yield f"  the file:  {one_line(row.entry.text)[:QUOTED]}"

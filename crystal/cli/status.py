@@ -1,4 +1,4 @@
-"""``crystal status`` and ``doctor``: how the memory stands, what is not well; ``--on``, ``--off`` and ``--status``."""
+"""``crystal status`` and ``doctor``: show the state, find problems; ``--on``, ``--off`` and ``--status``."""
 
 from __future__ import annotations
 

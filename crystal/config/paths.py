@@ -281,7 +281,7 @@ def refused(error: OSError, path: Path) -> CrystalError:
     """Say in words that a user can act on what the operating system refused to do with ``path``."""
     message = f"{path}: {(error.strerror or str(error)).lower()}"
     if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP):
-        return UsageError(message, hint="something else stands at that path; move it, or choose another place")
+        return UsageError(message, hint="another file or folder is at that path; move it, or choose another place")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return UnavailableError(message, hint="free some disk space, then run the command again")
     from crystal.config.access import way_in  # noqa: PLC0415 - only when something is refused

@@ -236,10 +236,10 @@ _SOURCE = text("Only this source, by its name.", 60)
 ADDING_SOURCE = Tool(
     "crystal_sources_add",
     "Search files too",
-    "Index the text files of a folder inside of the one that you work in, so that crystal_search finds them beside "
+    "Index the text files of a folder inside your working folder, so that crystal_search finds them beside "
     "conversations: notes, documentation, code. Only when the user asks for it.",
     "sources:add",
-    {"path": text("The folder, relative to the one that you work in.", 1_000),
+    {"path": text("The folder, relative to your working folder.", 1_000),
      "name": text("What to call it. Default: the folder's name.", 60)},
     ("path",),
     reads=False,

@@ -77,7 +77,7 @@ def _carry_out(client: ClientContext, given: ForgetRequest | None, token: str) -
     request = given if previewed is None else previewed.wish
     if request is None:
         hint = "preview it again, without confirm"
-        raise UsageError(f"confirm is {token[:40]!r}, which is no preview's token", hint=hint)
+        raise UsageError(f"confirm is {token[:40]!r}, which is not the token of a preview", hint=hint)
     if given is not None and _named(given) != _named(request):
         raise UsageError("confirm belongs to another preview than these arguments", hint="preview it again")
     with open_machine() as machine:

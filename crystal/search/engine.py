@@ -1,4 +1,4 @@
-"""Search: a question becomes hits.
+"""Search one or more memories for a question, and return hits.
 
 This package promises that no question and no filter raises, that nothing is returned which a filter excludes, that
 the same store gives the same order twice, and that keyword search works without the vectors and the index.
@@ -98,7 +98,7 @@ def search_project_first(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The answers in order, and what is to be said of them."""
+    """The ranked answers, and the notes about them."""
 
     answers: Sequence[RankedAnswer]
     notes: Notes = ()
@@ -215,7 +215,7 @@ class _Question:
         answers, _, relaxed, why_not = self._with_indexes(
             places, lambda fields, _: rank_by_similarity(places, fields, self.request.limit, model)
         )
-        nothing = () if answers else ("nothing is close to it in meaning",)
+        nothing = () if answers else ("no text is close to it in meaning",)
         return _Found(answers, (*relaxed, *meant, *nothing), why_not, "vectors")
 
     def _with_indexes(
@@ -297,9 +297,9 @@ def _means_something(character: str) -> bool:
 
 def _nothing(mode: Mode, asked: Query) -> str:
     """Return why an answer is empty."""
-    what = ["has a word of the question"] if asked.has_words else []
+    what = ["contains a word of the question"] if asked.has_words else []
     what += ["is close to it in meaning"] if mode != "keywords" and asked.has_meaning else []
-    return f"nothing {' or '.join(what) or 'has this'}"
+    return f"no text {' or '.join(what) or 'contains this'}"
 
 
 def _joined(notes: Iterable[tuple[MemorySource, Notes]]) -> Notes:

@@ -1,4 +1,4 @@
-"""Where a text has the words of a question: by stem, as the index sees it, by phrase, by substring; why it is a hit.
+"""Find the words of a question in a text, by stem, phrase and substring, and explain why the text is a hit.
 
 For showing hits. It reads nothing from the store but its tokenizer.
 """

@@ -112,7 +112,7 @@ def refuse_foreign(path: Path) -> None:
             header = file.read(100)
     except OSError as error:
         if path.is_symlink() and error.errno in (errno.ENOENT, errno.ELOOP):
-            raise ForeignStoreError(f"{path} is a link to what is not there", hint=FOREIGN_HINT) from error
+            raise ForeignStoreError(f"{path} is a link to a missing file", hint=FOREIGN_HINT) from error
         if isinstance(error, FileNotFoundError):
             return
         raise refused(error, path) from error

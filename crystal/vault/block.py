@@ -2,6 +2,8 @@
 
 The block says by itself what a person changed in it, also on another branch or machine: each item has its memory's id
 and a checksum of the text that crystal wrote, and the last line names every item.
+
+Source: docs/adr/0043-memories-in-agents-md.md.
 """
 
 from __future__ import annotations

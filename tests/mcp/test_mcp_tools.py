@@ -172,7 +172,7 @@ def test_what_the_asking_session_said_is_left_out_unless_asked_for(told: Store) 
     tools = Tools(ClientContext(session=MINE))
     data = tools.data("crystal_search", query="zebra", limit=10)
     assert MINE not in {hit["session_id"] for hit in data["hits"]}
-    assert "1 of this very session left out; include_current=true has them" in data["notes"]
+    assert "1 of this session left out; include_current=true shows them" in data["notes"]
     for more in ({"include_current": True}, {"session": MINE[:6]}):
         assert MINE in {hit["session_id"] for hit in hits(tools, query="zebra", limit=10, **more)}
     assert MINE not in {one["session_id"] for one in tools.data("crystal_recent", all=True)["items"]}

@@ -44,7 +44,7 @@ def test_what_only_another_wording_finds_is_there_and_a_wording_without_an_answe
         car = add_turn(store, "the automobile needs new tyres")
         result = search(store, None, "vehicle", now=NOW, wordings=("car", "automobile"))
         assert [hit.uuid for hit in result.hits] == [car]
-        nothing = "nothing has a word of the question"
+        nothing = "no text contains a word of the question"
         assert nothing not in result.notes
         assert nothing in search(store, None, "vehicle", now=NOW, wordings=("car",)).notes
 

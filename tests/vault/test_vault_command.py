@@ -247,7 +247,7 @@ def test_forgetting_cleans_the_vault_at_once_and_its_proof_names_what_a_person_c
     path.write_text(path.read_text() + "unread")
     ident = json.loads(crystal("memories", "--json").out)["memories"][0]["id"]
     done = crystal("forget", ident, "--yes", "--prove")
-    assert f"a file that crystal does not change has it: {path}" in done.out
+    assert f"not deleted, because crystal does not change this file: {path}" in done.out
     assert "its memory was forgotten" in sync().out
     assert not texts()
     assert path.exists()

@@ -1,4 +1,4 @@
-"""One step of keeping the index: what one snapshot shows, the files that are made of it, and the change of the list."""
+"""One update of the index: read a snapshot, write files from it, and return the change of the list."""
 
 from __future__ import annotations
 

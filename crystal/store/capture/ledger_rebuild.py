@@ -1,4 +1,4 @@
-"""The ledger of transcripts of which only the archive is known, or whose private parts are unknown."""
+"""Rebuild the ledger of transcripts that only the archive has, or whose private parts are unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was forgotten: tombstones, what they block, and the work that is left. Names only, never text.
+"""Tombstones: what was forgotten, what may not be stored again, and the work that is left. Ids only, no text.
 
 A tombstone is both a queue entry and a permanent record: while ``done_at`` is NULL something of it is still here;
 afterwards it blocks what another file, machine or backup brings. Lines are blocked by the privacy tables: ids of lines
@@ -231,7 +231,7 @@ def is_session_forgotten(store: Store, session_id: str) -> bool:
 
 
 class Blocks(NamedTuple):
-    """What was forgotten, for checking single lines. Read once for a stretch of them."""
+    """All tombstones, read once to check many lines."""
 
     store: Store
     marks: tuple[ForgottenScope, ...]

@@ -1,4 +1,4 @@
-"""What the reflector reads and writes: turns after a session's cursor, the lines that taught a memory, its runs."""
+"""Queries of the reflector: turns after a session's cursor, the lines that taught a memory, its runs."""
 
 from __future__ import annotations
 

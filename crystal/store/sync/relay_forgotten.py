@@ -48,7 +48,7 @@ def confirmed_by(store: Store, told: Mapping[str, Any]) -> int | None:
 
 
 def behind(store: Store, told: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return how many forgettings a device has not confirmed, and the time of the oldest; None if it has all."""
+    """Return how many deletions a device has not confirmed, and the time of the oldest; None if it has all."""
     row = store.row(f"SELECT {_COUNT}, min(made_at) FROM tombstones WHERE id > ?", (confirmed_by(store, told) or 0,))
     return None if row is None or not row[0] else (int(row[0]), int(row[1]))
 
@@ -136,6 +136,6 @@ def open_again(store: Store, after: int) -> None:
 
 
 def unheard(store: Store) -> tuple[int, int | None]:
-    """Return how many forgettings home has not confirmed, and the time of the oldest."""
+    """Return how many deletions home has not confirmed, and the time of the oldest."""
     row = store.row(f"SELECT {_COUNT}, min(made_at) FROM tombstones WHERE heard_at IS NULL")
     return (0, None) if row is None else (int(row[0]), row[1])
