@@ -46,12 +46,14 @@ MORE: dict[str, str] = {
     "init": "See [your first hour](../tutorial/first-hour.md); what it writes is in [the hook's page](hook.md#6-claude-codes-settings) and in [the layout](layout.md).",  # noqa: E501
     "search": "See [how search works](../explanation/search.md) and [its JSON](json.md#crystal-search).",
     "web": "See [looking at it in the browser](../how-to/page.md).",
+    "statusline": "See [a status line](../how-to/use-from-an-agent.md#a-status-line).",
     "show": "See [its JSON](json.md#crystal-show).",
     "sessions": "See [its JSON](json.md#crystal-sessions).",
     "agents": "See [its JSON](json.md#crystal-agents).",
     "projects": "See [projects](../how-to/projects.md) and [its JSON](json.md#crystal-projects).",
     "sources": "See [searching your files](../how-to/search-your-files.md) and [its JSON](json.md#crystal-sources).",
     "vault": "See [memories as files in the vault](../how-to/obsidian-vault.md#keep-memories-as-files) and [its JSON](json.md#crystal-vault).",  # noqa: E501
+    "files": "See [memories in AGENTS.md and CLAUDE.md](../how-to/write-memories-into-agents-md.md) and [its JSON](json.md#crystal-files).",  # noqa: E501
     "mcp": "See [what it offers](mcp.md) and [how clients are connected](../how-to/clients.md).",
     "remember": "See [remembering](../how-to/remember.md) and [its JSON](json.md#crystal-remember-and-crystal-get).",
     "memories": "See [remembering](../how-to/remember.md) and [its JSON](json.md#crystal-memories).",
@@ -94,6 +96,7 @@ EXITS: dict[str, str] = {
     "projects": f"1 when there is no such project, {WRITES}",
     "sources": f"1 when there is no such source, 2 also when a folder cannot be added, 3 when watchfiles is not installed (`watch`), 4 also when a folder is not there or another process watches, {WRITES}",  # noqa: E501
     "vault": f"1 when a conflict is open or a file could not be remembered, 2 also when files were deleted and nobody can be asked, 4 also when the folder or all of its files are gone, {WRITES}",  # noqa: E501
+    "files": f"1 when a conflict is open, a line cannot be remembered, or no file has memories yet, 2 also when a file is no UTF-8 text, is private or its block is damaged, and when nobody can be asked, {WRITES}",  # noqa: E501
     "mcp": "128 and the number of the signal that ended it; what a tool meets is an answer, not an exit code",
     "remember": f"2 also when nothing of the text may be kept, or it is too long, {WRITES}",
     "memories": f"1 when there is no such memory, 2 also when an id is the beginning of several, {WRITES}",

@@ -87,7 +87,7 @@ def embedder_for(
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """This machine's settings, its open store, and the mirror if there is one. Whoever opened them closes them."""
+    """This machine's settings, its open store, and the mirror if there is one. The caller closes them."""
 
     config: Config
     store: Store

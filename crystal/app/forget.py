@@ -1,4 +1,4 @@
-"""Forgetting on this machine: its files, its outbox, the copy of home's memory, and the machines that are to hear."""
+"""Forget on this machine: in the store, the files, the outbox and the mirror; and tell other machines."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from crystal.sync.cleaning import SealedOutbox
 from crystal.sync.forgotten import put_forgotten
 from crystal.sync.sending import Link
 from crystal.vault.folder import read_kept
+from crystal.vault.listed_files import files_with, read_files
 
 SUGGESTIONS = 5
 
@@ -56,6 +57,7 @@ def forget_context(machine: Machine, progress: Progress = lambda *_: None) -> Fo
         suggest=lambda query: _suggestions(machine, query),
         machines=_machines_to_tell,
         vault=None if vault is None else Path(vault),
+        files=tuple(read_files(places.ldm_home)),
         progress=progress,
     )
 
@@ -67,7 +69,9 @@ def plan_forget(machine: Machine, wish: ForgetRequest, progress: Progress = lamb
         UsageError: A target is unknown, or the request is empty.
     """
     run_capture(machine, lambda capture: capture.sweep())
-    return plan(forget_context(machine, progress), wish)
+    found = plan(forget_context(machine, progress), wish)
+    files = files_with(machine.places.ldm_home, [one.uuid for one in found.items if one.kind == "memory"])
+    return replace(found, still_held=(*found.still_held, *files))
 
 
 def plan_forget_for(machine: Machine, seen: Machine, wish: ForgetRequest) -> ForgetPlan:

@@ -57,7 +57,7 @@ def find_conversation(machine: Machine, wanted: str) -> Conversation:
     if found.session is not None:
         found = read(machine.store, find_target(machine.store, found.session.id, mirror=mirror), mirror=mirror)
     if found.session is None or not found.turns:
-        raise NotFoundError(f"{wanted!r} belongs to no session with messages", hint="run: crystal sessions")
+        raise NotFoundError(f"no session with messages matches {wanted!r}", hint="run: crystal sessions")
     return found
 
 
@@ -129,7 +129,7 @@ def _write(done: HandedOver) -> None:
             with new_file(file) as out:
                 out.write(native.data)
             if native.session not in run_program(*native.load, str(file), cwd=done.cwd):
-                raise UnavailableError(f"{' '.join(native.load)} took no session", hint="use --brief")
+                raise UnavailableError(f"{' '.join(native.load)} did not import the session", hint="use --brief")
         return
     for path, data in {**native.beside, native.path: native.data}.items():
         make_private_dir(path.parent)

@@ -1,4 +1,4 @@
-"""Remembering on this machine: new text is cleaned and stored, on a device sealed for home in the same transaction."""
+"""Remember a text: clean and store it; on a device, seal it for home in the same transaction."""
 
 from __future__ import annotations
 

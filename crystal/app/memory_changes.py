@@ -1,4 +1,4 @@
-"""Changing what was remembered: its text, its kind, its key, where it holds, and whether it is shown."""
+"""Change a memory: its text, its kind, its key, where it holds, and whether it is shown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def edit(
         UsageError: A value that cannot be used, a key that another memory has, or nothing to change.
     """
     if text is None and category is None and key is None and project is None:
-        raise UsageError("nothing to change is given", hint="give a text, --category, --key or --project")
+        raise UsageError("no change was given", hint="give a text, --category, --key or --project")
     _take_waiting(machine, ident)
     cleaner = machine.redactor()
     fields: dict[str, object] = {} if text is None else {"text": cleaned_text(text, cleaner.clean_text)}

@@ -132,7 +132,7 @@ def _refuse_unlearned(machine: Machine, ident: str) -> None:
     one = memory_of(machine, ident)
     if one.source.partition(" ")[0] not in (PROPOSED, LEARNED, REVIEWED, REFUSED):
         raise UsageError(
-            f"{one.id} was not learned: somebody asked to remember it", hint=f"crystal memories deprecate {one.id}"
+            f"{one.id} was remembered on request, not learned", hint=f"crystal memories deprecate {one.id}"
         )
 
 

@@ -36,7 +36,7 @@ class Keyring:
         """
         if self.keys[0].kind != "root":
             raise NotConfiguredError(
-                "this machine has a device's key, not the root", hint="run this on the home machine"
+                "this machine has the key of a device, not the root key", hint="run this on the home machine"
             )
         return self.keys[0].secret
 

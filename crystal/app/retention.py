@@ -1,4 +1,4 @@
-"""Retention: forget by itself what was said longer ago than ``retention.days``."""
+"""Retention: automatically forget messages that are older than ``retention.days``."""
 
 import json
 from typing import NamedTuple

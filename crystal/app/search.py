@@ -118,7 +118,7 @@ def _mirror_source(machine: Machine, mirrored: Mirrored, store: Store) -> Memory
     if (embedder.provider, embedder.model, embedder.dimension) == (serving.provider, serving.model, serving.dimension):
         return source
     theirs = f"{serving.provider} {serving.model}"
-    why_not = f"its vectors come from {theirs}, which this machine is not set up to ask"
+    why_not = f"its vectors come from {theirs}, and this machine does not use that model"
     return replace(source, embedder=None, without_embedder=why_not)
 
 
@@ -131,7 +131,7 @@ def deep_search(config: Config, *, now: int) -> Deep:
     if provider == "none":
         return Deep(None, now, ["deep search is not set up; run: crystal config set deep.provider ollama"])
     if not config.deep_consent and not stays_here(provider, base_url):
-        return Deep(None, now, [f"{provider} may not be shown passages; run: crystal config set deep.consent true"])
+        return Deep(None, now, [f"{provider} may not receive your text yet; run: crystal config set deep.consent true"])
     try:
         key = api_key(config, provider)
     except CrystalError as error:

@@ -1,4 +1,4 @@
-"""The contexts of session starts: gather what is told, write it for the hook, show what a session would get."""
+"""Contexts for new sessions: collect their content, write it for the hook, show what a session would get."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ContextSources:
     def _made(self, here: Project | None) -> Told:
         candidates = []
         for memory, project in self.memories:
-            is_here = here is not None and project is not None and self._is_same(here, project, memory.device)
+            is_here = here is not None and project is not None and self.is_same(here, project, memory.device)
             if is_here or project is None:
                 candidates.append(MemoryCandidate(memory, is_here, self.sure.get(memory.id, 1.0)))
         sessions = [] if here is None else self._sessions(here)
@@ -92,7 +92,8 @@ class ContextSources:
         origin = f"crystal, {where}, words of the user and the assistant"
         return choose(rank(candidates), sessions, self.machine.config.context_tokens, origin, None)
 
-    def _is_same(self, here: Project, other: Project, device: str) -> bool:
+    def is_same(self, here: Project, other: Project, device: str) -> bool:
+        """Return True if a memory's project, on a device, is the one of a folder here."""
         return is_same_project(here, other, same_machine=device == self.machine.config.device)
 
     def _sessions(self, here: Project) -> list[LastSession]:
@@ -103,7 +104,7 @@ class ContextSources:
         own, found = self.machine.store, dict[str, LastSession]()
         for side, projects in self.projects:
             own_device = self.machine.config.device
-            known = {row: one for row, one in projects if any(self._is_same(here, one, at) for at in ("", own_device))}
+            known = {row: one for row, one in projects if any(self.is_same(here, one, at) for at in ("", own_device))}
             ids = list(known)
             rows = list_sessions(side, projects=ids, since=None, before=None, limit=8 * MAX_SESSIONS) if ids else []
             gone = (
@@ -125,7 +126,7 @@ class ContextSources:
         return sorted(found.values(), key=lambda one: (one.at is None, -(one.at or 0)))[:MAX_SESSIONS]
 
     def _is_of(self, here: Project, cwd: str | None, device: str, known: Iterable[Project]) -> bool:
-        return any(one.cwd == cwd and self._is_same(here, one, device) for one in known)
+        return any(one.cwd == cwd and self.is_same(here, one, device) for one in known)
 
 
 def tellable(machine: Machine, mirror: Store | None) -> ContextSources:
@@ -159,13 +160,13 @@ VARIABLES = (
 
 
 @contextlib.contextmanager
-def _seen_by_client(machine: Machine, folder: str | None) -> Iterator[ContextSources]:
-    """Yield what Claude Code sees in a folder; no other agent is given contexts."""
-    if not machine.config.hidden_from(CLAUDE_CODE) and not machine.config.isolated_projects:
+def seen_by(machine: Machine, agent: str | None, folder: str | None) -> Iterator[ContextSources]:
+    """Yield what an agent sees in a folder; None is one that is not known. Only Claude Code is given contexts."""
+    if not machine.config.hidden_from(agent) and not machine.config.isolated_projects:
         with mirror_of(machine) as mirror:
             yield tellable(machine, mirror)
         return
-    with open_reader_for(CLAUDE_CODE, folder, {"data_dir": machine.places.data_dir}) as seen:
+    with open_reader_for(agent, folder, {"data_dir": machine.places.data_dir}) as seen:
         yield tellable(seen, seen.mirror_store)
 
 
@@ -175,7 +176,7 @@ def _contexts(machine: Machine) -> list[Ready]:
     isolated = isolated_folders([machine.store], patterns)
     ready = []
     for where in (None, *sorted({*isolated.values()})):
-        with _seen_by_client(machine, where) as here:
+        with seen_by(machine, CLAUDE_CODE, where) as here:
             folders = [one for one in here.folders() if isolated.get(one.cwd, outermost(patterns, one.cwd)) == where]
             told = [Ready(one.cwd, here.told(one)) for one in folders if not policy.is_private_folder(one.cwd)]
             ready += told if where else [Ready(None, here.told(None)), *told]
@@ -238,7 +239,7 @@ class Preview:
 def preview(machine: Machine, folder: str) -> Preview:
     """Return what a session that began in a folder now would be given, and why that may be nothing."""
     policy, config = policy_of(machine.store, machine.config), machine.config
-    with _seen_by_client(machine, folder) as found:
+    with seen_by(machine, CLAUDE_CODE, folder) as found:
         here = next((one for one in found.folders() if one.cwd == folder), None)
         told = found.told(here)
     notes = [] if here else ["no session was captured in this folder yet: the context has only what applies everywhere"]

@@ -1,4 +1,4 @@
-"""How often what a session was told was used afterwards: whether its distinguishing words were said later in it.
+"""Measure how many memories a session used after it was told them: whether their distinguishing words were said.
 
 Words are compared, not meanings: a memory that is followed silently counts as unused, and words that would have been
 said anyway count as use. Nothing is stored; a forgotten memory or session is not counted.

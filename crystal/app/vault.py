@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from crystal.app.context import Machine
 from crystal.app.forget import forget_planned, plan_forget
@@ -37,6 +37,18 @@ from crystal.vault.note import MemoryNote, changed_fields, parse_note, text_of_m
 SETTING = "vault.folder"
 SOURCE = "vault"
 Side = Literal["file", "crystal"]
+
+
+def side_named(word: str | None) -> Side | None:
+    """Return whose text wins where both sides changed; None if nobody says it.
+
+    Raises:
+        UsageError: The word is no side.
+    """
+    side: Side | None = next((one for one in get_args(Side) if one == word), None)
+    if word is not None and side is None:
+        raise UsageError(f"--prefer is {word!r}", hint=f"use one of: {', '.join(get_args(Side))}")
+    return side
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +147,7 @@ class VaultSync:
         self.changes.left += copies
         skipped = {one.path for one in copies}
         found = [self._read(path) for path in self.vault.note_paths() if path not in skipped]
-        for one in self._by_memory([one for one in found if one is not None]):
+        for one in self._by_memory(_without_old_names([one for one in found if one is not None])):
             self._judge(one)
         for path, kept in list(self.vault.kept.items()):
             memory = self._known.get(kept.memory or "")
@@ -165,7 +177,7 @@ class VaultSync:
             first = chosen.setdefault(one.ident or f"new {one.path}", one)
             if first is not one:
                 self.changes.left.append(
-                    SkippedFile(one.path, f"has the id of {first.path}: to remember it too, delete its line id:")
+                    SkippedFile(one.path, f"has the id of {first.path}; to remember it too, delete its line `id:`")
                 )
         for one in chosen.values():
             home = homes.get(one.ident)
@@ -179,7 +191,7 @@ class VaultSync:
         if one.ident is not None and (one.ident in self._gone or not MEMORY_ID.fullmatch(one.ident)):
             if kept is None:
                 what = "its memory was forgotten" if one.ident in self._gone else "no memory has its id"
-                why = f"{what}: delete the file; to remember it again, delete its line id:"
+                why = f"{what}: delete the file; to remember it again, delete its line `id:`"
                 self.changes.left.append(SkippedFile(one.path, why))
         elif memory is None:
             self.changes.new.append(one)
@@ -316,6 +328,15 @@ class VaultSync:
             done = forget_planned(self._machine, plan_forget(self._machine, ForgetRequest(tuple(ids))))
             self.report.forgotten = len(ids)
             self.report.failed += [SkippedFile(self.report.folder, why) for why in done.pending]
+
+
+def _without_old_names(found: Sequence[FoundNote]) -> list[FoundNote]:
+    """Return the files; one that took the name of a renamed file is new, because the other one has the id."""
+    named = {one.note.fields.get("id") for one in found}
+    return [
+        replace(one, ident=None, memory=None) if one.ident in named and not one.note.fields.get("id") else one
+        for one in found
+    ]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The loop of everything that waits for changes in folders (extra ``watch``)."""
+"""Loop that waits for changes in folders (extra ``watch``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clean ahead: while one stretch of the past is written, the next ones are cleaned by other processes.
+"""Clean the next parts of an import in other processes while the current part is written.
 
 Cleaning is pure and takes about half of the time of an import. What another process cleaned is used only for exactly
 the bytes that it was given; for all other bytes, and where the processes have ended, the caller cleans. So nothing here
@@ -46,7 +46,7 @@ def start_cleaners(count: int, key: bytes, *, secrets: bool) -> Executor:
 
 
 class Ahead:
-    """Knows what will be read next and has it cleaned.
+    """Queue of the parts that will be read next; other processes clean them.
 
     Args:
         cleaners: Run ``clean``; None to have nothing cleaned ahead. Shut down at the end.
@@ -67,7 +67,7 @@ class Ahead:
             self._cleaners.shutdown(wait=False, cancel_futures=True)
 
     def reach(self, place: int) -> None:
-        """Note which transcript of the plan is read now: what is left of those before it is of no use."""
+        """Note which transcript of the plan is read now, and drop the cleaned parts of those before it."""
         self._place = place
         while self._busy and self._busy[0][0] < place:
             self._busy.popleft()[2].cancel()

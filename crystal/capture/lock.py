@@ -1,4 +1,4 @@
-"""One worker at a time: an advisory lock that the kernel frees when its holder dies, however it dies.
+"""Allow one worker at a time: an advisory lock that the kernel releases when the process ends.
 
 Paths that did not answer are waited for without it, and remembered for all processes: for a quarter of an hour, until
 something is mounted or unmounted, or until a person runs a command that captures.
@@ -73,7 +73,7 @@ def _unusable(path: Path, error: OSError) -> CrystalError:
     """Return why a lock file cannot be used, and what to do: it contains nothing, so it may be deleted."""
     command = f"rm {shlex.quote(str(path))}"
     if path.is_symlink():
-        return UsageError(f"{path} is a link, and a lock must be a file of its own", hint=command)
+        return UsageError(f"{path} is a link, but a lock must be a regular file", hint=command)
     if path.exists() and path.stat().st_uid != os.geteuid():
         return UnavailableError(
             f"{path} belongs to another user", hint=command if os.access(path.parent, os.W_OK) else f"sudo {command}"
@@ -91,7 +91,7 @@ def lock_problem(path: Path) -> CrystalError | None:
 
 
 class HeldLock(NamedTuple):
-    """A lock that this process holds, as the open file that it is on."""
+    """A lock that this process holds: the open, locked file."""
 
     descriptor: int
 
@@ -187,7 +187,7 @@ MAX_PATHS = 1_000
 
 @contextlib.contextmanager
 def without_lock(lock: HeldLock, data_dir: Path, *, afresh: bool = False) -> Iterator[None]:
-    """Inside of the block, let others have the lock while a path is waited for, and remember what did not answer.
+    """Inside the block, release the lock while waiting for a path, and remember paths that did not answer.
 
     Args:
         lock: The lock of capture.
@@ -221,7 +221,7 @@ def _read(file: Path) -> dict[str, int]:
 
 
 def _mounts() -> int:
-    """Return a checksum of what is mounted; to read it touches none of it."""
+    """Return a checksum of the mount table, without accessing the mounted file systems."""
     try:
         return zlib.crc32(MOUNTS.read_bytes())
     except OSError:

@@ -1,4 +1,4 @@
-"""Notes that bring nothing: the transcripts are as they were when they were read last. Told without loading capture.
+"""Detect notes whose transcripts have not changed since the last read, without loading the code of capture.
 
 Whatever is not certain is left to the full run: this answers False, and has changed nothing.
 """
@@ -44,7 +44,7 @@ def drop_empty_notes(folder: Path, db: Path) -> bool:
 
 
 def _is_plain(note: Note) -> bool:
-    """Return whether a note only tells of a turn's end; one that awaits an answer has to look for it."""
+    """Return whether a note only reports the end of a turn, with no answer to wait for."""
     return (
         note.event in EVENTS
         and None not in (note.session_id, note.transcript_path)

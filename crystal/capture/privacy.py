@@ -1,4 +1,4 @@
-"""Which lines may be kept: decided on the facts of a line, before any of it is written anywhere.
+"""Decide from the facts of a line whether it may be stored, before any of it is written.
 
 A line is private when it was said while capture was off (for all, for its session, by ``CRYSTAL_PRIVATE``), when its
 folder or session is named private in the settings, when it was forgotten, or when it is a copy of a line that was
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Policy(NamedTuple):
-    """What is private on this machine. ``is_private_line`` tells whether a line's uuid was left out before."""
+    """Privacy rules of this machine. ``is_private_line`` tells whether a line with this uuid was left out before."""
 
     marks: tuple[Mark, ...] = ()
     projects: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Policy(NamedTuple):
         return self._by_session(session_id)
 
     def why_private(self, session_id: str, at: int, cwd: str | None) -> str | None:
-        """Return why words from no transcript, said at a time in a folder, are private; None if they are not."""
+        """Return why a text that is in no transcript is private, by its time and folder; None if it is not."""
         if self.projects and cwd is None:
             return BY_PROJECT  # fail closed, as for lines
         facts = LineFacts(timestamp_ms=at, cwd=cwd, session_id=session_id)
@@ -61,7 +61,7 @@ class Policy(NamedTuple):
         return outermost(self.projects, cwd) is not None
 
     def is_open(self, session_id: str) -> bool:
-        """Return whether nothing could make a line of this session private, so that no line need be looked at."""
+        """Return whether no line of this session can be private, so that lines need not be checked."""
         return not (
             self.projects
             or self.has_private_lines

@@ -1,4 +1,4 @@
-"""Find conversations that an agent keeps in the folders of projects: nothing but the projects tells where these are."""
+"""Find conversations that an agent stores in project folders, by looking into the projects that are known."""
 
 from __future__ import annotations
 

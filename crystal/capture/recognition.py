@@ -1,4 +1,4 @@
-"""Tell which harness wrote a file outside of all known folders, by what its readers understand."""
+"""Detect which harness wrote a file outside of all known folders, by which reader understands it."""
 
 from collections.abc import Sequence
 from contextlib import suppress

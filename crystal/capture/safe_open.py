@@ -1,4 +1,4 @@
-"""Open transcripts that others have named: regular files in known folders only, and no call waits forever.
+"""Open untrusted paths: only regular files in known folders, and every call has a deadline.
 
 A path comes from a hook's input or from a folder that others write to. It may name a pipe, a device, a link that
 leads elsewhere, a file of ``/proc``, or a file on a mount whose server is gone, where even ``stat`` does not return.
@@ -156,7 +156,7 @@ class _Worker:
         _thread.start_new_thread(self._run, ())
 
     def has_done(self, step: Callable[[], object], seconds: float) -> bool:
-        """Let it run a step. Return whether it came back in time; if not, nobody may use the worker again."""
+        """Run a step. Return whether it ended in time; if not, the worker must not be used again."""
         self._step = step
         self._given.release()
         return _is_done(self._done, seconds)
@@ -275,7 +275,7 @@ def open_regular(path: Path, folders: Folders) -> Iterator[BinaryIO]:
 
 
 def status_of(path: Path, folders: Folders) -> os.stat_result:
-    """Return what the system says of a regular file in ``folders``.
+    """Return the status of a regular file in ``folders``.
 
     Raises:
         FileNotFoundError, TranscriptRefusedError, TranscriptBlockedError, OSError: As for ``open_regular``.

@@ -1,4 +1,4 @@
-"""Recognise by their words the records of a copy that a better file of the same conversation says again. Pure.
+"""Match the records of a copy with the same messages in a better file of the conversation, by their text. Pure.
 
 The records of such copies have neither the ids nor the times of those in the better file.
 """
@@ -14,7 +14,7 @@ Gists: TypeAlias = Counter[tuple[str, str]]
 
 
 def gists(turns: Iterable[tuple[str, str]]) -> Gists:
-    """Return what is the same in both files of some turns, given as (role, text)."""
+    """Return a form of turns, given as (role, text), that is equal in both files."""
     return Counter((role, _gist(role, text)) for role, text in turns)
 
 

@@ -1,4 +1,4 @@
-"""Read a file that its owner rewrites, or a database, as it is at one moment.
+"""Read a file that is rewritten, or a database, as one consistent snapshot.
 
 SQLite's locks, even those of a reader, can make the owner's writes fail. So SQLite gets files without locks here, that
 nothing can write to. What is committed later lies behind the end of the write-ahead log as it is now. When the owner
@@ -35,7 +35,7 @@ _numbers = itertools.count()
 
 
 class DatabaseChangedError(UnavailableError):
-    """The owner wrote to a database while it was read. The rows that were given before are right."""
+    """Another program wrote to the database while it was read. The rows that were returned before are correct."""
 
 
 def beside(path: Path, suffix: str) -> Path:

@@ -1,4 +1,4 @@
-"""The hook's notes: small files that say which session moved. A note is a hint; losing one costs minutes, no memory.
+"""The hook's notes: small files that name a session with new lines. Losing a note delays capture, nothing else.
 
 One kind holds words: that of a prompt that asks to remember them.
 """
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 
 
 class Note(NamedTuple):
-    """What the hook left: times in ms, sizes in bytes at the moment of the hook, None where it did not know.
+    """A note of the hook: times in ms, sizes in bytes when the hook ran, None if unknown.
 
     ``awaited`` is (CRC-32, characters) of the assistant's last text, which may not be in the transcript yet.
     ``harness`` is the program whose hook it was, None for Claude Code.
@@ -97,7 +97,7 @@ def _names(spool: Path) -> list[str]:
 
 
 class PrivateNotes:
-    """The private times that waiting notes tell of. A sweep and an import meet sessions before their notes do."""
+    """Private periods in waiting notes. A sweep or an import may read a session before its note is processed."""
 
     def __init__(self, spool: Path) -> None:
         self._spool = spool

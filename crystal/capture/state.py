@@ -1,4 +1,4 @@
-"""Whether conversations are being kept on this machine: the facts, and the judgement on them.
+"""Decide from facts whether capture works on this machine.
 
 The facts are gathered elsewhere (``crystal.app.capture_state``); nothing here touches a disk or a clock.
 """
@@ -22,7 +22,7 @@ NO_CLIENT = "no client"
 
 
 class Condition(str, Enum):
-    """How capture stands."""
+    """State of capture."""
 
     CAPTURING = "capturing"
     PAUSED = "paused"
@@ -106,7 +106,7 @@ class CaptureFacts:
 
 @dataclass(frozen=True, slots=True)
 class CaptureState:
-    """The judgement: ``since`` belongs to ``paused``; ``reasons`` keep capture from working, ``remarks`` do not."""
+    """Result: ``since`` belongs to ``paused``; ``reasons`` keep capture from working, ``remarks`` do not."""
 
     condition: Condition
     since: int | None = None
@@ -129,7 +129,7 @@ def assess_capture(facts: CaptureFacts) -> CaptureState:
 
 
 def describe(state: CaptureState, now: int) -> str:
-    """Say in one line how capture stands, and the next step where there is one."""
+    """Describe the state of capture in one line, with the next step if there is one."""
     if state.condition is Condition.PAUSED:
         since = "" if state.since is None else f" since {clock(state.since, now)} ({ago(state.since, now)})"
         return f"paused{since}: nothing is captured (resume: crystal --on)"

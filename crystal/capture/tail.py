@@ -1,4 +1,4 @@
-"""From a file to a Segment: recognise the file, read complete lines, leave out what is private, take secrets out."""
+"""Read the new complete lines of a file into a Segment, without private lines and secrets."""
 
 import hashlib
 from collections import Counter
@@ -81,7 +81,7 @@ def cut_at(raw: RawSegment, until: int) -> RawSegment:
 
 
 class Reading(NamedTuple):
-    """What a raw stretch is read as: whose it is, and what decides about privacy.
+    """How to read a range of raw bytes: its session, and what decides about privacy.
 
     Attributes:
         origin: Of the transcript.

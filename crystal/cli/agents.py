@@ -51,7 +51,7 @@ def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], look: Look
     if any(one.live is False and one.name not in ONLY_BY_NAME for one in here):
         note("capture more of them as each turn ends: crystal init --all")
     if any(one.before for one in here):
-        note("import what is from before crystal: crystal backfill")
+        note("import past sessions: crystal backfill")
 
 
 def _say_agent(one: AgentState, width: int, now: int, look: Look) -> None:

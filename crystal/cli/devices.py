@@ -90,7 +90,7 @@ def revoke(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help=
     say(f"{shown} is revoked: home refuses what it sends from now on")
     if peer.vouches:
         warn(f"{one_line(peer.name)} was home before and may still have the root")
-        note("whoever has the root can pose as any machine: docs/reference/keys.md")
+        note("anyone with the root key can act as any of your machines: docs/reference/keys.md")
     if problem is not None:
         warn(f"the relay does not know yet: {problem}")
         note("until then the relay still lets it in; every poll tries again: crystal relay poll")

@@ -1,4 +1,4 @@
-"""``crystal forget``: what goes for good, seen before it goes."""
+"""``crystal forget``: preview a deletion, confirm it, delete for good."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def forget(
     keep_memories: Annotated[bool, typer.Option("--keep-memories", help="Keep memories.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be forgotten.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    prove: Annotated[bool, typer.Option("--prove", help="Then search every file for what may be left.")] = False,
+    prove: Annotated[bool, typer.Option("--prove", help="Then search every file for leftovers.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Forget for good: messages, memories, sessions, projects. Shows first what goes; cannot be undone.
@@ -147,7 +147,7 @@ def _show(
 
 
 def _say_nothing_found(plan: ForgetPlan) -> None:
-    say("crystal: nothing was found, nothing was forgotten", stream=sys.stderr)
+    say("crystal: nothing matches, nothing was forgotten", stream=sys.stderr)
     say(*_source_lines(plan))
     if plan.suggestions and not plan.source_files:
         from crystal.model.capture import hit_name
@@ -181,11 +181,11 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
         yield "the same text elsewhere will go too:"
         yield from _listed(others, now, width)
     if plan.is_brief:
-        yield "looked for when it is forgotten, and goes too: what repeats it elsewhere in this large memory"
+        yield "not listed, because this memory is large: repetitions elsewhere; they are found and deleted, too"
     if len(plan.devices) > 1 or plan.items:
         yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'an unknown machine'}"
     if plan.still_held:
-        yield "not deleted: the agents' own files still have it; delete them yourself if you want:"
+        yield "not deleted: files of agents still have it; delete them yourself, or run: crystal files sync"
         yield from first_of([one_line(str(path)) for path in plan.still_held], SHOWN)
     yield from _source_lines(plan)
 
@@ -232,7 +232,7 @@ def outcome(done: Forgotten) -> Iterator[str]:
     if done.is_done:
         yield "forgotten: nothing of it is left on this machine"
     else:
-        yield "forgotten: nothing finds it any more; to clean the remaining files: crystal sync"
+        yield "forgotten: search no longer finds it; to clean the remaining files: crystal sync"
         yield from (f"  {one_line(why)}" for why in done.pending)
     if done.machines:
         yield f"other machines forget it when they next sync: {', '.join(map(one_line, done.machines))}"
@@ -252,7 +252,7 @@ def proof_words(proof: ForgetProof, named: Collection[str]) -> Iterator[str]:
     if proof.by_rows_only:
         yield f"  {proof.by_rows_only} of {proof.texts} texts have no words to search for; their rows are gone"
     yield from (
-        f"  a file that crystal does not change has it: {one_line(path)}"
+        f"  not deleted, because crystal does not change this file: {one_line(path)}"
         for path in proof.transcripts
         if path not in named
     )

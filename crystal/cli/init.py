@@ -106,7 +106,9 @@ def init(
     ] = False,
     role: Annotated[
         Role | None,
-        typer.Option("--role", help="standalone: alone; home: holds the memory of several; device: sends to home."),
+        typer.Option(
+            "--role", help="standalone: one machine; home: has the memory of several machines; device: sends to home."
+        ),
     ] = None,
     relay: Annotated[
         str | None, typer.Option("--relay", help="With --role home: the relay's address.", metavar="URL")
@@ -147,7 +149,7 @@ def init(
     paste: Annotated[
         bool,
         typer.Option(
-            "--print", help="Only print the client's entry, to be pasted; without --client for any MCP client."
+            "--print", help="Only print the client's entry, for you to paste; without --client, one for any MCP client."
         ),
     ] = False,
     instructions: Annotated[
@@ -189,7 +191,7 @@ def init(
         if plan.settings or plan.live or plan.swept or import_past:
             _offer_past(machine, wanted=import_past, asks=asks, wait=wait)
             _say_what_works(machine, plan)
-        else:
+        elif plan.clients:
             _say_what_is_asked(plan)
     if plan.problems:
         raise plan.problems[0]
@@ -197,9 +199,7 @@ def init(
 
 def _say_left_out(config: Config) -> None:
     for name in left_out_agents(config.places, os.environ, this_home()):
-        typer.echo(
-            f"left out: {_title(name)} waits for npm with any plugin; if you want it: crystal init --agent {name}"
-        )
+        typer.echo(f"left out: {_title(name)}: a plugin makes it wait for npm; to add it: crystal init --agent {name}")
 
 
 def _proposed(config: Config, *, asks: bool) -> str:
@@ -288,7 +288,7 @@ def _say_live(one: LivePlan) -> None:
 
 def _say_swept(plan: SetupPlan) -> None:
     for name in plan.swept:
-        typer.echo(f"sync: {_title(name)} runs nothing when a turn ends; capture it with: crystal sync")
+        typer.echo(f"sync: {_title(name)} has no hook for the end of a turn; capture it with: crystal sync")
 
 
 def _title(name: str) -> str:

@@ -42,7 +42,7 @@ def migrate(
     path: Annotated[
         Path | None, typer.Option("--from", help="Its file, if that is elsewhere.", metavar="FILE", show_default=False)
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would come.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken over.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -67,7 +67,7 @@ def migrate(
         if as_json:
             print_json({**_store_json(found, counts), "dry_run": True})
         return
-    confirm("Take them over?", yes=yes, consequence=f"{count_words(counts.new, 'row')} of {found.title} would come")
+    confirm("Take them over?", yes=yes, consequence=f"{count_words(counts.new, 'row')} of {found.title} to take over")
     _run(found, moves=name == LEGACY, as_json=as_json)
 
 
@@ -107,7 +107,7 @@ def _run(found: FoundStore, *, moves: bool, as_json: bool) -> None:
             say(f"{found.path} is a link to {moved} now; the original is beside it")
     if left:
         raise UnavailableError(
-            f"{count_words(left, 'row')} of {found.title} did not come",
+            f"{count_words(left, 'row')} of {found.title} were not taken over",
             hint=f"run it again: crystal migrate {found.name}",
         )
 
@@ -148,18 +148,18 @@ def _list_stores(*, as_json: bool) -> None:
         return
     look = look_of(sys.stdout)
     for found, counts, why in rows:
-        words = why if counts is None else f"{count_words(counts.read, 'row')}: {_counts_words(counts, 'would come')}"
+        words = why if counts is None else f"{count_words(counts.read, 'row')}: {_counts_words(counts, 'to take over')}"
         say_item(look.name(found.name) + "  ", f"{one_line(str(found.path))}  {words}", look)
     note("take one over: crystal migrate NAME")
 
 
 def _say_preview(found: FoundStore, counts: RowCounts, stream: Any) -> None:
-    words = f"{found.title} has {count_words(counts.read, 'row')}: {_counts_words(counts, 'would come')}"
+    words = f"{found.title} has {count_words(counts.read, 'row')}: {_counts_words(counts, 'to take over')}"
     say(one_line(str(found.path)), words, *_reasons(counts), stream=stream)
 
 
 def _say_done(found: FoundStore, counts: RowCounts, kept: VectorCounts) -> None:
-    say(f"{count_words(counts.read, 'row')} of {found.title}: {_counts_words(counts, 'came')}", *_reasons(counts))
+    say(f"{count_words(counts.read, 'row')} of {found.title}: {_counts_words(counts, 'taken over')}", *_reasons(counts))
     if kept.is_chosen:
         say(f"{count_words(kept.kept, 'chunk')} kept their vectors of {' '.join(kept.model or ())}")
     elif kept.model is not None:

@@ -189,7 +189,9 @@ def _json_manifest(found: ModelManifest) -> dict[str, Any]:
 def remove(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="An installed model.", metavar="NAME")],
-    force: Annotated[bool, typer.Option("--force", help="Even if in use; search then uses keywords alone.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also if it is in use; search then uses keywords alone.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete an installed model. Its vectors stay in the memory until another model's replace them."""

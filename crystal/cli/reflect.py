@@ -1,4 +1,4 @@
-"""``crystal reflect``: learn from sessions now; ``crystal memories review``: say what becomes of what was learned."""
+"""``crystal reflect``: learn from sessions now; ``crystal memories review``: review what was learned."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from crystal.timewords.parse import ago
 
 if TYPE_CHECKING:
     from crystal.app.reflect import Learned
+    from crystal.model.recall import Remembered
 
 QUOTE = 160
 
@@ -59,19 +60,11 @@ def review(
     as_json: AsJson = False,
 ) -> None:
     """Review what was learned: on a terminal one key each, else a list. The options act by id and may be repeated."""
-    from crystal.app.reflect import call_wrong, keep_learned, never_learn, unreviewed
+    from crystal.app.reflect import unreviewed
 
-    asked: list[tuple[str, Callable[[Machine, str], object], list[str]]] = [
-        ("kept", keep_learned, keep or []), ("wrong", call_wrong, wrong or []),
-        ("never learned again", never_learn, never or []),
-    ]  # fmt: skip
-    if any(ids for _, _, ids in asked):
-        with open_machine() as machine:
-            done = {what: [act(machine, ident) for ident in ids] for what, act, ids in asked}
-        if as_json:
-            print_json({what.replace(" ", "_"): [record(one) for one in ones] for what, ones in done.items()})
-        else:
-            say(*(f"{what}: {getattr(one, 'id', '')}" for what, ones in done.items() for one in ones))
+    named = {"k": keep or [], "w": wrong or [], "n": never or []}
+    if any(named.values()):
+        _judge(named, as_json=as_json)
         return
     with open_reader() as machine:
         found, moment = unreviewed(machine), machine.now()
@@ -86,27 +79,44 @@ def review(
             say(*learned_lines(one, moment), "")
 
 
-def _ask_each(found: list[Learned], moment: int) -> None:
+def _verdicts() -> dict[str, tuple[str, Callable[[Machine, str], Remembered]]]:
+    """Return what each key makes of a memory, in a word and as a function."""
     from crystal.app.reflect import call_wrong, keep_learned, never_learn
 
+    return {"k": ("kept", keep_learned), "w": ("wrong", call_wrong), "n": ("never learned again", never_learn)}
+
+
+def _judge(named: dict[str, list[str]], *, as_json: bool) -> None:
+    with open_machine() as machine:
+        done = {what: [act(machine, ident) for ident in named[key]] for key, (what, act) in _verdicts().items()}
+    if as_json:
+        print_json({what.replace(" ", "_"): [record(one) for one in ones] for what, ones in done.items()})
+    else:
+        say(*(f"{what}: {one.id}" for what, ones in done.items() for one in ones))
+
+
+def _ask_each(found: list[Learned], moment: int) -> None:
+    from crystal.app.reflect import keep_learned
+
     for at, one in enumerate(found, 1):
-        say(
-            *learned_lines(one, moment),
-            f"[{at} of {len(found)}] k keep · e edit · w wrong · n never again · s skip · q quit",
-        )
+        keys = f"[{at} of {len(found)}] k keep · e edit · w wrong · n never again · s skip · q quit"
+        say(*learned_lines(one, moment), keys)
         key = ""
         while key not in tuple("kewnsq"):
             key = typer.getchar().lower()
         if key == "q":
             return
+        if key == "s":
+            say("skipped", "")
+            continue
         words = typer.prompt("the text", default=one.memory.text) if key == "e" else None
-        if key != "s":
-            with open_machine() as machine:
-                if key in "ke":
-                    keep_learned(machine, one.memory.id, words)
-                else:
-                    (call_wrong if key == "w" else never_learn)(machine, one.memory.id)
-        say({"k": "kept", "e": "kept", "w": "wrong", "n": "never again", "s": "skipped"}[key], "")
+        what, act = _verdicts()["k" if key == "e" else key]
+        with open_machine() as machine:
+            if words is None:
+                act(machine, one.memory.id)
+            else:
+                keep_learned(machine, one.memory.id, words)
+        say(what, "")
 
 
 def as_record(one: Learned) -> dict[str, object]:

@@ -221,11 +221,11 @@ def skip(
         _require(machine.config.role, "home", "crystal relay sync")
         peer, known = plan_skip(machine, device, seq, stream)
         name = one_line(peer.name)
-        lost = f"content of number {seq} of {name} will be lost for good ({one_line(known.detail or 'not here yet')})"
+        lost = f"blob {seq} of {name} will be lost for good ({one_line(known.detail or 'not here yet')})"
         confirm("skip it for good?", yes=yes, consequence=lost)
         left = skip_over(machine, known)
     after = f"; {count_words(left, 'number')} after it" if left else ""
-    say(f"skipped number {seq} of {name}, on record{after}")
+    say(f"skipped blob {seq} of {name}; the gap is recorded{after}")
     say("continue with: crystal relay poll")
 
 

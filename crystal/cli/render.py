@@ -1,4 +1,4 @@
-"""Words on a terminal: what stored text may do there (nothing), how wide it is, what is marked, how it wraps.
+"""Format terminal output: make stored text harmless, measure its width, highlight and wrap it.
 
 Stored text comes from anywhere: web pages, tool output, other people. Every string of it passes ``harmless`` before
 it is printed, so that it can neither move the cursor nor change the title, the colours or the reading direction.

@@ -1,4 +1,4 @@
-"""``crystal secrets``: where secrets stand in the agents' own transcripts."""
+"""``crystal secrets``: find secrets in the agents' own transcripts."""
 
 from __future__ import annotations
 

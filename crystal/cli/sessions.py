@@ -1,4 +1,4 @@
-"""``crystal sessions`` and ``crystal show``: list conversations; read one, or a hit with what stands around it."""
+"""``crystal sessions`` and ``crystal show``: list conversations; read one, or a hit with the turns around it."""
 
 from __future__ import annotations
 

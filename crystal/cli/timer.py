@@ -1,4 +1,4 @@
-"""``--install-timer`` and ``--remove-timer``: look at this machine, plan, do, tell."""
+"""``--install-timer`` and ``--remove-timer``: plan the change, make it, report it."""
 
 from __future__ import annotations
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 
 from crystal.app.context import open_machine, this_home
-from crystal.app.vault import FoundNote, Side, VaultChanges, VaultReport, choose_folder, vault_sync
+from crystal.app.vault import FoundNote, VaultChanges, VaultReport, choose_folder, side_named, vault_sync
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, first_of, one_line, say, warn
-from crystal.errors import UsageError
 from crystal.model.recall import Remembered
 
 SHOWN = 10
@@ -46,9 +45,7 @@ def sync(
     """
     from crystal.app.background import embed_soon
 
-    side = next((one for one in get_args(Side) if one == prefer), None)
-    if prefer is not None and side is None:
-        raise UsageError(f"--prefer is {prefer!r}", hint=f"use one of: {', '.join(get_args(Side))}")
+    side = side_named(prefer)
     with open_machine() as machine:
         folder = choose_folder(machine, to, this_home())
         with vault_sync(machine, folder, restores=restore) as vault:

@@ -27,6 +27,8 @@ SOURCES_FILE = "sources.json"
 """The list of sources, beside the archives."""
 VAULT_FILE = "vault.json"
 """The list of the files that crystal keeps in a vault, beside the archives."""
+MEMORY_FILES = "files.json"
+"""The list of the files that agents read and that have a block of memories, beside the archives."""
 MEMORY_RECORD = "memories.jsonl"
 """The name of the record of memories, in an agent's folder."""
 AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -279,7 +281,7 @@ def refused(error: OSError, path: Path) -> CrystalError:
     """Say in words that a user can act on what the operating system refused to do with ``path``."""
     message = f"{path}: {(error.strerror or str(error)).lower()}"
     if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP):
-        return UsageError(message, hint="something else stands at that path; move it, or choose another place")
+        return UsageError(message, hint="another file or folder is at that path; move it, or choose another place")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return UnavailableError(message, hint="free some disk space, then run the command again")
     from crystal.config.access import way_in  # noqa: PLC0415 - only when something is refused

@@ -111,7 +111,8 @@ class ForgetPlan:
         sessions: Ids of the affected sessions.
         devices: The machines of origin.
         first_at, last_at: Time range, ms; None if unknown.
-        still_held: Files of other programs that hold it and are not changed: the agents' own transcripts.
+        still_held: Files of other programs that hold it and are not changed: the agents' own transcripts, and files
+            that have its memory in a block, until the next ``crystal files sync``.
         source_files: Files of the person's own sources that have the words of the query; they stay, and are found.
         suggestions: If nothing has the words of the query: the best search hits. They are not forgotten.
         token: A short digest of exactly what would be deleted.
@@ -195,6 +196,7 @@ class ForgetContext:
         suggest: Returns the best hits of a search.
         machines: The other machines that must forget it too.
         vault: The folder in which the person keeps memories as files; a proof looks at its notes.
+        files: Files that agents read and that have a block of memories; a proof looks at them.
         progress: Called with the progress.
     """
 
@@ -211,6 +213,7 @@ class ForgetContext:
     suggest: Callable[[str], Sequence[Hit]] = lambda _: ()
     machines: Callable[[Store], Sequence[str]] = lambda _: ()
     vault: Path | None = None
+    files: tuple[Path, ...] = ()
     progress: Progress = lambda *_: None
 
     @contextlib.contextmanager

@@ -147,7 +147,7 @@ def find_kind(host: Host, run: Runner) -> Kind:
         return "systemd"
     if _read_crontab(run) is not None:
         return "cron"
-    raise NotConfiguredError("no timer can be installed: no systemd user session and no crontab is there", hint=BY_HAND)
+    raise NotConfiguredError("no timer can be installed: there is no systemd user session and no crontab", hint=BY_HAND)
 
 
 def plan_install(kind: Kind, job: Job, host: Host, run: Runner) -> Steps:

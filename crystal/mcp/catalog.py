@@ -236,10 +236,10 @@ _SOURCE = text("Only this source, by its name.", 60)
 ADDING_SOURCE = Tool(
     "crystal_sources_add",
     "Search files too",
-    "Index the text files of a folder inside of the one that you work in, so that crystal_search finds them beside "
+    "Index the text files of a folder inside your working folder, so that crystal_search finds them beside "
     "conversations: notes, documentation, code. Only when the user asks for it.",
     "sources:add",
-    {"path": text("The folder, relative to the one that you work in.", 1_000),
+    {"path": text("The folder, relative to your working folder.", 1_000),
      "name": text("What to call it. Default: the folder's name.", 60)},
     ("path",),
     reads=False,
@@ -279,6 +279,8 @@ TOOLS = tuple(
     )
 )
 
+_SCOPE = one_of("Where it applies; global only if the user allows it. Default project.", ["project", "global"])
+
 ALIASES = (
     Tool("search_memory", "Search the memory (other name)", "The same as crystal_search, by another name.",
          "searching:search",
@@ -298,5 +300,11 @@ ALIASES = (
           "maxResults": number("How many hits at most. Default 10.", 1, 50),
           "minScore": {"type": "number", "minimum": 0, "maximum": 1, "description": "Only hits at least as near."}},
          ("query",), open_world=True, renamed={"maxResults": "limit"}, fixed={"fusion": "similarity"}),
+    Tool("read_memory", "Read what is remembered (other name)",
+         "What is remembered for this project, or with scope global for all projects, the latest first.",
+         "scopes:read", {"scope": _SCOPE}),
+    Tool("write_memory", "Remember something (other name)",
+         "Remember something for this project, or with scope global for all projects.",
+         "scopes:write", {"content": REMEMBERING.properties["text"], "scope": _SCOPE}, ("content",), reads=False),
 )  # fmt: skip
 """The names of neighbours, so that instructions written for those work; on with the setting ``mcp.aliases``."""

@@ -1,4 +1,4 @@
-"""``crystal_remember`` and ``crystal_forget``: what is kept on request, and what goes for good, in two steps."""
+"""``crystal_remember`` and ``crystal_forget``: store a memory; delete for good in two steps."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _carry_out(client: ClientContext, given: ForgetRequest | None, token: str) -
     request = given if previewed is None else previewed.wish
     if request is None:
         hint = "preview it again, without confirm"
-        raise UsageError(f"confirm is {token[:40]!r}, which is no preview's token", hint=hint)
+        raise UsageError(f"confirm is {token[:40]!r}, which is not the token of a preview", hint=hint)
     if given is not None and _named(given) != _named(request):
         raise UsageError("confirm belongs to another preview than these arguments", hint="preview it again")
     with open_machine() as machine:

@@ -48,7 +48,7 @@ def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         ids, around = ShortIds(machine), bool(arguments.get("around"))
         makers = [hit_item(hit, ids, around=around) for hit in found.hits]
     if found.own:
-        notes.append(f"{found.own} of this very session left out; include_current=true has them")
+        notes.append(f"{found.own} of this session left out; include_current=true shows them")
     data = {"mode": found.result.mode, "offset": offset, "notes": noted(notes)}
 
     def head(at: int) -> str:

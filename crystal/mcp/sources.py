@@ -32,7 +32,7 @@ def add(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     wanted = None if folder is None or "\0" in path else (folder / path).resolve()
     if folder is None or wanted is None or not wanted.is_relative_to(folder):
         hint = f"ask the user to run: crystal sources add {path[:200]}"
-        raise UsageError("only a folder inside of the one that you work in can be added by this tool", hint=hint)
+        raise UsageError("this tool adds only folders inside your working folder", hint=hint)
     with open_kept_machine() as machine:
         return _synced(machine, add_source(machine, wanted, arguments.get("name")).name)
 

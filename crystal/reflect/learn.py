@@ -71,37 +71,42 @@ class Learner:
         return ReflectorRun(now, **tally)
 
     def _learn(self, session: DueSession, lesson: Lesson, now: int) -> list[str]:
-        store, text, uid = self.store, self._cleaned(lesson.text), self._id_of(lesson)
-        if text is None or memories.is_forgotten(store, uid):
+        text, uid = self._cleaned(lesson.text), self._id_of(lesson)
+        if text is None or memories.is_forgotten(self.store, uid):
             return ["skipped"]
-        where = None if lesson.is_personal else lesson.project
-        is_kept = self._is_sure(lesson.confidence)
-        source = source_via(LEARNED if is_kept else PROPOSED, session.harness)
-        group = self._group(source, session.id)
-        known = memories.memory_of(store, uid)
+        known = memories.memory_of(self.store, uid)
         if known is None and lesson.is_run and not self._has_often_worked(session, lesson, uid):
             return []
+        new = self._memory(uid, text, session, lesson, now)
         if known is None and not lesson.is_run:  # two commands are never the same
-            known = self._find_same(text, where, group)
+            known = self._find_same(new)
         if known is not None and (is_known(known) or known.source.startswith(REFUSED)):
             return self._confirm(session, lesson, known, now)
         if known is not None and (known.id == uid or known.updated_at >= lesson.at):
             return ["skipped"]  # it was called wrong after it was said
-        older = [one for one in self._in_reach(where, group) if contradicts(text, one.text)]
+        return self._add(session, lesson, new, now)
+
+    def _memory(self, uid: str, text: str, session: DueSession, lesson: Lesson, now: int) -> Remembered:
+        """Return what a lesson would be as a memory."""
+        is_kept, place = self._is_sure(lesson.confidence), _place_of(lesson)
+        source = source_via(LEARNED if is_kept else PROPOSED, session.harness)
+        at = max(0, min(lesson.at or now, now))
+        return Remembered(
+            uid, text, CATEGORY[lesson.kind], None, place and place.name, place and place.cwd,
+            "active" if is_kept else "deprecated", source, self.agent, self.device, session.id, at, at,
+        )  # fmt: skip
+
+    def _add(self, session: DueSession, lesson: Lesson, new: Remembered, now: int) -> list[str]:
+        """Store a memory, and hide what it replaces and nobody has reviewed."""
+        older = [one for one in self._in_reach(new) if contradicts(new.text, one.text)]
         if any(one.updated_at > lesson.at and one.status == "active" for one in older):
             return ["skipped"]  # something newer is known
-        status: MemoryStatus = "active" if is_kept else "deprecated"
-        at = max(0, min(lesson.at or now, now))
-        category, place = CATEGORY[lesson.kind], where and _whole(where)
-        one = Remembered(
-            uid, text, category, None, place and place.name, place and place.cwd, status, source, self.agent,
-            self.device, session.id, at, at,
-        )  # fmt: skip
-        memories.put_version(store, Version(one, place))
-        learned.add_evidence(store, _evidence(uid, session, lesson))
-        done = [each for each in older if each.source.startswith((PROPOSED, *([LEARNED] if is_kept else [])))]
-        for each in done:
-            judge(store, each, LEARNED, "deprecated", now)
+        memories.put_version(self.store, Version(new, _place_of(lesson)))
+        learned.add_evidence(self.store, _evidence(new.id, session, lesson))
+        words = (PROPOSED, LEARNED) if new.status == "active" else (PROPOSED,)
+        done = [one for one in older if one.source.startswith(words)]
+        for one in done:
+            judge(self.store, one, LEARNED, "deprecated", now)
         return ["inserted", *("replaced" for _ in done)]
 
     def _confirm(self, session: DueSession, lesson: Lesson, known: Remembered, now: int) -> list[str]:
@@ -143,18 +148,18 @@ class Learner:
             return f"mem-{hashlib.blake2b(f'{where}{chr(0)}{lesson.text}'.encode(), key=self.key).hexdigest()[:12]}"
         return learned.memory_id(lesson.line, lesson.part, lesson.number)
 
-    def _find_same(self, text: str, where: Project | None, group: Group) -> Remembered | None:
+    def _find_same(self, new: Remembered) -> Remembered | None:
         """Return the memory that says the same in reach, the active one first."""
-        same = [one for one in self._in_reach(where, group, every=True) if is_same(text, one.text, self.similarity)]
+        same = [one for one in self._in_reach(new, every=True) if is_same(new.text, one.text, self.similarity)]
         return min(same, key=lambda one: (one.status != "active", not is_known(one), -one.updated_at), default=None)
 
-    def _in_reach(self, where: Project | None, group: Group, *, every: bool = False) -> list[Remembered]:
-        """Return the memories that hold in a project or everywhere, without the hidden ones if ``every`` is not set."""
-        folder = None if where is None else _whole(where).cwd
+    def _in_reach(self, new: Remembered, *, every: bool = False) -> list[Remembered]:
+        """Return the memories that hold where a new one does, without the hidden ones if ``every`` is not set."""
+        group = self._group(new.source, new.session_id)
         return [
             one
             for one in memories.all_memories(self.store)
-            if one.cwd in (None, folder)
+            if one.cwd in (None, new.cwd)
             and (every or is_known(one))
             and self._group(one.source, one.session_id) == group
         ]
@@ -171,6 +176,10 @@ def _evidence(uid: str, session: DueSession, lesson: Lesson) -> Evidence:
 def _whole(place: Project) -> Project:
     """Return the repository that a folder is in."""
     return Project(place.git_root or place.cwd, place.git_root, place.remote, place.name)
+
+
+def _place_of(lesson: Lesson) -> Project | None:
+    return None if lesson.is_personal or lesson.project is None else _whole(lesson.project)
 
 
 def is_known(one: Remembered) -> bool:

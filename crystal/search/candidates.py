@@ -1,4 +1,4 @@
-"""What the store says of a question: its vector, and candidates where there is no index.
+"""Embed the question, and select candidates from the store if there is no index.
 
 Nothing here raises for what a question says, and an embedder that fails costs vectors only.
 """

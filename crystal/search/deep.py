@@ -1,4 +1,4 @@
-"""Deep search: a model words the question in other ways, and puts the best candidates into order.
+"""Deep search: a model rephrases the question and orders the best candidates.
 
 Off by default, and optional: after any failure the search continues without a model, and the reason
 is kept for ``--explain``. What a model says is used as words to search for or as an order of numbers, and as nothing
@@ -181,7 +181,7 @@ class Asker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChatAsker:
-    """A chat model, each call booked and over in time.
+    """A chat model; each call has an entry in the cost ledger and a deadline.
 
     Attributes:
         model: Who is asked.

@@ -1,4 +1,4 @@
-"""What a search is asked for and what it answers: the values that callers of the search see."""
+"""Request and result of a search."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class How:
                 raise UsageError(f"{name} is {value!r}", hint=f"use {', '.join(get_args(known))}")
         if self.deep is not None and self.fusion == "similarity":
             raise UsageError(
-                "a deep search has an order of its own, and fusion is similarity", hint="with --deep: --fusion weighted"
+                "a deep search cannot be combined with the fusion similarity", hint="with --deep: --fusion weighted"
             )
 
 

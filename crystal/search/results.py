@@ -1,4 +1,4 @@
-"""Answers on their way from the store to the reader: candidates, answers in order, hits with what was said around them.
+"""Values of a search in progress: candidates, ranked answers, and hits with the text around them.
 
 A turn that stands in both memories is one answer, shown as this machine's own.
 """

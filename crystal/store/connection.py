@@ -1,4 +1,4 @@
-"""One open crystal.db: opening it safely, transactions, and the translation of the driver's errors.
+"""Open crystal.db safely, run transactions, and translate the driver's errors.
 
 A foreign or newer file is refused unchanged, files are private to the user (0600), and no ``apsw`` exception that a
 user can act on leaves this package untranslated. This module does not know what the tables mean.

@@ -75,7 +75,7 @@ def changed_definition(db: apsw.Connection) -> str | None:
 
 
 def _expected(version: int) -> dict[str, tuple[str, str]]:
-    """Return what a new store of a schema defines."""
+    """Return the definitions of a new store of a schema."""
     with contextlib.closing(apsw.Connection(":memory:")) as fresh:
         texts.register(fresh)
         _apply(fresh, version)
@@ -112,7 +112,7 @@ def refuse_foreign(path: Path) -> None:
             header = file.read(100)
     except OSError as error:
         if path.is_symlink() and error.errno in (errno.ENOENT, errno.ELOOP):
-            raise ForeignStoreError(f"{path} is a link to what is not there", hint=FOREIGN_HINT) from error
+            raise ForeignStoreError(f"{path} is a link to a missing file", hint=FOREIGN_HINT) from error
         if isinstance(error, FileNotFoundError):
             return
         raise refused(error, path) from error
@@ -152,7 +152,7 @@ def _defines_no_more(path: Path) -> bool:
 
 
 def folder_in_place_of_log(path: Path) -> str | None:
-    """Return the path of a folder that stands where SQLite writes a log beside a database, or None."""
+    """Return the path of a folder that has the name of a log of SQLite beside a database, or None."""
     names = (f"{path}{suffix}" for suffix in ("-wal", "-shm", "-journal"))
     return next((name for name in names if os.path.isdir(name)), None)  # noqa: PTH112 - never raises
 

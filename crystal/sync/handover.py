@@ -85,7 +85,7 @@ def from_words(words: Mapping[str, Any]) -> Handover:
     try:
         return msgspec.convert(words, Handover)
     except ValueError as error:  # of msgspec, or text that is not UTF-8
-        raise InvalidRecordError("the handing over cannot be understood", hint="update both machines") from error
+        raise InvalidRecordError("the handover document cannot be read", hint="update both machines") from error
 
 
 def take_devices(store: Store, devices: tuple[KnownDevice, ...], now: int) -> None:

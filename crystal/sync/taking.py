@@ -140,7 +140,7 @@ class Remember(ControlMessage, tag="memory", frozen=True):
 
 
 class Nothing(ControlMessage, tag="note", frozen=True):
-    """Nothing: what stood here was forgotten."""
+    """Placeholder of a message that was forgotten."""
 
 
 Message = PartialMessage | Captured | ControlMessage

@@ -75,7 +75,7 @@ def read_tombstones(rows: object, device: str | None, *, most: int = MAX_NAMES) 
         if device is None and any(one.device is None for one in read):
             raise ValueError("a tombstone without its machine")
     except ValueError as error:
-        raise InvalidRecordError("what is forgotten cannot be understood", hint="update crystal") from error
+        raise InvalidRecordError("the tombstones cannot be read", hint="update crystal") from error
     found = tuple(
         Tombstone(
             one.uid, one.kind, msgspec.to_builtins(one.value), one.until_at, one.made_at, device or str(one.device)

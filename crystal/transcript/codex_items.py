@@ -1,4 +1,4 @@
-"""What the items in Codex's rollouts say: messages, thoughts, calls of tools and their results."""
+"""Parse the items in Codex's rollouts: messages, thoughts, calls of tools and their results."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ MAX_CONTEXT = 2_000
 
 
 class Context(NamedTuple):
-    """What holds for a line and does not stand in it.
+    """Facts about a line that the line itself does not contain.
 
     Attributes:
         session: The session that it belongs to.

@@ -1,4 +1,4 @@
-"""What editors of Visual Studio Code's family share: the folder of a workspace, and URIs as they write them."""
+"""Shared code for editors of Visual Studio Code's family: the folder of a workspace, and URIs as they write them."""
 
 from __future__ import annotations
 

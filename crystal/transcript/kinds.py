@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.:/$-]{0,63}", re.ASCII)
 
 
 class RecordCounts(NamedTuple):
-    """How many records gave turns, how many are known to say nothing, and how many are of kinds that nobody knows."""
+    """Counts of records: those that gave turns, those known to have no text, and those of unknown kinds."""
 
     said: int = 0
     silent: int = 0

@@ -9,6 +9,7 @@ Source: databases of versions 1.15, 1.18 and 2.0; tests/data/agents/opencode/REA
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -20,6 +21,7 @@ from crystal.transcript.parts import Part, call_text, result_text
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import columns_of, first_ancestor, moment_of, object_of, rows_of
 
+_ARGUMENT = re.compile(r'"((?:[^"\\]|\\"?)*)"')
 _SAID = frozenset(("user", "assistant", "shell", "compaction"))
 _UNTITLED = ("New session - ", "Child session - ")
 
@@ -187,7 +189,7 @@ def _parts(fields: Fields) -> Iterator[Part]:
     elif role == "compaction":
         yield Part("summary", word(fields.get("summary")) or "")
     elif role == "user" and "info" not in fields:
-        yield Part("user", word(fields.get("text")) or "")
+        yield Part("user", _unquoted(word(fields.get("text")) or ""))
     elif role in ("user", "assistant"):
         own = "summary" if _is_summary(fields) else role
         for part in list_of(content):
@@ -205,7 +207,13 @@ def _part(part: Fields, role: str) -> Iterator[Part]:
         yield Part("thinking", text)
     elif kind == "text":
         is_said = not part.get("synthetic") and not part.get("ignored")
-        yield Part(role, text if is_said else "")  # type: ignore[arg-type]
+        yield Part(role, (_unquoted(text) if role == "user" else text) if is_said else "")  # type: ignore[arg-type]
+
+
+def _unquoted(text: str) -> str:
+    """Return a prompt without the quotes that ``opencode run`` puts around an argument with a space."""
+    found = _ARGUMENT.fullmatch(text)
+    return text if found is None or " " not in text else found[1].replace('\\"', '"')
 
 
 def _result(state: Fields) -> str:

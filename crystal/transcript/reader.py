@@ -1,4 +1,4 @@
-"""What a reader of transcripts does, and which one reads the files of a harness.
+"""Interfaces of transcript readers, and the lookup of a harness's reader.
 
 A reader knows how one harness writes: which session a file belongs to, and what its lines say. Where its files are is
 a row in ``crystal.config.harnesses``. Everything else asks ``reader_of(origin.harness)``.

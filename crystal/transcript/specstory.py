@@ -21,6 +21,9 @@ from crystal.transcript.reader import Conversation, Record, SnapshotReader, Sour
 
 _SESSION = re.compile(r"^<!-- .*?\bSession ([\w-]{1,128}) \(([^)\n]*)\) -->$", re.MULTILINE | re.IGNORECASE)
 _HEAD = re.compile(r"^_\*\*(User|Agent|Assistant)(?: - (sidechain|subagent))?(?: \(([^)\n]*)\))?\*\*_$", re.MULTILINE)
+_TAIL = re.compile(
+    r"\n-{1,3}\s*(?:_(?:\*(?:\*(?:U[ser]*|A[gensita]*)?(?:[ (*][^\n]*)?)?)?)?\s*\Z"
+)  # and a next head, half written
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d\S*$")
 _BLOCK = re.compile(
     r"<(?P<kind>tool-use|think)\b(?P<facts>[^>\n]*)>(?:<details>)?\n?(?P<text>.*?)(?:</details>)?</(?P=kind)>",
@@ -113,10 +116,9 @@ def _fields_of(head: re.Match[str], body: str, before: str) -> Fields:
     """Return what a message says of itself; without a time it has that of the one before."""
     facts = head[3] or ""
     time = _TIME.search(facts)
-    model = facts[: time.start()] if time else facts
     return {
         "role": "user" if head[1] == "User" else "agent",
         "time": time[0] if time else before,
-        "model": model.strip() or None,
-        "text": body.strip().removesuffix("---").strip(),
+        "model": facts[: time.start() if time else None].strip() or None,
+        "text": _TAIL.sub("", f"\n{body}").strip(),
     }

@@ -1,4 +1,4 @@
-"""What the readers of other programs' stores share: each row becomes a record, or is left out for a named reason.
+"""Interface of readers of other programs' stores: each row becomes a record, or is left out for a named reason.
 
 Such a store holds what was said, in pieces; what was noted about it; and what was to be remembered. The first two
 become turns. Notes about a session are kept as if a subagent of it had written them: they are forgotten with it.
@@ -51,7 +51,7 @@ class StoreRow(NamedTuple):
 
 
 class StoredMemory(NamedTuple):
-    """A row that somebody asked to remember; ``left_out`` says why it does not become a memory."""
+    """A memory in another program's store; ``left_out`` says why it does not become a memory."""
 
     key: str
     text: str

@@ -1,4 +1,4 @@
-"""What the readers of exports share whose conversations are trees of messages.
+"""Shared code of readers of exports whose conversations are trees of messages.
 
 The branch that the page shows is the session. An answer that was asked for again, and a prompt that was edited, give a
 branch of their own: a session that shares its beginning with the shown one, as a fork does.

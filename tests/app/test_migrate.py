@@ -131,7 +131,7 @@ def test_without_yes_it_asks_and_takes_nothing(home: Path) -> None:
     make_claude_mem(home)
     done = crystal("migrate", "claude-mem")
     assert done.code == 2
-    assert "4 would come" in done.out
+    assert "4 to take over" in done.out
     assert "--yes" in done.err
     assert everything() == (0, [], [])
 

@@ -117,6 +117,8 @@ def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
     yield "crystal_timeline", {}
     yield "crystal_timeline", {"project": "bilby", "since": "30d"}
     yield "crystal_status", {}
+    yield "read_memory", {}
+    yield "read_memory", {"scope": "global"}
     yield "crystal_sources_status", {}
     for given in ({"query": "quokka"}, {"query": "wombatine"}, {"session": SECRET}, {"session": SECRET[:6]},
                   {"key": "potoroo"}, {"query": "zebra"}):  # fmt: skip
@@ -143,7 +145,7 @@ def test_no_tool_tells_another_agent_of_it(planted: Planted) -> None:
         for tools in asking:
             told = told_by(tools, name, arguments)
             assert not [word for word in WORDS if word in told], (name, arguments, told)
-    changing = {"crystal_remember", "save_memory", "crystal_sources_add", "crystal_sources_sync"}
+    changing = {"crystal_remember", "save_memory", "write_memory", "crystal_sources_add", "crystal_sources_sync"}
     assert called | changing == {tool.name for tool in (*TOOLS, *ALIASES)}
 
 

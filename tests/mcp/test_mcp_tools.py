@@ -63,7 +63,29 @@ def test_the_names_that_users_know() -> None:
         "get_recent_conversations": {"n"},
         "save_memory": {"content", "source"},
         "memory_search": {"query", "maxResults", "minScore"},
+        "read_memory": {"scope"},
+        "write_memory": {"content", "scope"},
     }
+
+
+def test_the_scope_of_memories_is_this_project_unless_the_settings_allow_more(
+    told: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told
+    tools = Tools(ClientContext(folder="/code/shop", agent="codex"))
+    tools.data("crystal_remember", text="zebras hold everywhere")
+    assert tools.data("write_memory", content="okapis ship")["project"] == "shop"
+    assert [one["text"] for one in tools.data("read_memory")["memories"]] == ["okapis ship"]
+    for name, more in (("read_memory", {}), ("write_memory", {"content": "quaggas"})):
+        assert tools.call(name, scope="global", **more)["isError"]
+    monkeypatch.setenv("CRYSTAL_MCP_GLOBAL_SCOPE", "claude-*:cod*")
+    assert tools.data("write_memory", content="quaggas", scope="global")["project"] is None
+    everywhere = {one["text"] for one in tools.data("read_memory", scope="global")["memories"]}  # of one moment
+    assert everywhere == {"quaggas", "zebras hold everywhere"}
+    for agent, folder in (("gemini-cli", "/code/shop"), (None, "/code/shop")):
+        other = Tools(ClientContext(folder=folder, agent=agent))
+        assert other.call("read_memory", scope="global")["isError"]
+    assert Tools(ClientContext(agent="codex")).call("read_memory")["isError"], "no folder"
 
 
 def test_aliases_are_there_when_the_setting_says_so() -> None:
@@ -115,6 +137,8 @@ def test_every_answer_is_sent_once_in_one_fence(told: Store) -> None:
         "get_recent_conversations": [{"n": 1}, {}],
         "save_memory": [{"content": "zebra again", "source": "a neighbour"}],
         "memory_search": [{"query": "zebra", "maxResults": 3, "minScore": 0.1}],
+        "read_memory": [{}, {"scope": "project"}],
+        "write_memory": [{"content": "zebra once more"}],
     }
     for name, many in asked.items():
         for arguments in many:
@@ -148,7 +172,7 @@ def test_what_the_asking_session_said_is_left_out_unless_asked_for(told: Store) 
     tools = Tools(ClientContext(session=MINE))
     data = tools.data("crystal_search", query="zebra", limit=10)
     assert MINE not in {hit["session_id"] for hit in data["hits"]}
-    assert "1 of this very session left out; include_current=true has them" in data["notes"]
+    assert "1 of this session left out; include_current=true shows them" in data["notes"]
     for more in ({"include_current": True}, {"session": MINE[:6]}):
         assert MINE in {hit["session_id"] for hit in hits(tools, query="zebra", limit=10, **more)}
     assert MINE not in {one["session_id"] for one in tools.data("crystal_recent", all=True)["items"]}

@@ -113,6 +113,17 @@ def _add_others(store: Store) -> None:
     add_tombstones(store, [Tombstone("f" * 32, "lines", {"lines": []}, None, 1, "laptop")], 1)
 
 
+def _note_files(note: Callable[..., None], path: Path) -> None:
+    """Note what is said of a file with a conflict and a line that cannot be remembered, and of one without a block."""
+    run("files", "sync", str(path), "--yes")
+    path.write_text(path.read_text().replace("- Dan", "- <private>x</private>\n- Eve"))
+    run("remember", "--key", "user_name", "Fay")
+    note("crystal files", "files", "sync", "--yes", "--json")
+    path.write_bytes(b"\xff")
+    note("crystal files", "files", "status", "--json")
+    path.unlink()
+
+
 def _note_what_is_learned(note: Callable[..., None], path: Path) -> None:
     """Something kept, and something newer that replaces it."""
     for name in ("main", "trunk"):
@@ -189,6 +200,7 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(  
     run("remember", "--key", "user_name", "Dan")
     note("crystal vault", "vault", "sync", "--json")
     note("crystal vault", "vault", "sync", "--to", str(memory / "other vault"), "--json")
+    _note_files(note, memory / "AGENTS.md")
     note("crystal memories", "memories", "--project", "nowhere", "--json")
     memory_id = str(json.loads(run("get", "--key", "user_name", "--json").out)["memory"]["id"])
     note("crystal memories history", "memories", "history", memory_id, "--json")

@@ -85,7 +85,7 @@ def test_an_identifier_that_nothing_has_is_answered_by_its_parts_with_a_note(sto
     uuid = add_turn(store, "the baz of it")
     result = search(store, None, "foo_bar.baz()", now=NOW)
     assert uuids(result) == [uuid]
-    assert "nothing has foo_bar.baz itself; these have parts of it" in result.notes
+    assert "no text contains foo_bar.baz; these contain parts of it" in result.notes
 
 
 def test_quoted_words_must_stand_together(store):

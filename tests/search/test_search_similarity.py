@@ -122,7 +122,7 @@ def test_what_has_nothing_to_do_with_the_question_is_left_out(store):
     add_turn(store, "rain and storm")
     embed_all(store, Meaning())
     result = ask(store, "payment payment", Meaning())
-    assert (result.hits, result.notes) == ((), ("nothing is close to it in meaning",))
+    assert (result.hits, result.notes) == ((), ("no text is close to it in meaning",))
 
 
 def test_every_filter_holds_and_still_fills_the_list(store):
@@ -188,7 +188,7 @@ def test_what_waits_for_its_vector_is_named(store):
 
 
 def test_nobody_is_asked_for_another_order():
-    with pytest.raises(UsageError, match="deep search has an order of its own"):
+    with pytest.raises(UsageError, match="deep search cannot be combined"):
         How(fusion="similarity", deep=Deep(None, NOW, []))
 
 

@@ -47,6 +47,7 @@ GOOD: dict[str, tuple[str, str, Any]] = {
     "search.fusion": ("rrf", '"rrf"', "rrf"),
     "vault.folder": ("/home/alice/Vault", '"/home/alice/Vault"', "/home/alice/Vault"),
     "mcp.aliases": ("on", "true", True),
+    "mcp.global_scope": ("codex:claude-*", '["codex", "claude-*"]', ("codex", "claude-*")),
     "mcp.max_characters": ("30000", "30000", 30_000),
     "context.enabled": ("yes", "true", True),
     "context.tokens": ("300", "300", 300),

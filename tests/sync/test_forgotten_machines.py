@@ -66,7 +66,7 @@ def test_what_a_device_forgets_is_gone_from_every_machine(desk: Computer) -> Non
     assert holding(tower), "the mirror has it"
     forget(lap, "--query", WORD)
     assert holding(lap) == []
-    assert "1 forgetting (" in lap.ok("status")
+    assert "1 deletion (" in lap.ok("status")
     assert "not confirmed by home yet" in lap.crystal("relay", "status").out
     settle(desk, lap, tower)
     for one in (lap, desk, tower):
@@ -94,8 +94,8 @@ def test_what_home_forgets_is_gone_from_the_device_that_said_it(desk: Computer) 
     (behind,) = before["forgotten"]["devices"]
     assert (behind["name"], behind["count"]) == ("lap", 1)
     assert behind["since"].endswith("Z")
-    assert "lap has not confirmed 1 forgetting" in desk.ok("status")
-    assert "lap has not confirmed 1 forgetting" in desk.crystal("relay", "status").out
+    assert "lap has not confirmed 1 deletion" in desk.ok("status")
+    assert "lap has not confirmed 1 deletion" in desk.crystal("relay", "status").out
     settle(desk, lap)
     assert holding(lap) == []
     assert lap.texts() == ["about pears"]

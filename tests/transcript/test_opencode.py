@@ -54,7 +54,7 @@ def test_a_fork_gives_what_it_copies_with_the_ids_of_the_original() -> None:
     fork = identities(turns["ses_dfdd524c4ffegCcKsSVqtnFfHp"])
     assert len(original) == 4
     assert fork[:4] == original
-    assert [text for _, _, text in fork[4:]] == ['"And a forked question?"', 'Mock reply to: "And a forked question?"']
+    assert [text for _, _, text in fork[4:]] == ["And a forked question?", 'Mock reply to: "And a forked question?"']
 
 
 def test_no_two_texts_share_an_id() -> None:

@@ -95,6 +95,15 @@ def test_a_new_file_becomes_a_memory_once_and_may_be_renamed(vault: Path) -> Non
     assert len(list((vault / "memories").rglob("*.md"))) == 3
 
 
+def test_a_new_file_under_the_name_of_a_renamed_one_is_new(vault: Path) -> None:
+    drink = note(vault, "drink")
+    drink.rename(vault / "memories" / "moved.md")
+    drink.write_text("quaggas")
+    assert "1 remembered" in sync().out
+    assert texts() == ["okapis drink tea", "quaggas", "we deploy on Fridays"]
+    assert sync().out.endswith("nothing new\n")
+
+
 def test_a_file_that_cannot_be_remembered_is_named_and_the_others_are_read(vault: Path) -> None:
     for name, text in {
         "empty": "", "secret": "<private>all</private>", "kind": "---\nkind: nonsense\n---\nx", "same": "okapis drink tea",
@@ -238,7 +247,7 @@ def test_forgetting_cleans_the_vault_at_once_and_its_proof_names_what_a_person_c
     path.write_text(path.read_text() + "unread")
     ident = json.loads(crystal("memories", "--json").out)["memories"][0]["id"]
     done = crystal("forget", ident, "--yes", "--prove")
-    assert f"a file that crystal does not change has it: {path}" in done.out
+    assert f"not deleted, because crystal does not change this file: {path}" in done.out
     assert "its memory was forgotten" in sync().out
     assert not texts()
     assert path.exists()

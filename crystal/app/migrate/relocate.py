@@ -75,9 +75,9 @@ def _copy(old: Path, new: Path) -> None:
             shutil.copyfile(_beside(old, side), _beside(partial, side))
             _beside(partial, side).chmod(0o600)
     if _counts(partial) != before or _counts(old) != before:
-        raise DamagedError(f"the copy of {old} has other rows than it", hint="end what writes to it, then try again")
+        raise DamagedError(f"the copy of {old} differs from the original", hint="end what writes to it, then try again")
     if new.exists() and _counts(new) != before:
-        raise DamagedError(f"{new} exists, with other rows than {old}", hint="move one of them away, then try again")
+        raise DamagedError(f"{new} exists already and differs from {old}", hint="move one of them away, then try again")
     for side in (LOG, ""):
         if _beside(partial, side).exists():
             with _beside(partial, side).open("rb") as file:

@@ -1,4 +1,4 @@
-"""The list of devices that home keeps at the relay, sealed for itself, for the day when home is lost.
+"""Home's own list of devices, sealed and stored at the relay so that a lost home can be replaced.
 
 With the paper key a new home reads it and continues with the same devices. It names them and their keys' generations;
 it holds no key.

@@ -1,4 +1,4 @@
-"""What is forgotten spreads: from a device to home, from home to every device, into the outbox and the mirror."""
+"""Send tombstones: from a device to home, from home to every device; apply them to outbox and mirror."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def unconfirmed(store: Store) -> dict[str, Any]:
 
 def unconfirmed_words(found: Mapping[str, Any], ago: Callable[[int | None], str]) -> str | None:
     """Return what ``unconfirmed`` found as one line of text, or None if everything is confirmed."""
-    words = [f"{one['name']} has not confirmed {_forgettings(one, ago)}" for one in found["devices"]]
+    words = [f"{one['name']} has not confirmed {_deletions(one, ago)}" for one in found["devices"]]
     if found["count"]:
-        words.append(f"{_forgettings(found, ago)} not confirmed by home yet")
+        words.append(f"{_deletions(found, ago)} not confirmed by home yet")
     return "; ".join(words) or None
 
 
-def _forgettings(found: Mapping[str, Any], ago: Callable[[int | None], str]) -> str:
+def _deletions(found: Mapping[str, Any], ago: Callable[[int | None], str]) -> str:
     count, since = found["count"], ago(found["since"])
-    return f"{count:,} forgetting{'' if count == 1 else 's'} ({'the oldest of ' if count > 1 else ''}{since})"
+    return f"{count:,} deletion{'' if count == 1 else 's'} ({'the oldest of ' if count > 1 else ''}{since})"

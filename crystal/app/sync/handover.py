@@ -1,4 +1,4 @@
-"""Handing home's part to one of its devices, and taking it over. Either may be cut off anywhere, and is run again.
+"""Hand the role of home to a device, and take it over. Both can be interrupted anywhere and run again.
 
 Which device the old home becomes is written down before the heir is told of it, so that what runs again is the device
 that the heir knows. From the first telling on this machine takes nothing more that devices send.

@@ -1,4 +1,4 @@
-"""The relay at work on the home machine: take what came, publish the mirror, tell each device where it stands."""
+"""Sync on the home machine: ingest what devices sent, publish the mirror, send each device its receipts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joining as the device sees it: read what home shows, take the bundle, keep it, tell home.
+"""Join a home, on the device: read the code, receive the bundle, store it, confirm it to home.
 
 A pairing over which home was never heard does not count as one: joining again takes its place.
 
@@ -72,7 +72,7 @@ class Invited:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What became of it.
+    """Result of joining.
 
     Attributes:
         home: The home machine as this one calls it.

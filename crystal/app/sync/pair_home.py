@@ -1,4 +1,4 @@
-"""Pairing as the home machine sees it: a code through the relay's mailbox, one string without it, or one shared root.
+"""Pair a device, on the home machine: a code through the relay's mailbox, one string without it, or one shared root.
 
 Each way takes a device through the states of docs/spec/pairing.md. It is written down before it gets a token, under a
 name that says so, and gets its own name with the answer. So a crash in between leaves a device that can be seen and
@@ -109,7 +109,7 @@ def _take_answer(machine: Machine, peer: Peer, answer: BundleReceipt, asked: str
         named = relay_peers.settle_peer(store, peer.id, name, agent)
     notes = []
     if name != asked:
-        notes.append(f"another machine is called {asked}: this device is {name} here")
+        notes.append(f"the name {asked} is taken: this device is called {name} here")
     if agent != answer.agent_id:
         notes.append(f"agent id {answer.agent_id} belongs to another machine: this device is captured under {agent}")
     return Paired(named, (), tuple(notes))
@@ -131,7 +131,7 @@ def pair_offline(machine: Machine, client: RelayClient, *, name: str | None) -> 
     with _admitted(machine, client, os.urandom(16), os.urandom(8), os.urandom(8)) as admitted:
         bundle = _make_bundle(machine, client, admitted, given)
         peer = _settle(machine, admitted, given)
-    notes = (f"another machine is called {asked}: this device is {given}",) if name and given != asked else ()
+    notes = (f"the name {asked} is taken: this device is called {given}",) if name and given != asked else ()
     return Paired(peer, words_of_bundle(bundle), notes, format_offline(bundle))
 
 

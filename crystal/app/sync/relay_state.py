@@ -252,10 +252,10 @@ def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tupl
         return peer, found[0]
     if found:
         names = ", ".join(short_ids([one.stream for one in found]).values())
-        raise UsageError(f"number {seq} blocks {len(found)} streams", hint=f"--stream, one of: {names}")
+        raise UsageError(f"blob {seq} blocks {len(found)} streams", hint=f"--stream, one of: {names}")
     ways = ", ".join(str(one.last_seq + 1) for one in own)
     hint = f"only the next one can be skipped: {ways}" if ways else "see: crystal relay status"
-    raise UsageError(f"number {seq} of {peer.name} blocks nothing", hint=hint)
+    raise UsageError(f"blob {seq} of {peer.name} does not block a stream", hint=hint)
 
 
 def skip(machine: Machine, known: InStream) -> int:

@@ -1,4 +1,4 @@
-"""Which part this machine has: becoming home, handing that part to another machine, leaving it.
+"""Change this machine's role: become home, hand the role to another machine, leave it.
 
 Whatever moves, nothing is lost: what waits in an outbox is taken into this machine's own memory before the outbox
 goes, and a machine that was home sends its whole memory to the new one.
@@ -56,7 +56,7 @@ from crystal.sync.wire import decode_segment
 
 @dataclass(frozen=True, slots=True)
 class RoleChange:
-    """What became of this machine: its role, the other end's name, and what the user should know, in words."""
+    """Result of a change: the role, the other end's name, and notes for the user."""
 
     role: str
     other: str | None = None
@@ -181,13 +181,13 @@ def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) ->
         why = f": {report.problem}" if report is not None and report.problem else ""
         raise UsageError(
             f"{peer.name} has not confirmed {waiting} sealed blobs{why}",
-            hint="run it again when home has polled, or with --force: they stay in this machine's own memory",
+            hint="run it again after home has polled; with --force they stay in this machine's memory alone",
         )
     take_own_outbox(machine, peer)
     with machine.store.transaction():
         relay_peers.remove_peer(machine.store, peer.id)
     settle(machine, role="standalone")
-    return RoleChange("standalone", peer.name, ("home's mirror stays here as it is, and is searched as before",))
+    return RoleChange("standalone", peer.name, ("the mirror of home's memory stays here and is still searched",))
 
 
 def take_own_outbox(machine: Machine, peer: Peer) -> int:

@@ -1,4 +1,4 @@
-"""How this machine stands with the relay: what waits to be sent, which devices are silent, what was refused."""
+"""Relay status of this machine: what waits to be sent, which devices are silent, what was refused."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ class _Search:
         if vault is not None and not vault.is_dir():
             self.cannot_read(str(vault), "the vault is not there")
         notes = [] if vault is None else sorted(path for path in vault.rglob("*.md") if path.is_file())
-        for path in (*islice(self._transcripts(), MAX_TRANSCRIPTS), *notes):
+        for path in (*islice(self._transcripts(), MAX_TRANSCRIPTS), *notes, *self.context.files):
             with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
                 for offset, _, source in self.patterns.find(iter(partial(file.read, PIECE), b"")):
                     if source not in self.words:

@@ -1,4 +1,4 @@
-"""What a part of the index knows of its documents besides their words, and in which order it has them.
+"""Attributes of the documents in one part of the index, and their order.
 
 Documents lie conversation by conversation, each in the order of its turns: the neighbours of a document are the ones
 before and after it, unless it is the ``first`` of its conversation. What belongs to no session stands alone.

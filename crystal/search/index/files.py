@@ -1,4 +1,4 @@
-"""A file of arrays that is mapped, not read: arrays first, then a directory with the checksum of each.
+"""Memory-mapped files of arrays: the arrays, then a directory with the checksum of each.
 
     CRYSIDX1, padded to 64 bytes
     the arrays, little-endian, each at a multiple of 64
@@ -57,7 +57,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class IndexFileContents:
-    """What a file holds: words about it, and its arrays, which must not be written to."""
+    """Content of a file: its metadata, and its arrays, which are read-only."""
 
     meta: Mapping[str, Any]
     arrays: Mapping[str, Array]

@@ -1,4 +1,4 @@
-"""Which documents a filter leaves, from the attributes that the index has; SQLite is asked for the rest."""
+"""Filter documents by the attributes in the index, and by SQLite for all other filters."""
 
 from __future__ import annotations
 

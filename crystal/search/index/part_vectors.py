@@ -1,4 +1,4 @@
-"""The vectors of one part of the index: signs to find candidates, two bits for each number to choose among them.
+"""Quantized vectors of one part of the index: signs select candidates, two bits for each number rank them.
 
 Row i belongs to document i of the part. ``signs`` holds one bit for each dimension of the turned rows, 64 to a word and
 word by word, so that a question is compared with all rows by counting bits. ``rows`` has two bits for each dimension:

@@ -1,4 +1,4 @@
-"""The index as a search uses it: one state of the store, in files and in what has come since."""
+"""Read the index for a search: one state of the store, from the files and from later changes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """There is no index to use just now: search the store itself."""
+    """The index cannot be used at the moment: search the store itself."""
 
     reason: str
 

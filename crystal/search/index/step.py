@@ -1,4 +1,4 @@
-"""One step of keeping the index: what one snapshot shows, the files that are made of it, and the change of the list."""
+"""One update of the index: read a snapshot, write files from it, and return the change of the list."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class IndexStep:
         self._forgets = False
 
     def take(self) -> bool:
-        """Do what is most urgent; False when there is nothing to do, or another process does it.
+        """Do the most urgent update; False if there is none, or another process does it.
 
         Raises:
             IndexDamagedError: A file that is to be merged is not as it was written.

@@ -1,4 +1,4 @@
-"""What the words of a text are: stems, parts of compound names, pairs of characters, its date."""
+"""Split a text into terms: stems, parts of compound names, pairs of characters, its date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of a part: which documents have them, and how often.
+"""Postings of one part of the index: the documents of each word, and how often each has it.
 
 Words are sorted by their UTF-8 bytes and found by binary search in the map. A posting is the ordinal of a document
 and one bit: whether the document has the word more than once. How often is kept for these alone, in four bits: of each

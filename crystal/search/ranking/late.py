@@ -1,4 +1,4 @@
-"""Late interaction: how well each word of the question is met by some word of a text, by the vectors of their tokens.
+"""Late interaction: compare each token of the question with the nearest token of a text, by token vectors.
 
 It sees what a bag of words does not: that "moved abroad" answers "emigrate". It reads texts, so only the best
 candidates are looked at. The measure is a weighted mean of each question token's best cosine (MaxSim).
@@ -30,7 +30,7 @@ NEAR_TOKENS = 4
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What counts how much, beside a score so far whose best is 1. They were measured: docs/adr/0018-ranking.md.
+    """Weights of the second step, added to a score whose maximum is 1. Measured in docs/adr/0018-ranking.md.
 
     Attributes:
         most: How many answers are looked at.

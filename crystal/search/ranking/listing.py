@@ -1,4 +1,4 @@
-"""From answers in order to the list that is shown: near-duplicates behind the best of them, no session before all else.
+"""Make the shown list from ranked answers: group near-duplicates behind the best one, and mix sessions.
 
 Also what was said last: where a time alone is asked for, or a picture, which no engine knows.
 """

@@ -1,4 +1,4 @@
-"""The order of the answers: candidates, their scores, late interaction, and the list that is shown."""
+"""Rank answers: select candidates, score them, apply late interaction, and make the list that is shown."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ OTHER_WORDS = 0.4
 
 @dataclass(frozen=True, slots=True)
 class RankingRequest:
-    """What is asked for: the question taken apart, how many answers, and what is preferred.
+    """The parsed question, the number of answers, and the preferences.
 
     ``wordings`` are other ways to put the question; ``reorder`` may put the best answers into another order: it is
     given the question and texts, and gives places in their list, or None.
@@ -80,7 +80,7 @@ def fields_of(
             masks = [*phrased]
         else:
             words = " and ".join(f'"{in_short(phrase)}"' for phrase in asked.phrases[:3])
-            asked, said = without_phrases(asked), (f"nothing has {words} word for word",)
+            asked, said = without_phrases(asked), (f"no text contains {words} word for word",)
     return [_field(*one, asked, limit) for one in zip(places, indexes, masks, strict=True)], asked, said
 
 
@@ -289,7 +289,7 @@ def _describe(answers: Sequence[RankedAnswer], pool: Pool) -> None:
 
 def _notes(asked: Query, stems: list[str], begun: list[str], *, is_exact: bool, has_words: bool) -> tuple[str, ...]:
     if asked.is_literal and not is_exact:
-        return (f"nothing has {in_short(asked.compounds[0])} itself; these have parts of it",) if has_words else ()
+        return (f"no text contains {in_short(asked.compounds[0])}; these contain parts of it",) if has_words else ()
     if begun and len(begun) == len(set(stems)) and has_words:
-        return ("nothing has these words; some words begin with them",)
+        return ("no text contains these words; these contain words that begin with them",)
     return ()

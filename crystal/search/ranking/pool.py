@@ -1,4 +1,4 @@
-"""The chunks that may answer a question, of one memory or of two, with what each engine says of them.
+"""Candidate chunks from one or two memories, with the scores of each engine.
 
 Words are weighed over both memories together, so that their scores compare. A chunk is a candidate when its words, its
 neighbours' words or its meaning are among the best, or when its words are among the best of a time that is asked for.

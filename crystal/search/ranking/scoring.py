@@ -1,4 +1,4 @@
-"""What each candidate is worth: its words, its neighbours' words, its meaning, its session, and small preferences.
+"""Score candidates by their words, their neighbours' words, vectors, session, and small preferences.
 
 Preferences only decide between answers that are nearly as good: what a person said himself, the time that a question
 names, and (as the user likes) what is new. No age ever buries an old answer that fits better.
@@ -35,7 +35,7 @@ IN_TIME = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """What the question and the user prefer: spans of time, what is new, and how engines are put together."""
+    """Preferences of question and user: spans of time, recency, and how the engines' scores are combined."""
 
     now: int
     spans: tuple[tuple[int, int], ...] = ()

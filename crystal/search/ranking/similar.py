@@ -1,4 +1,4 @@
-"""Search by similarity alone: what is nearest to the question in meaning, each with its cosine.
+"""Search by vectors alone: return the chunks nearest to the question, each with its cosine.
 
 No word, no session, no time and no late interaction changes the order, so a score means the same in every search:
 1 for the very question, 0 for what has nothing to do with it.

@@ -1,4 +1,4 @@
-"""Who speaks: a person with an assistant that answers at length, or people among themselves.
+"""Detect who speaks: a person with an assistant that answers at length, or people with each other.
 
 With an assistant, what is asked for was mostly said by the person, in few words. Among people, both say it, and a reply
 answers better than the question before it, which has the words of every later question. No setting says which of both

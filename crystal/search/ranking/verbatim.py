@@ -1,4 +1,4 @@
-"""The chunks that have something word for word: quoted phrases, and names as they are written.
+"""Find chunks that contain a quoted phrase or a name exactly as written.
 
 The index knows which chunks have all the words. Whether these stand together is read in the texts.
 """

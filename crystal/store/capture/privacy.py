@@ -1,4 +1,4 @@
-"""What was said while capture was off: the marks, the lines left out, and the key for keyed hashes."""
+"""Queries about privacy: private periods, lines left out, and the key for keyed hashes."""
 
 import os
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What was seen of files that are rewritten, and of databases: their records, and whether they changed since."""
+"""Records last seen in files that are rewritten and in databases, and whether they changed since."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Writing conversations: sessions, turns, chunks and their texts, each turn once whatever file contains it."""
+"""Write sessions, turns, chunks and their texts. A turn that several files contain is stored once."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What was forgotten: tombstones, what they block, and the work that is left. Names only, never text.
+"""Tombstones: what was forgotten, what may not be stored again, and the work that is left. Ids only, no text.
 
 A tombstone is both a queue entry and a permanent record: while ``done_at`` is NULL something of it is still here;
 afterwards it blocks what another file, machine or backup brings. Lines are blocked by the privacy tables: ids of lines
@@ -223,7 +223,7 @@ def is_anything_forgotten(store: Store) -> bool:
 
 
 def is_session_forgotten(store: Store, session_id: str) -> bool:
-    """Return True if something of this session was forgotten: what may repeat it is left out."""
+    """Return True if a part of this session was forgotten: lines that may repeat it are left out."""
     return store.value("SELECT 1 FROM forgotten_sessions WHERE session_id = ?", (session_id,)) is not None
 
 
@@ -231,7 +231,7 @@ def is_session_forgotten(store: Store, session_id: str) -> bool:
 
 
 class Blocks(NamedTuple):
-    """What was forgotten, for checking single lines. Read once for a stretch of them."""
+    """All tombstones, read once to check many lines."""
 
     store: Store
     marks: tuple[ForgottenScope, ...]
@@ -244,7 +244,7 @@ class Blocks(NamedTuple):
 
 
 def read_blocks(store: Store) -> Blocks | None:
-    """Return what blocks lines, or None if nothing was ever forgotten."""
+    """Return the tombstones that block lines, or None if nothing was ever forgotten."""
     if not is_anything_forgotten(store):
         return None
     rows = store.rows(

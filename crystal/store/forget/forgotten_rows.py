@@ -1,4 +1,4 @@
-"""Find the rows of what is to be forgotten, by name, place and text; and where archives keep their lines.
+"""Find the rows to be forgotten by id, place and text, and their lines in the archives.
 
 Finding only reads. What changes the ledger runs inside the caller's transactions.
 """

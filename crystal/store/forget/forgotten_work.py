@@ -1,4 +1,4 @@
-"""Delete the rows of what is forgotten, and note the work that this leaves in files.
+"""Delete the rows of what is forgotten, and record the work that is left in files.
 
 Everything runs inside the caller's transactions. Nothing stays in free pages, because the connection deletes securely;
 what stays between cells goes when the file is rewritten.
@@ -104,7 +104,7 @@ def log_again(store: Store, session_id: str, title: str | None) -> None:
 
 
 class ForgetWork(NamedTuple):
-    """Something that still holds forgotten content; its rows are gone. See the table ``forget_work``."""
+    """A place that still contains forgotten text; its rows are deleted. See the table ``forget_work``."""
 
     id: int
     target: str

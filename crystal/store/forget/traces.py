@@ -1,4 +1,4 @@
-"""Texts of a store, and what its file holds in forms that a byte search does not find: for the proof of forgetting.
+"""Read a store for the proof of forgetting: its texts, and values that a search of the file's bytes would miss.
 
 A long value lies in several pages, so values are also queried through the database. Everything here only reads.
 """

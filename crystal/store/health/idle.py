@@ -1,4 +1,4 @@
-"""Check whether the end of a turn brought any work: a few queries that cost less than loading the code for it."""
+"""Check with a few queries whether a turn left work to do, so that the code for it need not be loaded."""
 
 from __future__ import annotations
 

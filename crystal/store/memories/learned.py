@@ -1,4 +1,4 @@
-"""What the reflector reads and writes: turns after a session's cursor, the lines that taught a memory, its runs."""
+"""Queries of the reflector: turns after a session's cursor, the lines that taught a memory, its runs."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def add_evidence(store: Store, one: Evidence) -> bool:
 
 
 def move_cursor(store: Store, session: DueSession, turn: int) -> bool:
-    """Note that a session was read up to a turn. Inside the transaction that wrote what it taught.
+    """Record that a session was read up to a turn. Inside the transaction that wrote the learned memories.
 
     Returns:
         False if another process moved it meanwhile, or the session is gone: then write nothing.

@@ -1,4 +1,4 @@
-"""What the user asked to remember: versions of memories that merge the same way in whatever order they arrive.
+"""Memories as versions, whose merge gives the same result in any order of arrival.
 
 A memory has the same id on every machine, and its newest version wins. A key belongs to one memory: of two that
 claim it, the one that was changed last has it, and the other is deprecated without it. An active memory's text is

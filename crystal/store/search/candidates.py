@@ -1,4 +1,4 @@
-"""The chunks of an answer: their texts, their copies, and everything about their origin, in conversations and files."""
+"""Read candidate chunks with their texts, copies and origin, from conversations and files."""
 
 from __future__ import annotations
 

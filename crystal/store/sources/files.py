@@ -1,4 +1,4 @@
-"""Writing the files of sources: a file's rows always agree with its chunks, and equal texts keep their chunk.
+"""Write the files of sources: a file's rows always agree with its chunks, and equal texts keep their chunk.
 
 A chunk is recognised within its file by its text, title included. So a paragraph that moves keeps its vector, and a
 file that is renamed keeps all of them. Nothing here reads a file. Every function that writes runs inside the caller's
@@ -68,7 +68,7 @@ class ReadFile(NamedTuple):
 
 
 class Maker(NamedTuple):
-    """Who indexes: the agent and the machine that its chunks are stored with."""
+    """The agent and the machine that are stored with the chunks."""
 
     agent: str
     device: str

@@ -1,4 +1,4 @@
-"""What is stored of sources: how much there is, its texts, and whether it is whole. Only reads."""
+"""Queries about sources: counts, texts, and whether anything is missing. Read-only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the home machine has published: the list of objects, the keys they are sealed with, what is to be deleted.
+"""Objects of the mirror that home has published: their list, their keys, and those to be deleted.
 
 Positions number the steps of what was published, without gaps. An object covers a range of them; the objects of the
 list cover each position once. A row of the list without a hash is a step that was decided and not uploaded yet.

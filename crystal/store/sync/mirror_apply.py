@@ -1,4 +1,4 @@
-"""A device's mirror.db: applying what home published, and the progress of that.
+"""Apply the objects that home published to a device's mirror.db, and record the progress.
 
 The file has the schema of every store, so that everything that reads a store reads it too. Ids are home's. Each object
 is applied in one transaction together with its place in the list; applying one again changes nothing.

@@ -1,4 +1,4 @@
-"""What travels in the mirror: the kinds of rows, and the content of one object.
+"""Content of the mirror: the kinds of rows, and the content of one object.
 
 Home's store fills an object, a device's mirror applies it; ``crystal.sync.mirror`` encodes it as bytes and decodes it.
 """
@@ -14,7 +14,7 @@ Row = Sequence[Any]
 
 @dataclass(frozen=True, slots=True)
 class RowKind:
-    """One kind of rows that travel.
+    """A kind of rows that the mirror contains.
 
     Attributes:
         table: Where they are; ``t`` in SQL.

@@ -1,4 +1,4 @@
-"""What the home machine publishes next, and the rows of what it has decided to publish.
+"""Choose what home publishes next, and read its rows.
 
 Deciding and reading are two steps. ``decide`` fixes, in one short transaction, which rows the next position covers;
 ``export`` reads their present content, at once, after a crash, or much later when objects are merged: the latest state

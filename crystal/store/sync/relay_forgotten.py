@@ -48,7 +48,7 @@ def confirmed_by(store: Store, told: Mapping[str, Any]) -> int | None:
 
 
 def behind(store: Store, told: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return how many forgettings a device has not confirmed, and the time of the oldest; None if it has all."""
+    """Return how many deletions a device has not confirmed, and the time of the oldest; None if it has all."""
     row = store.row(f"SELECT {_COUNT}, min(made_at) FROM tombstones WHERE id > ?", (confirmed_by(store, told) or 0,))
     return None if row is None or not row[0] else (int(row[0]), int(row[1]))
 
@@ -106,7 +106,7 @@ def forget_heard(store: Store) -> None:
 
 
 def tell_all_again(store: Store) -> None:
-    """Send home everything that is forgotten here once more: it has lost what it had. In a transaction."""
+    """Send all tombstones to home again, because it lost them. Inside a transaction."""
     stand = read_stand(store)
     if stand is not None:
         forget_heard(store)
@@ -119,7 +119,7 @@ def untold(store: Store, after: int, limit: int) -> list[tuple[int, Tombstone]]:
 
 
 def note_heard(store: Store, uids: Iterable[str], as_of: int) -> None:
-    """Note that home has these, and when it said so, by its clock. Inside a transaction."""
+    """Record that home has these, with the time of its clock. Inside a transaction."""
     store.execute_many(
         "UPDATE tombstones SET heard_at = ? WHERE uid = ? AND heard_at IS NULL", [(as_of, uid) for uid in uids]
     )
@@ -136,6 +136,6 @@ def open_again(store: Store, after: int) -> None:
 
 
 def unheard(store: Store) -> tuple[int, int | None]:
-    """Return how many forgettings home has not confirmed, and the time of the oldest."""
+    """Return how many deletions home has not confirmed, and the time of the oldest."""
     row = store.row(f"SELECT {_COUNT}, min(made_at) FROM tombstones WHERE heard_at IS NULL")
     return (0, None) if row is None else (int(row[0]), row[1])

@@ -168,4 +168,4 @@ def parse_paper(text: str) -> bytes:
         return bytes(_bip39().to_entropy(list(words)))
     except ValueError as error:
         hint = "compare each with the paper: one is another word, or two are swapped"
-        raise UsageError("the paper key's words are all real, but do not belong together", hint=hint) from error
+        raise UsageError("the checksum of the paper key is wrong", hint=hint) from error

@@ -1,0 +1,149 @@
+"""``crystal files``: memories in a block of the files that agents read, such as AGENTS.md."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crystal.app.context import open_kept_machine, this_home
+from crystal.app.memory_files import Answers, MemoryFile, file_list, state_of_files
+from crystal.app.vault import side_named
+from crystal.cli.confirm import confirm
+from crystal.cli.json_output import print_json
+from crystal.cli.options import AsJson
+from crystal.cli.render import count_words, hint, one_line, say, warn
+from crystal.text.harmless import harmless
+
+if TYPE_CHECKING:
+    from crystal.vault.block import BlockRow
+
+QUOTED = 200
+WORDS = {
+    "edited": "changed by you, changes the memory", "added": "added by you, becomes a memory",
+    "deleted": "deleted by you, hides the memory", "new": "not in the file yet", "gone": "vanishes from the file",
+    "conflict": "conflict: the line and its memory were changed", "refused": "cannot be remembered",
+}  # fmt: skip
+Files = Annotated[list[str] | None, typer.Argument(help="Files such as AGENTS.md; those of the list if none is given.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree to everything; for scripts.")]
+
+commands = typer.Typer(help="Memories in files that agents read.", no_args_is_help=True)
+
+
+@commands.command("sync", short_help="Write memories into a file, and read what you changed.")
+def sync(
+    files: Files = None,
+    *,
+    prefer: Annotated[
+        str | None, typer.Option("--prefer", help="Where both sides changed: file or crystal wins.", metavar="SIDE")
+    ] = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write what you have confirmed into a block of a file, and take over what you changed in the block.
+
+    The first time, name the file. Exit code 1: a conflict is open, or a line cannot be remembered.
+    """
+    from crystal.app.background import embed_soon
+
+    side, done = side_named(prefer), []
+    with open_kept_machine() as machine, file_list(machine) as listed:
+        for path in listed.named(files or [], this_home()):
+            one = listed.compared(path)
+            answers = _asked(one, Answers(yes, yes, side), yes=yes, quiet=as_json)
+            listed.note(one.path)
+            done.append((one, one.run(answers)))
+        embed_soon(machine)
+    if as_json:
+        print_json({"files": [{**as_dict(one), "written": change.changed} for one, change in done]})
+    else:
+        say(*(f"{one_line(str(one.path))}: {'written' if change.changed else 'nothing new'}" for one, change in done))
+    if any(one.refused or (side is None and one.rows_in("conflict")) for one, _ in done):
+        hint("move what is no memory out of the block; a conflict: crystal files sync --prefer file, or crystal")
+        raise typer.Exit(1)
+
+
+@commands.command("status", short_help="List the files, and what differs.")
+def status(as_json: AsJson = False) -> None:
+    """List the files that have memories, and what differs from the memories."""
+    with open_kept_machine() as machine:
+        found = state_of_files(machine)
+    if as_json:
+        print_json({"files": [as_dict(one) if isinstance(one, MemoryFile) else {"path": str(path), "error": one.message}
+                              for path, one in found]})  # fmt: skip
+        return
+    for path, one in found:
+        if isinstance(one, MemoryFile):
+            differs = [f"{number} {state}" for state, number in one.counts.items() if number and state in WORDS]
+            held = count_words(len(one.rows_in("same")), "line")
+            say(f"{one_line(str(path))}: {held} as remembered" + "".join(f", {words}" for words in differs))
+        else:
+            warn(one.message)
+    if not found:
+        say("no file has memories; to write one: crystal files sync AGENTS.md", stream=sys.stderr)
+
+
+@commands.command("remove", short_help="Take the block out of a file.")
+def remove(files: Annotated[list[str], typer.Argument(help="The files.")], *, yes: Yes = False) -> None:
+    """Take the block out of files, which are then as they were before; the memories stay."""
+    with open_kept_machine() as machine, file_list(machine) as listed:
+        for path in listed.named(files, this_home()):
+            one = listed.compared(path)
+            change = one.without()
+            words = [*_rows(one, "edited", "added", "conflict", "refused"), *map(harmless, change.diff().splitlines())]
+            confirm("remove the block?", yes=yes, consequence="\n".join(words))
+            change.apply()
+            listed.drop(one.path)
+            say(f"{one_line(str(one.path))}: {'the block is removed' if change.changed else 'it has no block'}")
+
+
+def _asked(one: MemoryFile, answers: Answers, *, yes: bool, quiet: bool) -> Answers:
+    """Show what would change, and ask; return what the person wants."""
+    if not yes:
+        adds = _agrees(one, "added", "remember these lines?")
+        answers = answers._replace(adds=adds, hides=_agrees(one, "deleted", "hide the memories of these lines?"))
+    change = one.change(answers)
+    words = "\n".join([*_rows(one, "edited", "conflict", "refused"), *map(harmless, change.diff().splitlines())])
+    if yes or not (change.changed or one.rows_in("edited", "added", "deleted")):
+        if not quiet:
+            say(words, stream=sys.stderr)
+    else:
+        others = [] if sys.stdin.isatty() else _rows(one, "added", "deleted")
+        confirm("write?", yes=False, consequence="\n".join([*others, words]))
+    return answers
+
+
+def _agrees(one: MemoryFile, state: str, question: str) -> bool:
+    rows = _rows(one, state)
+    if not rows or not sys.stdin.isatty():
+        return False
+    say(*rows, stream=sys.stderr)
+    return typer.confirm(question, err=True)
+
+
+def _rows(one: MemoryFile, *states: str) -> list[str]:
+    """Return the lines of some states, with what they mean."""
+    found = [(row.state, row) for row in one.rows_in(*states)]
+    found += [("refused", row) for row in one.refused if "refused" in states]
+    return [line for state, row in found for line in _row_lines(state, row, one.refused.get(row))]
+
+
+def _row_lines(state: str, row: BlockRow, why: str | None) -> Iterator[str]:
+    place = "" if row.memory is None else f" ({one_line(row.memory.project or 'everywhere')})"
+    yield f"{WORDS[state]}{place}{f': {why}' if why else ''}"
+    if row.entry is not None:
+        yield f"  the file:  {one_line(row.entry.text)[:QUOTED]}"
+    if row.memory is not None:
+        yield f"  crystal:   {one_line(row.memory.text)[:QUOTED]}"
+
+
+def as_dict(one: MemoryFile) -> dict[str, Any]:
+    """Return a file for JSON."""
+    return {
+        "path": str(one.path), "project": one.project.name, "lines": one.counts,
+        "conflicts": [{"id": row.memory.id, "file": row.entry.text, "crystal": row.memory.text}
+                      for row in one.rows_in("conflict") if row.memory and row.entry],
+        "refused": [{"file": row.entry.text, "why": why} for row, why in one.refused.items() if row.entry],
+    }  # fmt: skip

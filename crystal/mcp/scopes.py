@@ -1,0 +1,60 @@
+"""``read_memory`` and ``write_memory``: memories of this project, or those that hold everywhere if it is allowed."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crystal.app.context import this_config
+from crystal.app.memory_queries import list_memories
+from crystal.errors import UsageError
+from crystal.mcp.changing import remember
+from crystal.mcp.items import ShortIds, memory_item
+from crystal.mcp.offer import ClientContext
+from crystal.mcp.page import AnswerItem, ToolAnswer, answered, bounded
+
+MAX_READ = 1_000
+
+
+def read(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Return what is remembered in a scope, the latest first."""
+    folder = _folder(client, arguments)
+    with client.reader() as machine:
+        home = None if folder is None else client.project(machine)
+        found = list_memories(machine, project=folder if home is None else home[0], limit=MAX_READ)
+        if folder is None:
+            found = [one for one in found if one.project is None]
+        ids = ShortIds(machine)
+
+        def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
+            left = len(found) - len(items)
+            more = f"{left} more are not shown; crystal_search finds them" if left else None
+            where = "everywhere" if folder is None else "in this project"
+            head = f"{len(found)} memories hold {where}"
+            return answered(head, items, "memories", {"memories_in_all": len(found)}, more)
+
+        return bounded([memory_item(one, ids) for one in found], compose, client.room)
+
+
+def write(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Keep something for good in a scope."""
+    is_here = _folder(client, arguments) is not None
+    return remember(client, {"text": arguments["content"], "this_project": is_here})
+
+
+def _folder(client: ClientContext, arguments: Mapping[str, Any]) -> str | None:
+    """Return the folder whose project is meant; None for what holds everywhere.
+
+    Raises:
+        UsageError: The settings do not allow this agent what holds everywhere, or the folder is not known.
+    """
+    if arguments.get("scope") == "global":
+        allowed = this_config().mcp_global_scope
+        if client.agent is None or not any(fnmatch.fnmatchcase(client.agent, one) for one in allowed):
+            hint = "leave scope out; the user can allow it: crystal config set mcp.global_scope AGENT"
+            raise UsageError("the scope global is not allowed for this agent", hint=hint)
+        return None
+    if client.folder is None:
+        raise UsageError("the folder of this project is not known", hint="use crystal_remember and crystal_search")
+    return client.folder

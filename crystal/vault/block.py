@@ -1,0 +1,207 @@
+"""A marked block of memories in a file that agents read, such as AGENTS.md: a list item for each memory. Pure.
+
+The block says by itself what a person changed in it, also on another branch or machine: each item has its memory's id
+and a checksum of the text that crystal wrote, and the last line names every item.
+
+Source: docs/adr/0043-memories-in-agents-md.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from crystal.errors import UsageError
+from crystal.model.recall import Remembered
+
+BEGIN = "<!-- crystal files: change, add or delete lines, then run: crystal files sync -->"
+TITLE = "## Remembered"
+_BEGIN = re.compile(r"^<!-- crystal files: [^\n]*?-->", re.MULTILINE)
+_END = re.compile(r"^<!-- crystal files end (\d):((?: [0-9a-f]{12})*) -->", re.MULTILINE)
+_MARK = re.compile(r"[ \t]*<!-- (mem-[0-9a-f]{12}) ([0-9a-f]{8}) -->")
+_ITEM = re.compile(r"[-*+][ \t]+(?=\S)")
+_CONFLICT = re.compile(r"^(?:<{7}|={7}|>{7})(?: |$)", re.MULTILINE)
+
+
+class BlockEntry(NamedTuple):
+    """An item or a paragraph of the block.
+
+    Attributes:
+        raw: Its lines as they are.
+        text: What it says.
+        ident: The memory that it shows; None for what a person added.
+        written: The checksum of what crystal wrote there.
+    """
+
+    raw: str
+    text: str
+    ident: str | None = None
+    written: str | None = None
+
+    @property
+    def is_heading(self) -> bool:
+        """Return True for a heading, which is no memory and stays."""
+        return self.ident is None and self.raw.startswith("#")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBlock:
+    """A file, cut at its block.
+
+    Attributes:
+        head, tail: What is before and after the block; never changed.
+        lead: How many line ends before the block belong to it.
+        newline: The line end of the file.
+        is_there: Whether the file has a block.
+        entries: What is in it, in order.
+        listed: The ids of the memories that were in it when crystal wrote it.
+    """
+
+    head: str
+    tail: str
+    lead: int
+    newline: str
+    is_there: bool
+    entries: tuple[BlockEntry, ...] = ()
+    listed: tuple[str, ...] = ()
+
+    def with_lines(self, lines: Sequence[str]) -> str:
+        """Return the file with other lines in its block."""
+        ids = [f" {mark[1].removeprefix('mem-')}" for line in lines for mark in _MARK.finditer(line)]
+        whole = [BEGIN, *lines, f"<!-- crystal files end {self.lead}:{''.join(ids)} -->"]
+        text = "\n".join(whole).replace("\n", self.newline)
+        if self.is_there:
+            return self.head + text + self.tail
+        return self.head + self.newline * self.lead + text + self.newline
+
+    def without(self) -> str:
+        """Return the file without its block, as it was before crystal wrote one."""
+        head = self.head
+        for _ in range(self.lead):
+            head = head.removesuffix(self.newline)
+        return head + self.tail.removeprefix(self.newline)
+
+
+def parse_block(text: str, name: str) -> MemoryBlock:
+    """Find the block of a file.
+
+    Raises:
+        UsageError: It is damaged, or there are two. ``name`` is the file's name in the error.
+    """
+    newline = "\r\n" if "\r\n" in text and text.find("\r\n") == text.find("\n") - 1 else "\n"
+    begins, ends = list(_BEGIN.finditer(text)), list(_END.finditer(text))
+    if not begins and not ends:
+        ended = next((2 - count for count in (2, 1) if text.endswith(newline * count)), 2)
+        return MemoryBlock(text, "", ended if text else 0, newline, is_there=False)
+    if len(begins) != 1 or len(ends) != 1 or begins[0].end() > ends[0].start():
+        where = text.count("\n", 0, (begins or ends)[0].start()) + 1
+        problem = f"{name}: the block of crystal at line {where} is damaged: it needs one first and one last line"
+        raise UsageError(problem, hint="delete the block, then write it again: crystal files sync FILE")
+    body = text[begins[0].end() : ends[0].start()].replace("\r\n", "\n")
+    if _CONFLICT.search(body):
+        raise UsageError(
+            f"{name}: the block of crystal has marks of a merge conflict", hint="resolve it, then run it again"
+        )
+    listed = tuple(f"mem-{one}" for one in ends[0][2].split())
+    return MemoryBlock(
+        text[: begins[0].start()], text[ends[0].end() :], int(ends[0][1]), newline, is_there=True,
+        entries=tuple(_entry(lines) for lines in _groups(body)), listed=listed,
+    )  # fmt: skip
+
+
+def _groups(body: str) -> Iterator[list[str]]:
+    """Yield the lines of each item, paragraph and heading."""
+    group: list[str] = []
+    for line in body.split("\n"):
+        is_in_item = bool(group) and _ITEM.match(group[0]) is not None
+        continues = line.startswith(("  ", "\t")) or not line.strip() if is_in_item else bool(line.strip())
+        if group and (not continues or (not is_in_item and (_ITEM.match(line) or "#" in (line[0], group[0][0])))):
+            yield group
+            group = []
+        if group or line.strip():
+            group.append(line)
+    if group:
+        yield group
+
+
+def _entry(lines: list[str]) -> BlockEntry:
+    raw = "\n".join(lines).rstrip()
+    mark = _MARK.search(raw)
+    item = _ITEM.match(lines[0])
+    said = _MARK.sub("", raw if item is None else _undented(raw[item.end() :]))
+    text = canonical(re.sub(r"<\\(\\*)!--", r"<\1!--", said))
+    return BlockEntry(raw, text, *(() if mark is None else mark.groups()))
+
+
+def _undented(text: str) -> str:
+    return re.sub(r"\n(?:  |\t)", "\n", text)
+
+
+def canonical(text: str) -> str:
+    """Return a text without what an editor may change by itself: white space at the end of lines."""
+    return "\n".join(line.rstrip() for line in text.split("\n")).strip()
+
+
+def checksum(text: str) -> str:
+    """Return what tells whether a text was changed."""
+    return hashlib.sha256(canonical(text).encode()).hexdigest()[:8]
+
+
+def render_item(one: Remembered) -> str:
+    """Return the item of a memory. A text cannot end the block, nor look like a mark."""
+    text = canonical(one.text)
+    said = re.sub(r"<(\\*)!--", r"<\\\1!--", text).replace("\n", "\n  ")
+    mark = f"<!-- {one.id} {checksum(text)} -->"
+    return "- " + "\n".join(line.rstrip() for line in said.split("\n")) + ("\n  " if "\n" in text else " ") + mark
+
+
+# ------------------------------------------------------------------------------------------------------------- merging
+
+
+STATES = ("same", "new", "edited", "conflict", "added", "deleted", "gone", "kept")
+
+
+class BlockRow(NamedTuple):
+    """What an item of the block and its memory mean together.
+
+    ``state`` is ``same`` (the memory is written), ``new``, ``edited``, ``conflict``, ``added``, ``deleted``, ``gone``
+    (the item vanishes) or ``kept`` (it stays as it is).
+    """
+
+    state: str
+    entry: BlockEntry | None = None
+    memory: Remembered | None = None
+
+
+def compare(block: MemoryBlock, wanted: Sequence[Remembered], known: frozenset[str]) -> list[BlockRow]:
+    """Compare a block with the memories that belong into it.
+
+    Args:
+        block: As it is in the file.
+        wanted: The memories, in order.
+        known: The ids of all memories of this machine, forgotten ones too. Items of others stay as they are.
+    """
+    left = {one.id: one for one in wanted}
+    rows = [_row(entry, left, known) for entry in block.entries]
+    rows += [BlockRow("deleted", None, left.pop(ident)) for ident in block.listed if ident in left]
+    return [*rows, *(BlockRow("new", None, one) for one in left.values())]
+
+
+def _row(entry: BlockEntry, left: dict[str, Remembered], known: frozenset[str]) -> BlockRow:
+    if entry.is_heading or (entry.ident is not None and entry.ident not in known):
+        return BlockRow("kept", entry)
+    if not entry.text:
+        return BlockRow("gone", entry)
+    memory = left.pop(entry.ident or "", None)
+    is_edited = entry.written != checksum(entry.text)
+    if memory is not None:
+        if entry.text == canonical(memory.text) or not is_edited:
+            return BlockRow("same", entry, memory)
+        return BlockRow("edited" if entry.written == checksum(memory.text) else "conflict", entry, memory)
+    twin = next((one for one in left.values() if canonical(one.text) == entry.text), None)
+    if twin is not None:
+        return BlockRow("same", entry, left.pop(twin.id))
+    return BlockRow("added" if is_edited else "gone", entry)

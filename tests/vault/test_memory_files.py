@@ -1,0 +1,261 @@
+"""``crystal files``: what is written into AGENTS.md, what is read back, and what is never touched."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crystal.app import memory_files as app
+from crystal.app.context import open_machine
+from crystal.app.memory_files import Answers, file_list
+from crystal.errors import CrystalError
+from crystal.install import file_change
+from tests.support.command import Done, crystal
+
+HEAD, TAIL = "# Rules\r\nno newline at the end", "\nmine"
+
+
+@pytest.fixture
+def agents(home: Path) -> Path:
+    shop = home / "shop"
+    for folder in (shop, home / "other"):
+        folder.mkdir()
+        subprocess.run(["git", "-C", str(folder), "init", "--quiet"], check=True)
+    crystal("remember", "we deploy on Fridays", "--project", str(shop))
+    crystal("remember", "okapis drink tea", "--key", "drink")
+    crystal("remember", "the other project is secret", "--project", str(home / "other"))
+    path = shop / "AGENTS.md"
+    path.write_bytes(HEAD.encode())
+    path.chmod(0o640)
+    assert sync(str(path), "--yes").code == 0
+    return path
+
+
+def sync(*words: str) -> Done:
+    return crystal("files", "sync", *words)
+
+
+def texts() -> list[str]:
+    return sorted(one["text"] for one in json.loads(crystal("memories", "--json").out)["memories"])
+
+
+def change(path: Path, old: str, new: str) -> None:
+    data = path.read_bytes()
+    assert old.encode() in data
+    path.write_bytes(data.replace(old.encode(), new.encode(), 1))
+
+
+def test_the_confirmed_memories_of_the_project_are_written_and_nothing_else_changes(agents: Path) -> None:
+    data = agents.read_bytes()
+    assert data.startswith(HEAD.encode())
+    assert b"- we deploy on Fridays <!-- mem-" in data
+    assert b"okapis drink tea" in data
+    assert b"secret" not in data
+    assert b"\n" not in data.replace(b"\r\n", b""), "the line ends of the file"
+    assert agents.stat().st_mode & 0o777 == 0o640
+    assert sync().out == f"{agents}: nothing new\n"
+    assert agents.read_bytes() == data
+    assert crystal("files", "remove", str(agents), "--yes").code == 0
+    assert agents.read_bytes() == HEAD.encode()
+    assert sync().code == 1, "the list is empty"
+
+
+def test_a_change_is_shown_and_nothing_is_done_without_a_yes(agents: Path) -> None:
+    crystal("remember", "quaggas", "--project", str(agents.parent))
+    change(agents, "- okapis drink tea", "- okapis drink cocoa")
+    before = agents.read_bytes()
+    done = sync()
+    assert done.code == 2
+    for words in ("changed by you", "okapis drink cocoa", "quaggas", "--yes"):
+        assert words in done.err
+    assert agents.read_bytes() == before
+    assert "okapis drink tea" in texts()
+
+
+def test_lines_that_a_person_changes_adds_and_deletes_change_the_memories(agents: Path) -> None:
+    change(agents, "okapis drink tea", "okapis drink cocoa")
+    change(agents, "- we deploy on Fridays", "- quaggas\r\n\r\n  and zebras\r\n## Mine\r\n- we deploy on Fridays")
+    lines = agents.read_bytes().split(b"\r\n")
+    agents.write_bytes(b"\r\n".join(one for one in lines if b"Fridays" not in one) + TAIL.encode())
+    assert "1 edited, 1 added, 1 deleted" in crystal("files", "status").out
+    assert sync("--yes").code == 0
+    assert texts() == ["okapis drink cocoa", "quaggas\n\nand zebras", "the other project is secret"]
+    assert "okapis drink tea" in crystal("memories", "history", "drink").out
+    data = agents.read_bytes()
+    assert data.startswith(HEAD.encode())
+    assert data.endswith(TAIL.encode())
+    assert b"\r\n## Mine\r\n" in data
+    assert sync().out.endswith("nothing new\n")
+
+
+def test_a_person_may_refuse_what_the_block_says(agents: Path) -> None:
+    change(agents, "- we deploy", "- quaggas\r\n- we deploy")
+    lines = agents.read_bytes().split(b"\r\n")
+    agents.write_bytes(b"\r\n".join(one for one in lines if b"okapis" not in one))
+    with open_machine() as machine, file_list(machine) as listed:
+        listed.compared(agents).run(Answers())
+    assert "quaggas" not in texts()
+    assert "okapis drink tea" in texts()
+    assert b"\r\n- quaggas\r\n" in agents.read_bytes()
+    assert b"okapis drink tea" in agents.read_bytes()
+
+
+@pytest.mark.parametrize("side", ["file", "crystal"])
+def test_a_conflict_is_shown_and_never_merged(agents: Path, side: str) -> None:
+    change(agents, "okapis drink tea", "okapis drink cocoa")
+    crystal("memories", "edit", "drink", "okapis drink water")
+    before = agents.read_bytes()
+    done = sync("--yes")
+    assert done.code == 1
+    assert "conflict" in done.err
+    assert (agents.read_bytes(), texts()[0]) == (before, "okapis drink water")
+    assert sync("--yes", "--prefer", "both").code == 2
+    assert sync("--yes", "--prefer", side).code == 0
+    wins, loses = ("cocoa", "water") if side == "file" else ("water", "cocoa")
+    assert texts()[0] == f"okapis drink {wins}"
+    assert f"okapis drink {loses}" in crystal("memories", "history", "drink").out
+    assert f"- okapis drink {wins} <" in agents.read_text()
+
+
+def test_secrets_stay_in_the_file_and_hidden_and_forgotten_memories_vanish(agents: Path) -> None:
+    change(agents, "- we deploy", "- <private>x</private> y\r\n- we deploy")
+    assert sync("--yes").code == 1
+    assert b"- <private>x</private> y\r\n" in agents.read_bytes()
+    crystal("memories", "deprecate", "drink")
+    sync("--yes")
+    assert b"okapis" not in agents.read_bytes()
+    ident = next(
+        one["id"] for one in json.loads(crystal("memories", "--json").out)["memories"] if "deploy" in one["text"]
+    )
+    assert str(agents) in crystal("forget", ident, "--dry-run").out
+    assert str(agents) in crystal("forget", ident, "--yes", "--prove").out
+    sync("--yes")
+    assert b"Fridays" not in agents.read_bytes()
+    assert texts() == ["the other project is secret"]
+
+
+def test_files_that_cannot_be_written_are_refused_and_stay(agents: Path, home: Path) -> None:
+    other = home / "other" / "CLAUDE.md"
+    other.symlink_to(agents)
+    for name, data in {
+        "latin.md": b"caf\xe9",
+        "utf16.md": "é".encode("utf-16"),
+        "nul.md": b"a\0",
+        "torn.md": b"",
+    }.items():
+        (agents.parent / name).write_bytes(data or agents.read_bytes()[:-20])
+    names = [
+        str(other),
+        str(home / ".ldm" / "x.md"),
+        *(str(agents.parent / f"{one}.md") for one in ("latin", "utf16", "nul", "torn")),
+    ]
+    for name in names:
+        before = Path(name).read_bytes() if Path(name).exists() else None
+        assert sync(name, "--yes").code == 2, name
+        assert before is None or Path(name).read_bytes() == before
+    link = agents.with_name("CLAUDE.md")
+    link.symlink_to("AGENTS.md")
+    change(agents, "tea", "cocoa")
+    assert sync(str(link), "--yes").code == 0
+    assert link.is_symlink()
+    assert "okapis drink cocoa" in texts()
+    crystal("config", "set", "private.projects", str(agents.parent))
+    assert sync(str(agents), "--yes").code == 2
+
+
+def test_lines_of_another_machine_stay(agents: Path) -> None:
+    foreign = "- theirs <!-- mem-ffffffffffff 00000000 -->"
+    change(agents, "- we deploy", f"{foreign}\r\n- we deploy")
+    crystal("remember", "zebras")
+    assert sync("--yes").code == 0
+    assert foreign in agents.read_text()
+    assert "theirs" not in texts()
+    assert " ffffffffffff" in agents.read_text().rpartition("<!-- crystal files end")[2]
+
+
+class KilledError(BaseException):
+    """The process is gone."""
+
+
+def test_killed_at_any_write_nothing_is_lost_or_doubled(agents: Path) -> None:
+    for after in itertools.count():
+        change(agents, "- okapis drink tea", f"- quaggas {after}\r\n- okapis eat {after}")
+        lines = agents.read_bytes().split(b"\r\n")
+        agents.write_bytes(b"\r\n".join(one for one in lines if f"quaggas {after - 1} ".encode() not in one))
+        was_killed = _killed_sync(after)
+        assert sync("--yes").code == 0
+        found = texts()
+        assert found.count(f"quaggas {after}") == 1
+        assert found.count(f"okapis eat {after}") == 1
+        assert f"quaggas {after - 1}" not in found
+        assert sync().out.endswith("nothing new\n")
+        assert agents.read_bytes().startswith(HEAD.encode())
+        if not was_killed:
+            break
+        change(agents, f"- okapis eat {after}", "- okapis drink tea")
+        assert sync("--yes").code == 0
+    assert after > 4
+
+
+def _killed_sync(after: int) -> bool:
+    """Sync, and kill it before or after one of its writes; return whether it was killed."""
+    left = itertools.count()
+
+    def mortal(act: Callable[..., Any]) -> Callable[..., Any]:
+        def acted(*given: Any, **named: Any) -> Any:
+            if next(left) == after:
+                raise KilledError
+            done = act(*given, **named)
+            if next(left) == after:
+                raise KilledError
+            return done
+
+        return acted
+
+    with pytest.MonkeyPatch.context() as patch, open_machine() as machine:
+        for module, name in (
+            (file_change, "replace_file"), (app, "remember"), (app, "edit"), (app, "deprecate"), (app, "save_files"),
+        ):  # fmt: skip
+            patch.setattr(module, name, mortal(getattr(module, name)))
+        try:
+            with file_list(machine) as listed:
+                listed.compared(listed.paths[0]).run(Answers(adds=True, hides=True))
+        except KilledError:
+            return True
+    return False
+
+
+def test_two_runs_at_once_and_an_editor_lose_nothing(agents: Path) -> None:
+    change(agents, "- we deploy", "- quaggas\r\n- we deploy")
+    program = "from crystal.cli.app import main; import sys; sys.argv = ['crystal', 'files', 'sync', '--yes']; main()"
+    runs = [subprocess.Popen([sys.executable, "-c", program], env=os.environ) for _ in range(2)]
+    assert [run.wait(60) for run in runs] == [0, 0]
+    assert texts().count("quaggas") == 1
+    with open_machine() as machine, file_list(machine) as listed:
+        one = listed.compared(agents)
+        editor = threading.Thread(target=change, args=(agents, "# Rules", "# My rules"))
+        editor.start()
+        editor.join()
+        with pytest.raises(CrystalError):
+            one.run(Answers())
+    assert agents.read_bytes().startswith(b"# My rules")
+
+
+def test_nothing_of_an_isolated_project_or_agent_is_written_elsewhere(agents: Path, home: Path) -> None:
+    (home / "vault").mkdir()
+    assert crystal("config", "set", "isolated.projects", str(home / "other")).code == 0
+    elsewhere = home / "vault" / "AGENTS.md"
+    own = home / "other" / "AGENTS.md"
+    for path in (elsewhere, own, agents):
+        assert sync(str(path), "--yes").code == 0
+    assert "secret" in own.read_text()
+    assert "secret" not in elsewhere.read_text() + agents.read_text()
