@@ -110,15 +110,15 @@ def continue_import(machine: Machine, advance: Callable[[int, int], None], is_ov
     with try_lock(machine.places.data_dir / BACKFILL_LOCK) as held:
         if held is None:
             return
-    wish, done = _read_wish(machine), 0
-    plan = _plan_wish(machine, wish)
+    asked, done = _asked_at(machine), 0
+    plan = _plan_wish(machine, _read_wish(machine))
     total = sum(past.todo for past in plan)
 
     def progress(more: int) -> None:
         nonlocal done
         done += more
         advance(done, max(done, total))
-        if is_over() or _read_wish(machine) != wish:
+        if is_over() or _asked_at(machine) != asked:
             raise _OverError
 
     with contextlib.suppress(_OverError):
@@ -130,6 +130,12 @@ def _plan_wish(machine: Machine, wish: Mapping[str, bool]) -> list[Past]:
     named = [Path(path) for path, is_named in wish.items() if is_named and os.path.exists(path)]  # noqa: PTH110
     found = plan_import(machine, named, None) if named else []
     return [*found, *(past for past in plan_import(machine, [], None) if wish.get(str(past.found.path)) is False)]
+
+
+def _asked_at(machine: Machine) -> int:
+    with contextlib.suppress(OSError):
+        return (machine.places.data_dir / WISH_FILE).stat().st_mtime_ns
+    return 0
 
 
 def _read_wish(machine: Machine) -> dict[str, bool]:
