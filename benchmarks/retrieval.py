@@ -42,6 +42,7 @@ def main() -> None:
             former,
             given.reuse,
             given.today,
+            given.reworded,
         )
         with _folder(given.folder) as folder:
             for dataset in read_sets(given.paths):
@@ -63,6 +64,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH")
     parser.add_argument("--everywhere", action="store_true", help="without the filter by project: harder")
     parser.add_argument("--today", action="store_true", help="do not tell crystal when the question was asked")
+    parser.add_argument("--reworded", action="store_true", help="ask crystal in three wordings at once; with --cli 0")
     parser.add_argument("--embedding", default="embedded", help="embedded, or what `crystal models install` takes")
     parser.add_argument("--systems", default="all", help="all, or crystal: without the baselines")
     parser.add_argument("--baselines", type=Path, metavar="FILE", help="take the baselines from what --json kept")

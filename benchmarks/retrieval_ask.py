@@ -3,7 +3,8 @@
     python benchmarks/retrieval_ask.py ask LIMIT TIME < questions.jsonl  a line of JSON for each question
     python benchmarks/retrieval_ask.py embed texts.jsonl vectors         float32, one after the other
 
-It runs in the HOME whose memory is meant. A question is ``{qid, query, project, now}``; ``project`` null is everything.
+It runs in the HOME whose memory is meant. A question is ``{qid, queries, project, now}``, in one wording or several;
+``project`` null is everything.
 TIME names the argument of ``Crystal.search`` that takes the time of the question, ``-`` for none.
 """
 
@@ -26,7 +27,7 @@ def ask(limit: int, time_name: str) -> None:
             question: dict[str, Any] = json.loads(line)
             more = {} if time_name == "-" else {time_name: question["now"]}
             start = time.perf_counter()
-            result = memory.search(question["query"], limit=limit, project=question["project"], **more)
+            result = memory.search(*question["queries"], limit=limit, project=question["project"], **more)
             taken = (time.perf_counter() - start) * 1000
             hits = [[hit.id, hit.uuid, hit.session_id] for hit in result.hits]
             print(json.dumps({"qid": question["qid"], "ms": taken, "mode": result.mode, "hits": hits}), flush=True)

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -21,12 +22,24 @@ from retrieval_data import DataSet, Question, iso
 from retrieval_transcripts import Written, write_transcripts
 
 from crystal import Crystal as PublicCrystal
+from crystal.text.query import STOP_WORDS
 
 CRYSTAL = ("-m", "crystal")
 ASK = Path(__file__).with_name("retrieval_ask.py")
 Vectors = npt.NDArray[np.float32]
+LONGEST = 4
 LIMIT = 50
 """Hits asked for, of crystal and of every baseline."""
+
+
+def other_wordings(question: str) -> list[str]:
+    """Reword a question by rule: its words that tell something, then the longest of these, the last first.
+
+    An agent would find synonyms too, which no rule does: this measures what asking in several ways costs and gives.
+    """
+    words = [word for word in re.findall(r"\w[\w'.-]*", question) if word.casefold() not in STOP_WORDS]
+    longest = sorted(words, key=len)[-LONGEST:]
+    return [" ".join(words), " ".join(word for word in reversed(words) if word in longest)] if words else []
 
 
 @dataclass(frozen=True)
@@ -64,8 +77,9 @@ class Crystal:
         *,
         reuse: bool = False,
         today: bool = False,
+        reworded: bool = False,
     ) -> None:
-        self.dataset, self.embedding = dataset, embedding
+        self.dataset, self.embedding, self.reworded = dataset, embedding, reworded
         self.time_name = None if today else _time_name()
         self.machine = Machine(home)
         self.machine.env |= {"CRYSTAL_SUMMARY_MODE": "simple", "TZ": "UTC"}
@@ -101,7 +115,7 @@ class Crystal:
         asked = "".join(
             json.dumps({
                 "qid": one.ident,
-                "query": one.text,
+                "queries": [one.text, *(other_wordings(one.text) if self.reworded else ())],
                 "project": self._project(one, everywhere),
                 "now": self._asked_at(one),
             }) + "\n"

@@ -20,7 +20,7 @@ class Plan:
 
     ``by_command`` is how many questions of a set are asked by command too, None for all. ``former`` holds what the
     baselines gave before, None to ask them; ``with_baselines`` False leaves them out. ``today`` keeps from crystal when
-    a question was asked.
+    a question was asked; ``reworded`` asks crystal in three wordings at once.
     """
 
     everywhere: bool
@@ -30,12 +30,13 @@ class Plan:
     former: Run | None
     reuse: bool
     today: bool
+    reworded: bool
 
 
 def measure(dataset: DataSet, home: Path, plan: Plan, run: Run) -> None:
     """Import a set into an empty home, ask, add the ranks to the run, and print what it took."""
     start = time.perf_counter()
-    memory = Crystal(dataset, home, plan.embedding, reuse=plan.reuse, today=plan.today)
+    memory = Crystal(dataset, home, plan.embedding, reuse=plan.reuse, today=plan.today, reworded=plan.reworded)
     print(f"{dataset.name}: {memory.said()}", *dataset.notes, sep="; ", flush=True)
     answers = memory.ask(everywhere=plan.everywhere)
     by_command = memory.ask_by_command(answers, plan.by_command, everywhere=plan.everywhere)

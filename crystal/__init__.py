@@ -6,7 +6,7 @@ else: the hook and the command line start through it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # as type checkers understand it, without the time that importing ``typing`` takes
 
 if TYPE_CHECKING:
     from crystal.api import Crystal

@@ -4,7 +4,6 @@ import contextlib
 import sys
 
 from crystal import __version__
-from crystal.config.packages import answer, broken_package
 
 
 def main() -> None:
@@ -14,11 +13,18 @@ def main() -> None:
         with contextlib.suppress(OSError):
             print(f"crystal {__version__}", flush=True)
             return
+    if sys.argv[1:] == ["statusline"]:
+        from crystal.hook.statusline import main as print_line
+
+        print_line()
+        return
     try:
         from crystal.cli.app import main as run
     except KeyboardInterrupt:  # while it loads: nothing has begun
         sys.exit(130)
     except Exception as error:
+        from crystal.config.packages import answer, broken_package
+
         broken = broken_package(error)
         if broken is None:
             raise

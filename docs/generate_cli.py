@@ -46,6 +46,7 @@ MORE: dict[str, str] = {
     "init": "See [your first hour](../tutorial/first-hour.md); what it writes is in [the hook's page](hook.md#6-claude-codes-settings) and in [the layout](layout.md).",  # noqa: E501
     "search": "See [how search works](../explanation/search.md) and [its JSON](json.md#crystal-search).",
     "web": "See [looking at it in the browser](../how-to/page.md).",
+    "statusline": "See [a status line](../how-to/use-from-an-agent.md#a-status-line).",
     "show": "See [its JSON](json.md#crystal-show).",
     "sessions": "See [its JSON](json.md#crystal-sessions).",
     "agents": "See [its JSON](json.md#crystal-agents).",

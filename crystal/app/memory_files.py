@@ -1,4 +1,4 @@
-"""Keep a block of memories in files that agents read: what a person changes in it changes the memories.
+"""Keep a block of memories in files that agents read; edits of the block change the memories.
 
 Everything is compared before anything is changed. Each change is made in the memory first, then in the file: a process
 killed between both finds at the next run that they say the same.

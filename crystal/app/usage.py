@@ -1,4 +1,4 @@
-"""What was learned and told in the last time, and what it cost: the figures of ``crystal usage``."""
+"""Figures of ``crystal usage``: memories learned, context given to sessions, and costs by period."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Ahead:
             self._cleaners.shutdown(wait=False, cancel_futures=True)
 
     def reach(self, place: int) -> None:
-        """Note which transcript of the plan is read now: what is left of those before it is of no use."""
+        """Note which transcript of the plan is read now, and drop the cleaned parts of those before it."""
         self._place = place
         while self._busy and self._busy[0][0] < place:
             self._busy.popleft()[2].cancel()

@@ -130,7 +130,7 @@ def _transcripts(store: Store, origin: Origin) -> list[Path]:
 
 
 def import_file(capture: Capture, wanted: Sequence[Past], tally: Tally, progress: Callable[[int], None]) -> None:
-    """Import what is wanted of one file: a transcript, or the conversations in a file that is read as a whole."""
+    """Import one file: a transcript, or the conversations in a file that is read as a whole."""
     first = wanted[0]
     if first.root is None:
         import_past(capture, first, tally, progress)

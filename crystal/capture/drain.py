@@ -65,7 +65,7 @@ class _Run(NamedTuple):
 
 
 def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remember: Remember | None = None) -> Tally:
-    """Act on every note in the spool until none is left that can be acted on.
+    """Process the notes in the spool until none is left that can be processed.
 
     A note waits at most ``flush_ms`` for its answer to be written. Notes of one session are taken in order. A note
     that fails stays, is recorded as the problem ``capture``, and is tried again by the next run.
@@ -167,7 +167,7 @@ def _act_or_record(capture: Capture, note: Note, later: list[Note], run: _Run) -
 
 
 def is_ready(capture: Capture, note: Note, patience_ms: float) -> bool:
-    """Return whether what a note announces is in the file, or has been waited for long enough."""
+    """Return whether the answer that a note announces is in the file, or the wait for it is over."""
     if note.session_id is None or patience_ms <= 0 or capture.clock() - note.at > LATE_MS:
         return True
     if note.event == "SessionStart":
@@ -188,7 +188,7 @@ def is_ready(capture: Capture, note: Note, patience_ms: float) -> bool:
 
 
 def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> bool:
-    """Capture what a note tells of: the session's transcript and its subagents', or everything for an empty hint.
+    """Capture the transcripts that a note names: the session's and its subagents', or all for an empty hint.
 
     Returns:
         Whether that is done. False: segments are left; the note is to be acted on again, after those of others.
@@ -295,7 +295,7 @@ def _agent_files(capture: Capture, note: Note, path: Path | None) -> Iterable[Pa
 
 
 def _refuse(capture: Capture, error: TranscriptRefusedError) -> None:
-    """Count a path that a hook named and that is not read, and name it; nothing of it was opened."""
+    """Count and report a path that a hook named and crystal refused. It was not opened."""
     before = problems.find_problem(capture.store, REFUSED)
     count = f"{before.tries + 1} paths were refused, the last: " if before else ""
     problems.record_problem(capture.store, REFUSED, f"{count}{error.message}", now=capture.clock())
@@ -334,7 +334,7 @@ def fingerprint(text: str) -> tuple[int, int]:
 
 
 def merge(tally: Tally, other: Tally) -> None:
-    """Add what another run brought."""
+    """Add the counts of another run."""
     tally.files += other.files
     tally.add(other)
     if other.problems:

@@ -121,7 +121,7 @@ class Capture:
         return Folders(self.roots, self.allowed, self.anywhere)
 
     def policy(self) -> Policy:
-        """Return what is private at this moment.
+        """Return the privacy rules that hold now.
 
         Call it after the lines were read: a session's first note exists before its first line.
         """
@@ -135,13 +135,13 @@ class Capture:
         )
 
     def with_projects(self) -> Capture:
-        """Return the same, which looks into the folders of projects too. A turn's own note needs none of them."""
+        """Return a copy that also looks into project folders. The note of a single turn does not need them."""
         return replace(self, roots=(*self.roots, *self.projects()), projects=tuple)
 
     # -- meeting a machine -------------------------------------------------------------------------------------------
 
     def meet(self, living: frozenset[str] = frozenset()) -> None:
-        """Note what is in folders that crystal sees for the first time as seen, so that nothing is replayed unasked.
+        """Mark the content of new folders as from before crystal, so that it is imported only on request.
 
         Args:
             living: Session ids and transcript paths that the hook tells of just now; they are captured from their
@@ -343,7 +343,7 @@ class Capture:
         return tally
 
     def _remember(self, refused: dict[str, str]) -> None:
-        """Keep what a sweep could not read where status and doctor tell of it, until a sweep can."""
+        """Record the files that a sweep could not read, for status and doctor, until a sweep can read them."""
         if not refused:
             problems.clear_problem(self.store, SWEEP)
             return

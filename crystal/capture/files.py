@@ -295,7 +295,7 @@ def _fitting(folder: str, parts: Sequence[str], search: _Search) -> Iterator[Tra
 
 
 def _names(folder: str, part: str, *, of_folders: bool) -> list[str]:
-    """Return the paths of what a part of a pattern names in a folder: of folders alone, or of anything."""
+    """Return the paths in a folder that match one part of a pattern: only folders, or files as well."""
     if not set(part) & set("*?["):
         name = os.path.join(folder, part)
         return [name] if not of_folders or os.path.isdir(name) else []
@@ -308,7 +308,7 @@ def _names(folder: str, part: str, *, of_folders: bool) -> list[str]:
 
 @cache
 def _pattern(pattern: str) -> Callable[[str], object]:
-    """Return what tells whether a name fits a pattern."""
+    """Return a function that tells whether a name matches a pattern."""
     if pattern.startswith("*") and not set(pattern[1:]) & set("*?["):
         return methodcaller("endswith", pattern[1:])
     return re.compile(fnmatch.translate(pattern)).match

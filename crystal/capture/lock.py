@@ -187,7 +187,7 @@ MAX_PATHS = 1_000
 
 @contextlib.contextmanager
 def without_lock(lock: HeldLock, data_dir: Path, *, afresh: bool = False) -> Iterator[None]:
-    """Inside of the block, let others have the lock while a path is waited for, and remember what did not answer.
+    """Inside the block, release the lock while waiting for a path, and remember paths that did not answer.
 
     Args:
         lock: The lock of capture.
@@ -221,7 +221,7 @@ def _read(file: Path) -> dict[str, int]:
 
 
 def _mounts() -> int:
-    """Return a checksum of what is mounted; to read it touches none of it."""
+    """Return a checksum of the mount table, without accessing the mounted file systems."""
     try:
         return zlib.crc32(MOUNTS.read_bytes())
     except OSError:

@@ -44,7 +44,7 @@ def drop_empty_notes(folder: Path, db: Path) -> bool:
 
 
 def _is_plain(note: Note) -> bool:
-    """Return whether a note only tells of a turn's end; one that awaits an answer has to look for it."""
+    """Return whether a note only reports the end of a turn, with no answer to wait for."""
     return (
         note.event in EVENTS
         and None not in (note.session_id, note.transcript_path)

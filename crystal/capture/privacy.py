@@ -50,7 +50,7 @@ class Policy(NamedTuple):
         return self._by_session(session_id)
 
     def why_private(self, session_id: str, at: int, cwd: str | None) -> str | None:
-        """Return why words from no transcript, said at a time in a folder, are private; None if they are not."""
+        """Return why a text that is in no transcript is private, by its time and folder; None if it is not."""
         if self.projects and cwd is None:
             return BY_PROJECT  # fail closed, as for lines
         facts = LineFacts(timestamp_ms=at, cwd=cwd, session_id=session_id)
@@ -61,7 +61,7 @@ class Policy(NamedTuple):
         return outermost(self.projects, cwd) is not None
 
     def is_open(self, session_id: str) -> bool:
-        """Return whether nothing could make a line of this session private, so that no line need be looked at."""
+        """Return whether no line of this session can be private, so that lines need not be checked."""
         return not (
             self.projects
             or self.has_private_lines

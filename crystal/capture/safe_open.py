@@ -156,7 +156,7 @@ class _Worker:
         _thread.start_new_thread(self._run, ())
 
     def has_done(self, step: Callable[[], object], seconds: float) -> bool:
-        """Let it run a step. Return whether it came back in time; if not, nobody may use the worker again."""
+        """Run a step. Return whether it ended in time; if not, the worker must not be used again."""
         self._step = step
         self._given.release()
         return _is_done(self._done, seconds)
@@ -275,7 +275,7 @@ def open_regular(path: Path, folders: Folders) -> Iterator[BinaryIO]:
 
 
 def status_of(path: Path, folders: Folders) -> os.stat_result:
-    """Return what the system says of a regular file in ``folders``.
+    """Return the status of a regular file in ``folders``.
 
     Raises:
         FileNotFoundError, TranscriptRefusedError, TranscriptBlockedError, OSError: As for ``open_regular``.

@@ -14,7 +14,7 @@ Gists: TypeAlias = Counter[tuple[str, str]]
 
 
 def gists(turns: Iterable[tuple[str, str]]) -> Gists:
-    """Return what is the same in both files of some turns, given as (role, text)."""
+    """Return a form of turns, given as (role, text), that is equal in both files."""
     return Counter((role, _gist(role, text)) for role, text in turns)
 
 

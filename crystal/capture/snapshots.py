@@ -332,7 +332,7 @@ class _ConversationCapture:
         return any(root is not None and root.place.are_copies for root in roots)
 
     def _is_said_in_original(self, record: Record) -> bool:
-        """Return whether a fork's copy only now says what the original says: then it replaces nothing."""
+        """Return whether a record of a fork has only caught up with the original: then it replaces nothing."""
         store, name = self.by.store, self._name(record.id)
         if not is_of_another_session(store, name, self.origin.session_id):
             return False
@@ -340,7 +340,7 @@ class _ConversationCapture:
         return gists(said) == gists(self._turns(record))
 
     def _says_less(self, record: Record, old: SeenRecord | None) -> bool:
-        """Return whether a record only lost a part of what it said: that is kept."""
+        """Return whether a record only lost a part of its text: the longer text is kept."""
         if old is None or old.state != "captured":
             return False
         name = self._name(record.id)

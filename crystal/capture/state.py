@@ -129,7 +129,7 @@ def assess_capture(facts: CaptureFacts) -> CaptureState:
 
 
 def describe(state: CaptureState, now: int) -> str:
-    """Say in one line how capture stands, and the next step where there is one."""
+    """Describe the state of capture in one line, with the next step if there is one."""
     if state.condition is Condition.PAUSED:
         since = "" if state.since is None else f" since {clock(state.since, now)} ({ago(state.since, now)})"
         return f"paused{since}: nothing is captured (resume: crystal --on)"

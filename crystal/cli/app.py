@@ -44,6 +44,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "usage": ("usage", "Show what was learned and told, and what it cost."),
         "web": ("web", "Show the memory as a page in the browser."),
         "context": ("context", "Show the context that a new session here would get."),
+        "statusline": ("status", "Print a line for Claude Code's status line."),
     },
     "Bring in and take out": {
         "backfill": ("capture", "Import past sessions, newest first."),

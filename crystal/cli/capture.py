@@ -113,7 +113,7 @@ def backfill(
     ] = None,
     privacy_lost: Annotated[
         bool,
-        typer.Option("--privacy-lost", help="Also import what a repair left out as perhaps private."),
+        typer.Option("--privacy-lost", help="Also import bytes that a repair left out because they may be private."),
     ] = False,
     embed: Annotated[bool, typer.Option("--embed/--no-embed", help="Make the vectors too, after the import.")] = True,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until vectors and summaries are made too.")] = False,

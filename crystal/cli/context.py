@@ -1,4 +1,4 @@
-"""``crystal context``: what a session that begins here would be told, and why; what was told when."""
+"""``crystal context``: show the context of a new session, the reasons for it, and past contexts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from crystal.timewords.parse import clock
 def context(
     log: Annotated[bool, typer.Option("--log", help="Show which context sessions got, newest first.")] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show every candidate, and why it is told or not.")
+        bool, typer.Option("--explain", help="Show every candidate, and why it is given or not.")
     ] = False,
     limit: Annotated[str, typer.Option("-n", "--limit", help="With --log: how many at most.", metavar="N")] = "20",
     as_json: AsJson = False,

@@ -1,4 +1,4 @@
-"""``crystal forget``: what goes for good, seen before it goes."""
+"""``crystal forget``: preview a deletion, confirm it, delete for good."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def forget(
     keep_memories: Annotated[bool, typer.Option("--keep-memories", help="Keep memories.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be forgotten.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    prove: Annotated[bool, typer.Option("--prove", help="Then search every file for what may be left.")] = False,
+    prove: Annotated[bool, typer.Option("--prove", help="Then search every file for leftovers.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Forget for good: messages, memories, sessions, projects. Shows first what goes; cannot be undone.

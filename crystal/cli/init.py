@@ -106,7 +106,9 @@ def init(
     ] = False,
     role: Annotated[
         Role | None,
-        typer.Option("--role", help="standalone: alone; home: holds the memory of several; device: sends to home."),
+        typer.Option(
+            "--role", help="standalone: one machine; home: has the memory of several machines; device: sends to home."
+        ),
     ] = None,
     relay: Annotated[
         str | None, typer.Option("--relay", help="With --role home: the relay's address.", metavar="URL")
@@ -147,7 +149,7 @@ def init(
     paste: Annotated[
         bool,
         typer.Option(
-            "--print", help="Only print the client's entry, to be pasted; without --client for any MCP client."
+            "--print", help="Only print the client's entry, for you to paste; without --client, one for any MCP client."
         ),
     ] = False,
     instructions: Annotated[

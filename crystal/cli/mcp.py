@@ -11,7 +11,9 @@ def mcp(
     agent: Annotated[
         str | None,
         typer.Option(
-            "--agent", metavar="NAME", help="The agent that asks, such as codex: it sees what is isolated for it alone."
+            "--agent",
+            metavar="NAME",
+            help="The agent that uses the server, such as codex: it also sees its own isolated conversations.",
         ),
     ] = None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""``crystal remember``, ``get`` and ``memories``: keep what somebody asks to keep; find, change, hide and list it."""
+"""``crystal remember``, ``get`` and ``memories``: store memories, and find, change, hide and list them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``crystal reflect``: learn from sessions now; ``crystal memories review``: say what becomes of what was learned."""
+"""``crystal reflect``: learn from sessions now; ``crystal memories review``: review what was learned."""
 
 from __future__ import annotations
 

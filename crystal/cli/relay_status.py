@@ -1,4 +1,4 @@
-"""``crystal relay status``: what came, what is missing, what was refused and why."""
+"""``crystal relay status``: show what arrived, what is missing, and what was refused and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``crystal status`` and ``doctor``: show the state, find problems; ``--on``, ``--off`` and ``--status``."""
+"""``crystal status``, ``doctor``, ``statusline``: how the memory stands; ``--on``, ``--off`` and ``--status``."""
 
 from __future__ import annotations
 
@@ -249,6 +249,16 @@ def doctor(
                 say(look.bold("      fix: ") + check.fix.removeprefix("run: "))  # one line: it is copied
     if failed:
         raise typer.Exit(1)
+
+
+def statusline() -> None:
+    """Print one line for Claude Code's status line, from the JSON on standard input.
+
+    It says whether this conversation is kept, what it was told and when it searched. Exit code 0, always.
+    """
+    from crystal.hook.statusline import main  # ``crystal.__main__`` runs it without this module: that takes longer
+
+    main()
 
 
 def switch(*, on: bool, off: bool, session: str | None) -> None:

@@ -1,4 +1,4 @@
-"""``crystal verify`` and ``crystal restore``: prove what is kept, and put it back."""
+"""``crystal verify`` and ``crystal restore``: check that nothing is missing; write a session back."""
 
 from __future__ import annotations
 

@@ -34,14 +34,14 @@ class Config:
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     isolated: frozenset[str] = frozenset()
 
-    agent_id: str = setting("cc-mini", AGENT, "This machine's agent: the name under which its conversations are kept.")
+    agent_id: str = setting("cc-mini", AGENT, "The agent id under which this machine's conversations are stored.")
     device: str = setting(
-        "", TEXT, "This machine's name, kept with everything captured here.", default_words="the host name"
+        "", TEXT, "This machine's name, stored with everything captured here.", default_words="the host name"
     )
     role: str = setting(
         "standalone",
         choice("standalone", "home", "device"),
-        "What this machine is: `standalone` keeps to itself, `home` has the one memory of several machines, `device` "
+        "This machine's role: `standalone` works alone, `home` has the memory of several machines, `device` "
         "sends to home. Changed by `crystal init --role`, `crystal promote` and `crystal demote`, not by hand.",
     )
     relay_url: str | None = setting(
@@ -63,7 +63,7 @@ class Config:
         None,
         choice("file", "keyring", "command"),
         "Where the relay's key and token are kept: `file` (in the data folder, for you alone), the system's `keyring`, "
-        "or what `credentials.key_command` prints. A place that fails is an error, never a reason to look elsewhere.",
+        "or what `credentials.key_command` prints. If that place fails, crystal reports an error.",
         default_words="`file`",
     )
     relay_local_memory: bool = setting(
@@ -80,8 +80,8 @@ class Config:
     embedding_provider: str = setting(
         "embedded",
         choice(*EMBEDDING_PROVIDERS, NO_PROVIDER),
-        "Who turns text into vectors. `embedded` needs no key and no network; `local` is an installed model, see "
-        "`crystal models`; `none` leaves search to keywords alone.",
+        "The provider of vectors. `embedded` needs no key and no network; `local` is an installed model, see "
+        "`crystal models`; with `none`, search uses keywords alone.",
     )
     embedding_model: str | None = setting(
         None,
@@ -93,13 +93,13 @@ class Config:
     embedding_dimension: int | None = setting(
         None,
         whole(1, 8192),
-        "How many numbers a vector has, for models that let one choose or that crystal does not know.",
+        "The dimension of vectors, for models with a choice of dimensions or unknown to crystal.",
         default_words="the model's own",
     )
     embedding_base_url: str | None = setting(
         None,
         URL,
-        "Where the embedding provider answers, for a server of your own or a proxy.",
+        "The embedding provider's address, for a server of your own or a proxy.",
         *(only_for("embedding.provider", row.name, name) for row in _ROWS for name in row.url_variables),
         default_words="the provider's own address",
     )
@@ -116,9 +116,7 @@ class Config:
         "How a session's summary is written: `simple` from its own words, `llm` by a model, "
         "`auto` by a model when a key and `summary.consent` exist.",
     )
-    summary_provider: str = setting(
-        "openai", choice(*SUMMARIZERS), "Whose model writes summaries, when a model writes them."
-    )
+    summary_provider: str = setting("openai", choice(*SUMMARIZERS), "The provider of the model that writes summaries.")
     summary_model: str | None = setting(
         None,
         TEXT,
@@ -128,7 +126,7 @@ class Config:
     summary_base_url: str | None = setting(
         None,
         URL,
-        "Where the summary provider answers: any server that speaks OpenAI's protocol, or Ollama.",
+        "The summary provider's address: any server that speaks OpenAI's protocol, or Ollama.",
         only_for("summary.provider", "ollama", "CRYSTAL_OLLAMA_HOST"),
         only_for("summary.provider", "openai", "OPENAI_BASE_URL"),
         default_words="the provider's public address; for ollama `http://localhost:11434`",
@@ -141,15 +139,15 @@ class Config:
     summary_daily_cap_usd: float = setting(
         0.5,
         number(0, 1000),
-        "The most that summaries may cost in a day, in US dollars. Beyond it they are written by `simple`.",
+        "The daily limit for the cost of summaries, in US dollars. Above it, summaries are written by `simple`.",
     )
     summary_idle_minutes: int = setting(
-        30, whole(1, 10_080), "How long a session must rest before its summary is written or renewed."
+        30, whole(1, 10_080), "How long a session must be idle before its summary is written or updated."
     )
     private_now: bool = setting(
         False,
         BOOLEAN,
-        "Record nothing of the sessions that run with it.",
+        "Do not record sessions that run with it.",
         Alias("CRYSTAL_PRIVATE"),
         only_environment=True,
     )
@@ -175,7 +173,7 @@ class Config:
     retention_days: int | None = setting(
         None,
         whole(1, 36_500),
-        "After how many days what was said is forgotten. What somebody asked to remember stays. It begins a day after "
+        "After how many days messages are forgotten; memories stay. Deletion begins a day after "
         "it was set; on a device it does nothing, home decides.",
         default_words="never",
     )
@@ -188,7 +186,7 @@ class Config:
     search_fusion: str = setting(
         "weighted",
         choice("weighted", "rrf", "similarity"),
-        "How search puts keywords and vectors together: by their scores, or by reciprocal ranks (k = 60). With "
+        "How search combines keywords and vectors: by their scores, or by reciprocal ranks (k = 60). With "
         "`similarity` it asks vectors alone, and each score is a cosine from 0 to 1.",
     )
     vault_folder: str | None = setting(
@@ -215,8 +213,8 @@ class Config:
     deep_provider: str = setting(
         "none",
         choice("none", *SUMMARIZERS),
-        "Whose model `crystal search --deep` asks for other wordings of a question and for the order of what was "
-        "found. It is sent the question and the passages that come first.",
+        "The provider of the model that `crystal search --deep` asks for other wordings and for the order of "
+        "hits. It is sent the question and the passages that come first.",
     )
     deep_model: str | None = setting(
         None,
@@ -227,7 +225,7 @@ class Config:
     deep_base_url: str | None = setting(
         None,
         URL,
-        "Where that provider answers: any server that speaks OpenAI's protocol, or Ollama.",
+        "The address of that provider: any server that speaks OpenAI's protocol, or Ollama.",
         only_for("deep.provider", "ollama", "CRYSTAL_OLLAMA_HOST"),
         only_for("deep.provider", "openai", "OPENAI_BASE_URL"),
         default_words="the provider's public address; for ollama `http://localhost:11434`",
@@ -241,7 +239,7 @@ class Config:
     deep_daily_cap_usd: float = setting(
         0.25,
         number(0, 1000),
-        "The most that deep searches may cost in a day, in US dollars. Beyond it they are ordinary searches.",
+        "The daily limit for the cost of deep searches, in US dollars. Above it, they are ordinary searches.",
     )
     context_enabled: bool = setting(
         False,
@@ -252,8 +250,8 @@ class Config:
     reflect_mode: str = setting(
         "propose",
         choice("off", "propose", "auto"),
-        "What becomes of what is learned from sessions: `propose` waits for your word in `crystal memories review`, "
-        "`auto` keeps at once what is sure, `off` learns nothing.",
+        "What happens to memories learned from sessions: `propose` waits for your `crystal memories review`, "
+        "`auto` keeps the certain ones at once, `off` learns nothing.",
     )
     reflect_interval: int = setting(15, whole(1, 10_080), "After how many minutes sessions are read again for that.")
     hook_wait: bool = setting(

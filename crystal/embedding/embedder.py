@@ -1,4 +1,4 @@
-"""What an embedder is, and how it fails.
+"""Interface of embedders, and their errors.
 
 This package turns texts into vectors and fills the queue of chunks that wait for one. It does not know where texts
 come from or how the vectors are used; keys are passed as arguments and appear in no message.

@@ -1,4 +1,4 @@
-"""What the writer of an agent's sessions does, and which one writes those of a harness.
+"""Interface of session writers, and the lookup of a harness's writer.
 
 A writer knows how one agent keeps a session, and how it goes on with one. It is pure but for looking where a folder is.
 """

@@ -160,7 +160,7 @@ def notice_text(
         return f"nothing is kept: {data_dir} cannot be written; run: crystal doctor"
     if said.get("source") == "compact":
         return None  # the session goes on
-    for find in (_stalled_text, _ready_notice, _silence_text):
+    for find in (stalled_text, _ready_notice, _silence_text):
         try:
             text = find(data_dir, said, now, parse)
         except (OSError, LookupError, ValueError, TypeError):
@@ -212,7 +212,7 @@ def _grew_since(projects: str, then: int, current: str) -> bool:
     return False
 
 
-def _stalled_text(
+def stalled_text(
     data_dir: str, _said: "dict[str, object]", now: int, _parse: "Callable[[bytes], dict[str, Any]]"
 ) -> "str | None":
     """Return why capture seems to have stopped."""

@@ -1,4 +1,4 @@
-"""``crystal_remember`` and ``crystal_forget``: what is kept on request, and what goes for good, in two steps."""
+"""``crystal_remember`` and ``crystal_forget``: store a memory; delete for good in two steps."""
 
 from __future__ import annotations
 

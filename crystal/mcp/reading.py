@@ -1,4 +1,4 @@
-"""``crystal_get`` and the resources: a hit with what stands around it, a session page by page, a memory."""
+"""``crystal_get`` and the resources: a hit with the turns around it, a session page by page, a memory."""
 
 from __future__ import annotations
 

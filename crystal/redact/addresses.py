@@ -1,4 +1,4 @@
-"""Passwords in URLs and commands, and what stands in HTTP headers."""
+"""Find passwords in URLs and commands, and credentials in HTTP headers."""
 
 from __future__ import annotations
 

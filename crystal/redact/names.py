@@ -1,4 +1,4 @@
-"""Which names tell that a secret stands beside them: ``DB_PASSWORD``, ``clientSecret``, ``x-api-key``.
+"""Recognise names of values that are secrets: ``DB_PASSWORD``, ``clientSecret``, ``x-api-key``.
 
 A name is split into its words; the last words decide. ``password`` and its kin are strong: nearly any value beside
 them goes. ``token`` and its kin are only strong enough for a value that looks random.

@@ -1,4 +1,4 @@
-"""What crystal itself told an agent: fenced by ``crystal.text.fence``, and never kept a second time.
+"""Remove text that crystal itself gave an agent: fenced by ``crystal.text.fence``, and never kept a second time.
 
 A fence begins with ``<crystal-memory-NONCE>``, or with ``<crystal-memory>`` as older releases wrote it, if the line
 that a fence begins with is behind it, if it stands alone on its line, or if it is closed. It ends at the closing tag

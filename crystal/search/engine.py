@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 Notes = tuple[str, ...]
 Ranked = TypeVar("Ranked")
 
-RRF_K = 60
-"""How slowly an answer loses with its rank, where rankings of several wordings are added up."""
+FUSED = 50
+"""How many answers of each wording are compared at least."""
 CANDIDATES = 250
 """How many answers each engine of the store proposes at least, where there is no index."""
 
 
 def search(sources: Sequence[MemorySource], request: SearchRequest) -> SearchResult:
-    """Find what was said.
+    """Search one or two memories.
 
     Args:
         sources: This machine's own memory, and the mirror of home's if it is to be searched as one with it.
@@ -54,19 +54,19 @@ def search(sources: Sequence[MemorySource], request: SearchRequest) -> SearchRes
 
 
 def _search_each_wording(sources: Sequence[MemorySource], request: SearchRequest) -> SearchResult:
-    """Search each wording, and add up what each says of an answer (Reciprocal Rank Fusion); a cosine stays one."""
-    alone = replace(request, wordings=())
+    """Search each wording, and take the mean of the scores that an answer gets from each; of cosines the highest."""
+    alone = replace(request, wordings=(), limit=max(request.limit, FUSED))
     others = [replace(alone, query=text, how=replace(request.how, deep=None)) for text in request.wordings]
     results = [search(sources, one) for one in (alone, *others)]
     found: dict[int, Hit] = {}
     points: dict[int, float] = {}
     for result in results:
-        for rank, hit in enumerate(result.hits, 1):
+        for hit in result.hits:
             found.setdefault(hit.id, hit)
             if request.how.fusion == "similarity":
                 points[hit.id] = max(hit.score, points.get(hit.id, hit.score))
             else:
-                points[hit.id] = points.get(hit.id, 0.0) + (RRF_K + 1) / (RRF_K + rank) / len(results)
+                points[hit.id] = points.get(hit.id, 0.0) + hit.score / len(results)
     hits = [replace(found[best], score=round(points[best], 6)) for best in sorted(found, key=lambda one: -points[one])]
     told = [result for result in results if result.hits] or results
     notes = dict.fromkeys(note for result in told for note in result.notes)
@@ -154,7 +154,7 @@ class _Question:
         return SearchResult(text, found.mode, tuple(hits), (*found.notes, *notes), explained)
 
     def _scope(self, source: MemorySource, filters: Filters) -> SearchScope:
-        """Return what may be found in a memory; in the mirror nothing of which this machine knows a newer version."""
+        """Return the filter for a memory; in the mirror it excludes memories that are newer on this machine."""
         own = self.sources[0].store
         hidden = () if source.store is own else superseded(own, source.store)
         return scope_of(source.store, filters) & without_memories(hidden)
@@ -204,7 +204,7 @@ class _Question:
         return _Found(answers, (*relaxed, *said, *meant, *vague, *nothing), (*why_not, *self._explain(answers)), mode)
 
     def _nearest(self, places: Sequence[SearchedStore]) -> _Found:
-        """Return what is nearest in meaning, in the memories that have vectors."""
+        """Return the nearest chunks by vectors, from the memories that have vectors."""
         from crystal.search.ranking.similar import rank_by_similarity
 
         meant = _joined((place.source, (by_meaning_alone(place.vector.note or ""),)) for place in places)

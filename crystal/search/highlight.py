@@ -34,7 +34,7 @@ def match_spans(store: Store, query: str, text: str) -> list[Span]:
 
 
 def why_found(hit: Hit) -> str:
-    """Say in words what each engine thinks of a hit: its rank, and its score."""
+    """Describe a hit's rank and score in each engine."""
     names = {"keywords": "BM25", "context": "BM25 with its neighbours", "vectors": "cosine"}
     engines = [
         f"{engine} #{rank}" + (f" ({names[engine]} {hit.scores[engine]:.3g})" if engine in hit.scores else "")

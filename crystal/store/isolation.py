@@ -46,7 +46,7 @@ def source_via(source: str, agent: str | None) -> str:
 
 
 def hide(store: Store, hidden: Hidden | None) -> None:
-    """Let a connection not see what was said in some places. It then reads only: a view takes no rows."""
+    """Hide conversations of some places from a connection, by views. The connection is then read-only."""
     if hidden is None:
         return
     names = ", ".join(f"'{name}'" for name in hidden.agents)  # of the table in crystal/config/harnesses.py
@@ -82,7 +82,7 @@ def _list_projects(store: Store, folders: Iterable[str]) -> None:
 
 
 def hidden_rows(store: Store) -> tuple[list[int], list[int]]:
-    """Return what is hidden from a connection: the rows of sessions, and the chunks of memories."""
+    """Return the rows that a connection cannot see: sessions, and chunks of memories."""
     sessions = "SELECT id FROM main.sessions EXCEPT SELECT id FROM sessions"
     memories = "SELECT id FROM main.memories EXCEPT SELECT id FROM memories"
     chunks = f"SELECT id FROM main.chunks WHERE memory IN ({memories})"

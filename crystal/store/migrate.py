@@ -75,7 +75,7 @@ def changed_definition(db: apsw.Connection) -> str | None:
 
 
 def _expected(version: int) -> dict[str, tuple[str, str]]:
-    """Return what a new store of a schema defines."""
+    """Return the definitions of a new store of a schema."""
     with contextlib.closing(apsw.Connection(":memory:")) as fresh:
         texts.register(fresh)
         _apply(fresh, version)
@@ -152,7 +152,7 @@ def _defines_no_more(path: Path) -> bool:
 
 
 def folder_in_place_of_log(path: Path) -> str | None:
-    """Return the path of a folder that stands where SQLite writes a log beside a database, or None."""
+    """Return the path of a folder that has the name of a log of SQLite beside a database, or None."""
     names = (f"{path}{suffix}" for suffix in ("-wal", "-shm", "-journal"))
     return next((name for name in names if os.path.isdir(name)), None)  # noqa: PTH112 - never raises
 

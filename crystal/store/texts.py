@@ -41,7 +41,7 @@ _FILE = Path(__file__).with_name("texts-1.dictionary")
 
 
 def packed(text: str) -> str | bytes:
-    """Return what is stored for a text."""
+    """Return the stored form of a text."""
     data = text.encode()
     if len(data) < MIN_BYTES:
         return text
@@ -57,7 +57,7 @@ def text_hash(text: str) -> bytes:
 
 
 def pack_block(texts: Sequence[str]) -> bytes:
-    """Return what is stored for several texts: how many, the length of each in bytes, and the texts."""
+    """Return the stored form of several texts: how many, the length of each in bytes, and the texts."""
     encoded = [text.encode() for text in texts]
     lengths = b"".join(_LENGTH.pack(len(text)) for text in encoded)
     return _compressed(_LENGTH.pack(len(encoded)) + lengths + b"".join(encoded), BLOCK_LEVEL)
@@ -123,7 +123,7 @@ def _compressed(data: bytes, level: int) -> bytes:
 
 
 def _decompressed(body: bytes) -> bytes:
-    """Return what was compressed, nothing if it is damaged."""
+    """Return the decompressed bytes, empty if they are damaged."""
     zstd = _zstd()
     try:
         data: bytes = zstd.decompress(MAGIC + body[1:], zstd_dict=_dictionary()) if body[:1] == ENGLISH else b""

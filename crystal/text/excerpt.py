@@ -1,4 +1,4 @@
-"""Which part of a long text to show: the one with most of what was searched for."""
+"""Choose the part of a long text to show: the one with most words of the query."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from tests.support.whole_memory import ROOT, Memory, said
 
 PLUGIN = (".claude-plugin", ".mcp.json", "hooks", "skills", "README.md", "LICENSE")
 TOOL = "mcp__plugin_crystal_crystal__crystal_search"
+REMEMBER, FORGET = (TOOL.replace("search", name) for name in ("remember", "forget"))
 PLAIN_TOOL = "mcp__crystal__crystal_search"
 
 Claude = Callable[..., str]
@@ -73,6 +74,7 @@ def test_the_plugin_alone_keeps_what_is_said_finds_it_and_leaves(
     assert client.ask("of what was it").text == "Of silicon."
     sent = asked(model)
     assert "crystal:memory" in sent, "the skill is not listed"
+    assert "crystal:recall" not in sent, "a command is the user's own: the model does not run it"
     result = json.dumps(model.requests[-1]["messages"][-1], ensure_ascii=False)
     assert "tool_result" in result
     assert "A mineral of silicon and oxygen." in result
@@ -87,6 +89,31 @@ def test_the_plugin_alone_keeps_what_is_said_finds_it_and_leaves(
     assert memory.notes() == []
     assert "is it gone" not in memory.texts("user")
     assert "crystal" not in (client.config / "settings.json").read_text("utf-8")
+
+
+@pytest.mark.usefixtures("_modern", "_installed")
+def test_the_slash_commands_reach_the_model_and_the_memory(client: Client, model: FakeAnthropic) -> None:
+    memory = Memory(client.home, client.env())
+    client.extra["CRYSTAL_PYTHON"] = sys.executable
+    model.when("which animal", ["The zebra is striped."])
+    client.ask("which animal")
+    memory.settle()
+    searched = [Use(TOOL, {"query": "zebra"})]
+    for words, steps in {
+        "recall": ("Answer from the memory what the user looks for: zebra", searched),
+        "why": ("Say why this is as it is: zebra", searched),
+        "remember": ("Remember for later sessions: zebra", [Use(REMEMBER, {"text": "The zebra is striped."})]),
+        "forget": ("The user wants this forgotten: zebra", [Use(FORGET, {"query": "zebra"})]),
+    }.items():
+        expanded, uses = steps
+        model.when(expanded, uses, [f"{words} is done."])
+        assert client.ask(f"/crystal:{words} zebra").text == f"{words} is done."
+        asked_last = json.dumps(model.requests[-1]["messages"], ensure_ascii=False)
+        assert "The zebra is striped." in asked_last, f"{words}: {asked_last[-2000:]}"
+    memory.settle()
+    assert "The zebra is striped." in memory.texts("assistant"), "the list alone deletes nothing"
+    model.when("call `crystal_recent` and say", ["Nothing was named."])
+    assert client.ask("/crystal:recall").text == "Nothing was named."
 
 
 @pytest.mark.usefixtures("_modern", "_installed")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from typing import Any
 
 import pytest
@@ -61,6 +63,22 @@ def test_compact_and_clear_lose_nothing_and_add_only_the_summary(
     new = client.transcripts()[-1].stem
     assert memory.said(new) == said(*expected[-2:])
     memory.verify()
+
+
+def test_the_status_line_says_that_the_conversation_is_kept(
+    client: Client, model: FakeAnthropic, memory: Memory
+) -> None:
+    conversation(model, "first")
+    settings = client.config / "settings.json"
+    command = f"{shlex.quote(sys.executable)} -I -m crystal statusline"
+    added = {"statusLine": {"type": "command", "command": command, "refreshInterval": 1}}
+    settings.write_text(json.dumps({**json.loads(settings.read_text("utf-8")), **added}), "utf-8")
+    with Terminal(client) as terminal:
+        terminal.ask("the first thing", "About the first one.")
+        memory.settle()
+        terminal.wait_for(lambda: "crystal: kept" in terminal.screen(), "the status line")
+        memory.crystal("--off")
+        terminal.wait_for(lambda: "crystal: paused; resume: crystal --on" in terminal.screen(), "the pause")
 
 
 def test_a_session_that_moves_to_another_folder_goes_on_where_it_stood(

@@ -1,1 +1,1 @@
-"""Take over what other memory programs have stored: find their stores, say what would come, import it, count it."""
+"""Import the stores of other memory programs: find them, preview the import, run it, count the rows."""

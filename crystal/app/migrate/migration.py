@@ -1,4 +1,4 @@
-"""One store and this machine's memory: what would come, import it, and count every row of it once.
+"""Import one store of another program: preview the import, run it, and count every row once.
 
 What was said goes the way of every export (archive, ledger, turns); what was to be remembered becomes memories. All of
 it can be stopped anywhere and run again: a row is known by its id.

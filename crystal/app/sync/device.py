@@ -1,4 +1,4 @@
-"""The relay at work on a device: its captures go to the outbox, the outbox to home, home's mirror comes back."""
+"""Sync on a device: captures go to the outbox, the outbox is sent to home, and home's mirror is fetched."""
 
 from __future__ import annotations
 

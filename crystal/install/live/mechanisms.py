@@ -1,4 +1,4 @@
-"""How each agent says that a turn has ended: which file names crystal's hook, and what stands there.
+"""The hook mechanism of each agent: which file names crystal's hook, and the content of its entry.
 
 An agent that is not in the table has no such mechanism for its user (a project's alone does not count): the sweep reads
 its conversations. Sources: the programs themselves, run with these entries (tests/e2e); for Cursor and Kiro only their

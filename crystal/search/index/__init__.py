@@ -27,7 +27,7 @@ def folder_of(db: Path) -> Path:
 def bring_up_to_date(
     store: Store, *, now: int, budget_seconds: float = 20.0, progress: Callable[[int, int], None] = lambda *_: None
 ) -> bool:
-    """Put into the index what is not in it yet; a SELECT and a look at the files when there is nothing.
+    """Add new chunks to the index. If there are none, this costs one SELECT and a check of the files.
 
     Call it outside of transactions, and in one process at a time (two do no harm, but one of them works in vain).
 

@@ -61,7 +61,7 @@ class IndexStep:
         self._forgets = False
 
     def take(self) -> bool:
-        """Do what is most urgent; False when there is nothing to do, or another process does it.
+        """Do the most urgent update; False if there is none, or another process does it.
 
         Raises:
             IndexDamagedError: A file that is to be merged is not as it was written.

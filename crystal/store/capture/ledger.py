@@ -50,7 +50,7 @@ def _state(row: Row) -> TranscriptState:
 
 
 def state_of(store: Store, device: str, transcript: str) -> TranscriptState | None:
-    """Return what is known of one transcript, or None if it was never seen."""
+    """Return the state of one transcript, or None if it was never seen."""
     row = store.row(f"SELECT {_COLUMNS} FROM capture_state WHERE device = ? AND transcript = ?", (device, transcript))
     return None if row is None else _state(row)
 

@@ -54,7 +54,7 @@ def leave_out(store: Store) -> int:
 
 
 def let_in(store: Store) -> None:
-    """Give back to backfill what ``leave_out`` excluded."""
+    """Let backfill import the bytes that ``leave_out`` excluded."""
     with store.transaction():
         _rename_rule(store, PRIVACY_LOST, BEFORE_CRYSTAL)
         snapshots.set_lost(store, lost=False)

@@ -223,7 +223,7 @@ def is_anything_forgotten(store: Store) -> bool:
 
 
 def is_session_forgotten(store: Store, session_id: str) -> bool:
-    """Return True if something of this session was forgotten: what may repeat it is left out."""
+    """Return True if a part of this session was forgotten: lines that may repeat it are left out."""
     return store.value("SELECT 1 FROM forgotten_sessions WHERE session_id = ?", (session_id,)) is not None
 
 
@@ -244,7 +244,7 @@ class Blocks(NamedTuple):
 
 
 def read_blocks(store: Store) -> Blocks | None:
-    """Return what blocks lines, or None if nothing was ever forgotten."""
+    """Return the tombstones that block lines, or None if nothing was ever forgotten."""
     if not is_anything_forgotten(store):
         return None
     rows = store.rows(

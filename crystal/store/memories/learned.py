@@ -144,7 +144,7 @@ def add_evidence(store: Store, one: Evidence) -> bool:
 
 
 def move_cursor(store: Store, session: DueSession, turn: int) -> bool:
-    """Note that a session was read up to a turn. Inside the transaction that wrote what it taught.
+    """Record that a session was read up to a turn. Inside the transaction that wrote the learned memories.
 
     Returns:
         False if another process moved it meanwhile, or the session is gone: then write nothing.

@@ -140,7 +140,7 @@ def _settle_head(store: Store, stream: bytes) -> None:
 
 
 def missing(store: Store) -> dict[bytes, range]:
-    """Return what was sealed, as far as is known, and is not taken: the numbers by stream.
+    """Return the numbers of sealed blobs that were not ingested, by stream.
 
     Source: what the relay listed, and what devices reported of themselves. Streams that were left continue in others.
     """
@@ -152,12 +152,12 @@ def missing(store: Store) -> dict[bytes, range]:
 
 
 def bind(store: Store, ident: int, peer: int, channel: int, lane: str | None) -> None:
-    """Note who seals a stream and what it carries, after a blob of it opened."""
+    """Record the sender and the content of a stream, after a blob of it was opened."""
     store.execute("UPDATE relay_in SET peer = ?, channel = ?, lane = ? WHERE id = ?", (peer, channel, lane, ident))
 
 
 def advance(store: Store, known: InStream, seq: int, tag: bytes) -> None:
-    """Move the cursor past what was taken. Inside the transaction that used it.
+    """Move the cursor past an ingested blob. Inside the transaction that ingested it.
 
     Raises:
         WatermarkMovedError: Another poller was there first.
@@ -210,7 +210,7 @@ def resume(store: Store, known: InStream) -> None:
 
 
 def leave(store: Store, known: InStream, code: str, detail: str, now: int) -> None:
-    """Stop waiting for a stream: what it would hold continues in another. Inside a transaction."""
+    """Stop waiting for a stream that continues in another one. Inside a transaction."""
     store.execute(
         "UPDATE relay_in SET state = 'left', code = ?, detail = ?, since = ?, retry_at = NULL, resend = NULL,"
         " head = last_seq WHERE id = ?",
@@ -303,7 +303,7 @@ def use_generation(store: Store, device: str, transcript: str, stream: bytes, se
 
 
 def project_here(store: Store, cwd: str) -> Project | None:
-    """Return what is known of a folder of this name, on any machine."""
+    """Return the known project of a folder of this name, on any machine."""
     return store.find(Project, "SELECT cwd, git_root, remote, name FROM projects WHERE cwd = ?", (cwd,))
 
 

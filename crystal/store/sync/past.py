@@ -103,7 +103,7 @@ def rows_between(store: Store, after: int, until: int) -> int:
 
 
 def projects_of_row(store: Store, row: int) -> dict[str, Project]:
-    """Return what git reported of the folders that a row's turns name."""
+    """Return git's data about the folders that a row's turns name."""
     rows = store.rows(
         "SELECT DISTINCT p.cwd, p.git_root, p.remote, p.name FROM turns t JOIN projects p ON p.id = t.project"
         " WHERE t.segment = ?",

@@ -53,7 +53,7 @@ def set_listed(store: Store, listed: Mapping[tuple[int, str], tuple[int, int]], 
 
 
 def refusals(store: Store) -> list[RefusalCount]:
-    """List what was refused, by peer and reason."""
+    """List the refused blobs, by peer and reason."""
     rows = store.rows("SELECT peer, code, streams, blobs, first_at, last_at FROM refusals ORDER BY peer, code")
     return [RefusalCount(*row) for row in rows]
 

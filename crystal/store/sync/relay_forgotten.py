@@ -106,7 +106,7 @@ def forget_heard(store: Store) -> None:
 
 
 def tell_all_again(store: Store) -> None:
-    """Send home everything that is forgotten here once more: it has lost what it had. In a transaction."""
+    """Send all tombstones to home again, because it lost them. Inside a transaction."""
     stand = read_stand(store)
     if stand is not None:
         forget_heard(store)
@@ -119,7 +119,7 @@ def untold(store: Store, after: int, limit: int) -> list[tuple[int, Tombstone]]:
 
 
 def note_heard(store: Store, uids: Iterable[str], as_of: int) -> None:
-    """Note that home has these, and when it said so, by its clock. Inside a transaction."""
+    """Record that home has these, with the time of its clock. Inside a transaction."""
     store.execute_many(
         "UPDATE tombstones SET heard_at = ? WHERE uid = ? AND heard_at IS NULL", [(as_of, uid) for uid in uids]
     )

@@ -341,7 +341,7 @@ def rename_peer(store: Store, peer: Peer, name: str) -> None:
 
 
 def rename_rows(store: Store, old: str, name: str) -> None:
-    """Give everything that a device said its new name. Inside a transaction."""
+    """Write a device's new name into all its rows. Inside a transaction."""
     if old == name:
         return
     for table in ("capture_state", "sessions", "chunks", "relay_files"):

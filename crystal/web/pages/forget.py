@@ -1,4 +1,4 @@
-"""Forget in three steps: say what, see what would go, confirm; then every file is searched for what is left of it."""
+"""Forget in three steps: select, preview, confirm; then search every file for leftovers."""
 
 from __future__ import annotations
 

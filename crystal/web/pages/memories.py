@@ -1,4 +1,4 @@
-"""What was remembered: a list; one memory with where it came from and what it was; changes of it."""
+"""Memories: a list; one memory with its origin and former versions; changes of it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,82 @@
+"""The status line of Claude Code: whether this conversation is kept, what was told in it, and when it searched.
+
+Claude Code runs it after each message. It uses the standard library and the hook's parts, reads small files and asks
+the database once; it waits for nobody and always ends with 0.
+"""
+
+import os
+import time
+
+from crystal.hook import main as hook
+from crystal.hook.session_start import stalled_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+WIDTH = 60
+BUSY_SECONDS = 0.05
+MAX_BEHIND = 1 << 20
+QUESTION = os.path.join(os.path.dirname(os.path.dirname(__file__)), "store", "capture", "statusline.sql")
+
+
+def main() -> None:
+    """Print the line for what the client wrote on standard input, whatever that is."""
+    hook._attempt(hook._open_standard_streams)
+    hook._attempt(hook._hurry_on_signals)
+    said = hook.parse_hook_input(hook._attempt(hook._read_stdin) or b"")
+    state = hook._attempt(line_for, said, dict(os.environ), time.time_ns()) or "cannot tell; run: crystal status"
+    line = "".join(letter if " " <= letter <= "~" else "?" for letter in f"crystal: {state}")
+    line = line if len(line) <= WIDTH else line[: WIDTH - 3] + "..."
+    hook._attempt(os.write, 1, f"{line}\n".encode())
+
+
+def line_for(said: "dict[str, object]", env: "dict[str, str]", now: int) -> str:
+    """Say whether a session is kept, then what it was told; ``now`` is in ns."""
+    data_dir = hook.find_data_dir(env)
+    path = os.path.join(data_dir, "crystal.db")
+    if not os.path.exists(path):
+        return "NOT kept: no memory yet; run: crystal init"
+    session, transcript = hook._word(said.get("session_id")), hook._path(said.get("transcript_path"))
+    is_off, is_private, state, offset, told, searched = _ask(path, {"session": session, "path": transcript})
+    if is_off:
+        return "paused; resume: crystal --on"
+    stalled = hook._attempt(stalled_text, data_dir, said, now, hook.parse_hook_input)
+    if stalled:
+        return f"NOT kept: {stalled}"
+    if is_private or state == "private" or hook.truthy(env.get("CRYSTAL_PRIVATE")):
+        return "private: this conversation is not kept"
+    if state == "before-crystal":
+        return "NOT kept: older than crystal; run: crystal backfill"
+    kept = _kept(transcript, offset or 0, env)
+    kept += f", told {told} {'thing' if told == 1 else 'things'}" if told else ""
+    return kept + (f", searched {max(0, now // 1_000_000 - searched) // 60_000} min ago" if searched else "")
+
+
+def _ask(path: str, named: "dict[str, str | None]") -> "Any":
+    """Ask the database, without waiting for who writes it."""
+    import sqlite3
+
+    with open(QUESTION, encoding="ascii") as file:
+        question = file.read()
+    escaped = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    db = sqlite3.connect(f"file:{escaped}?mode=ro", BUSY_SECONDS, uri=True)
+    try:
+        return db.execute(question, named).fetchone()
+    finally:
+        db.close()
+
+
+def _kept(transcript: "str | None", offset: int, env: "dict[str, str]") -> str:
+    """Say how much of a transcript was captured."""
+    size = hook._attempt(hook._size, transcript, env) if transcript else None
+    if not transcript or not size:
+        return "on"
+    behind = size - offset if offset <= size else size  # a transcript that was replaced is read anew
+    begun = "kept" if offset else "nothing kept yet"
+    if behind > MAX_BEHIND:
+        return f"{begun}, {behind >> 20} MB wait"
+    with open(os.path.expanduser(transcript), "rb") as file:
+        file.seek(size - behind)
+        lines = file.read(behind).count(b"\n")
+    return f"{begun}, {lines} {'line waits' if lines == 1 else 'lines wait'}" if lines else begun
