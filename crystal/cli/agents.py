@@ -55,13 +55,13 @@ def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], look: Look
 
 
 def _say_agent(one: AgentState, width: int, now: int, look: Look) -> None:
-    label, indent = look.name(padded(one.title, width)) + "  ", " " * (width + 2)
+    label, indent = padded(one.title, width) + "  ", " " * (width + 2)
     if one.since is None or one.percent is None:
-        say_item(label, "nothing captured yet", look)
+        say_item(label, "nothing captured yet", look, style=look.name)
     else:
         known = size_words(one.captured + one.before + one.waiting)
         share = f"{describe_percent(one.percent)} of {known} captured, first {ago(one.since, now)}"
-        say_item(label, f"{count_words(one.sessions, 'session')}, {share}", look)
+        say_item(label, f"{count_words(one.sessions, 'session')}, {share}", look, style=look.name)
     for size, words in (
         (one.waiting, "waiting for the next sync"),
         (one.before, "from before crystal, not imported"),

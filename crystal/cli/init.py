@@ -170,7 +170,7 @@ def init(
         return
     config = this_config()
     asks = sys.stdin.isatty() and not yes and not dry_run
-    agent = agent_id or _proposed(config, asks=asks)
+    agent = agent_id or _proposed(config, asks=asks and config.origin("agent_id") == "default")
     agents = found_agents(config.places, os.environ, this_home()) if every else agent_name
     plan = plan_setup(config, agent, os.environ, this_home(), only=client, agents=agents)
     sharing = RoleOptions(role, relay, token_stdin, local_memory)

@@ -149,7 +149,7 @@ def _list_stores(*, as_json: bool) -> None:
     look = look_of(sys.stdout)
     for found, counts, why in rows:
         words = why if counts is None else f"{count_words(counts.read, 'row')}: {_counts_words(counts, 'to take over')}"
-        say_item(look.name(found.name) + "  ", f"{one_line(str(found.path))}  {words}", look)
+        say_item(found.name + "  ", f"{one_line(str(found.path))}  {words}", look, style=look.name)
     note("take one over: crystal migrate NAME")
 
 

@@ -104,7 +104,7 @@ def say(*lines: str, stream: TextIO | None = None) -> None:
 def say_item(label: str, text: str, look: Look, *, style: Callable[[str], str] = str) -> None:
     """Print a label and a text, wrapped between words under itself; outside of a terminal one line, for ``grep``.
 
-    A word that is too long, as a path, and a command stay whole: they are copied.
+    A word that is too long, as a path, and a command stay whole: they are copied. The label must be plain.
     """
     if not look.is_terminal:
         say(f"{label}{text}")

@@ -173,7 +173,7 @@ def _print_status(*, as_json: bool) -> None:
         return
     look, width = look_of(sys.stdout), max((cells(one.name) for one in found), default=0)
     for one in found:
-        say_item(f"{look.name(padded(one.name, width))}  ", ", ".join(_state_words(one, now)), look)
+        say_item(f"{padded(one.name, width)}  ", ", ".join(_state_words(one, now)), look, style=look.name)
     if not found:
         say_nothing("no sources yet", "crystal sources add PATH")
 

@@ -6,6 +6,7 @@ import builtins
 import io
 import os
 import pty
+import re
 import shlex
 import subprocess
 import sys
@@ -183,6 +184,32 @@ def test_items_are_wrapped_between_words_on_a_terminal_and_whole_elsewhere(capsy
     assert capsys.readouterr().out == "2 wait (run:\ncrystal sources sync && crystal sync);\nmend\n"
     render.say_item("FAIL ", text, render.Look(30, colour=False), style=lambda label: f"<{label}>")
     assert capsys.readouterr().out == f"FAIL {text}\n"
+
+
+def test_a_coloured_name_is_not_counted_wider_than_it_is(home, tmp_path, monkeypatch):
+    (tmp_path / "notes").mkdir()
+    crystal("init", "--yes")
+    crystal("sources", "add", str(tmp_path / "notes"))
+    monkeypatch.setattr(io, "StringIO", Terminal)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = crystal("sources").out
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = crystal("sources").out
+    assert "\x1b[" in coloured
+    assert len(plain.splitlines()) > 1
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
+
+
+def test_the_agent_id_is_asked_for_once(home, monkeypatch):
+    asked = []
+    monkeypatch.setattr("crystal.cli.init.typer.prompt", lambda words, default, **_: asked.append(words) or default)
+    monkeypatch.setattr("crystal.cli.init.typer.confirm", lambda *_, **__: False)
+    monkeypatch.setattr(io, "StringIO", Terminal)
+    assert crystal("init").code == 0
+    assert crystal("init", "--client", "claude-code").code == 0
+    assert asked == ["agent id of this machine"]
 
 
 def test_ctrl_c_while_the_command_line_loads_is_no_traceback(monkeypatch):
