@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from crystal.app.relay_links import relay_client, relay_keys
+from crystal.app.relay_links import relay_client
 from crystal.config.edit import set_value
 from crystal.store.sync.relay_peers import all_peers
-from crystal.sync.keys.word_codes import paper_words
 from tests.support.capture_machine import line
 from tests.support.two_machines import Computer, account_of, pair_by_hand
 
@@ -108,8 +107,7 @@ def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
     desk.poll()
     lap.deliver()  # the mirror is all that is left of what was said at the desk
     desk.ok("devices", "revoke", "barn", "--yes")  # and then it is lost, before its next poll
-    with desk.machine() as machine:
-        words = " ".join(paper_words(relay_keys(machine).root))
+    words = desk.ok("relay", "key", "--paper", "--yes")  # as it is printed, with its numbers
     token = relay.token("the new home", "home", account=account_of(desk))
     out = lap.ok("promote", "--paper-key", "--yes", stdin=f"{words}\n{token}\n")
     assert "devices: phone;" in out
