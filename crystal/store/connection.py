@@ -89,7 +89,8 @@ def _translated(path: Path) -> Iterator[None]:
             hint = _config("access").way_in(path) or hint
         if ours is NotConfiguredError:
             hint = f"{hint}: {_config('packages').reinstall_command('sqlite-vec')}"
-        raise ours(f"{path}: {error}", hint=hint) from error
+        is_full = ours is StoreFullError
+        raise ours(f"the disk of {path.parent} is full" if is_full else f"{path}: {error}", hint=hint) from error
 
 
 def _config(name: str) -> ModuleType:
