@@ -84,9 +84,7 @@ def _translated(path: Path) -> Iterator[None]:
             raise StoreDamagedError(f"{folder} is a folder", hint=HINTS[StoreDamagedError]) from error
         if isinstance(error, apsw.IOError) and _is_full(path.parent):
             ours = StoreFullError  # the file that WAL readers share cannot grow: an input/output error to SQLite
-        hint = HINTS[ours]
-        if ours is UnavailableError:
-            hint = _config("access").way_in(path) or hint
+        hint = (_config("access").way_in(path) if ours is UnavailableError else None) or HINTS[ours]
         if ours is NotConfiguredError:
             hint = f"{hint}: {_config('packages').reinstall_command('sqlite-vec')}"
         is_full = ours is StoreFullError
