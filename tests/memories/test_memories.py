@@ -203,7 +203,7 @@ def test_editing_changes_what_is_given_and_takes_no_key_from_another(machine: Ma
     other = remembering.remember(machine, "Bob")
     with pytest.raises(UsageError, match="belongs to"):
         memory_changes.edit(machine, other.id, key="user_name")
-    with pytest.raises(UsageError, match="nothing to change"):
+    with pytest.raises(UsageError, match="no change was given"):
         memory_changes.edit(machine, other.id)
     with pytest.raises(NotFoundError):
         memory_changes.edit(machine, "mem-000000000000", text="x")

@@ -105,7 +105,7 @@ def test_an_empty_result_says_why_also_with_an_embedder(store, query):
     vectors.promote(store, generation)
     result = search(store, embedder, query, now=NOW)
     assert result.hits == ()
-    assert any(note.startswith("nothing has") for note in result.notes)
+    assert any(note.startswith("no text contains") for note in result.notes)
 
 
 @pytest.mark.usefixtures("ranked_by")

@@ -12,7 +12,11 @@ from crystal.sync.envelope.blob import ZERO_TAG, Opened, open_blob, seal, split_
 from crystal.sync.envelope.link import LinkKeys, link_keys
 
 VECTORS = Path(__file__).parent.parent / "vectors"
-MAKE = runpy.run_path(str(VECTORS / "envelope" / "make.py"))
+MAKE = {
+    name: one
+    for file in ("make.py", "by_hand.py")
+    for name, one in runpy.run_path(str(VECTORS / "envelope" / file)).items()
+}
 """The vectors' own implementation, which shares nothing with ours."""
 
 KNOWN: dict[str, Any] = json.loads((VECTORS / "envelope" / "valid-known-answer.json").read_text("utf-8"))
