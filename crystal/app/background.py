@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from crystal.app import maintenance
 from crystal.app.context import Machine
 from crystal.app.forget_rest import finish_forgetting
-from crystal.app.progress import ProgressFile, Report
+from crystal.app.progress import WISH_FILE, ProgressFile, Report
 from crystal.app.retention import apply_retention
 from crystal.app.session_context import refresh
 from crystal.capture.lock import try_lock
@@ -71,7 +72,7 @@ class Pauses:
 
 def _enrich(machine: Machine, work: Round) -> list[str]:
     problems = []
-    for step in (_forget, _retain, _log, _index, _embed, _index, _reflect, _summarize, _tidy):
+    for step in (_forget, _retain, _import, _log, _index, _embed, _index, _reflect, _summarize, _tidy):
         if not work.is_over or step in (_index, _summarize):  # each round does a part of these
             try:
                 problem = step(machine, work)
@@ -88,6 +89,14 @@ def _forget(machine: Machine, _work: Round) -> None:
 
 def _retain(machine: Machine, _work: Round) -> None:
     apply_retention(machine)
+
+
+def _import(machine: Machine, work: Round) -> None:
+    """Continue an import that was interrupted."""
+    if (machine.places.data_dir / WISH_FILE).exists():
+        from crystal.app.import_past import continue_import  # noqa: PLC0415 - seldom there
+
+        continue_import(machine, partial(work.advance, "import"), lambda: work.is_over)
 
 
 def _embed(machine: Machine, work: Round) -> str | None:

@@ -18,7 +18,7 @@ from crystal.config.access import way_in
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.config.paths import Places
 from crystal.config.table import Config
-from crystal.errors import CrystalError, StoreLostError
+from crystal.errors import CrystalError, StoreLostError, UsageError
 from crystal.install.claude_settings.layers import missing_plugin, missing_programs, read_layers, unused_because
 from crystal.store import Store
 from crystal.store.capture import hooks, privacy
@@ -55,6 +55,8 @@ def _problem_of(places: Places, error: CrystalError) -> tuple[str, str]:
         refuse_lost(places)
     except StoreLostError as lost:
         return lost.message, "crystal verify --repair"
+    except UsageError as link:
+        return link.message, link.hint or "crystal doctor"
     except CrystalError:
         pass  # the first error says more
     return error.message, (error.hint or "crystal doctor").removeprefix("run: ")

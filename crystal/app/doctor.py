@@ -20,7 +20,7 @@ from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine, damage_here, open_reader, this_config
 from crystal.app.formats import describe_formats
 from crystal.app.mirror import open_mirror
-from crystal.app.open_store import archives_of, links_to
+from crystal.app.open_store import archives_of, describe_link, links_to
 from crystal.capture.drain import REFUSED
 from crystal.capture.lock import try_lock
 from crystal.config.access import way_in
@@ -127,8 +127,7 @@ def _places(config: Config) -> Iterator[Check]:
         if own:
             yield Check("places", "note", f"{path} is a link to {target}, where crystal writes")
         else:
-            fix = f"remove the link: rm {shlex.quote(str(path))}"
-            yield Check("places", "failure", f"{path} is a link to {target}, which is not yours", fix)
+            yield Check("places", "failure", *describe_link(path, target))
     for folder in dict.fromkeys((places.ldm_home, places.data_dir)):
         if os.path.isdir(folder) and not os.access(folder, os.W_OK | os.X_OK):  # noqa: PTH112 - never raises
             fix = way_in(folder) or "mount its disk so that it can be written"

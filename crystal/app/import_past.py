@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -12,10 +14,12 @@ from pathlib import Path
 
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
+from crystal.app.progress import WISH_FILE
 from crystal.capture.ahead import Ahead, start_cleaners, stretches
 from crystal.capture.backfill import Past, import_file, plan_past
 from crystal.capture.engine import Capture, Tally
-from crystal.capture.lock import BACKFILL_LOCK, wait_lock
+from crystal.capture.lock import BACKFILL_LOCK, try_lock, wait_lock
+from crystal.config.paths import write_derived
 from crystal.store.search.space import note_import, size_of
 
 MAX_CLEANERS = 2
@@ -75,3 +79,73 @@ def _cleaners(machine: Machine, plan: Sequence[Past], most: int) -> Executor | N
 
 def _import(capture: Capture, wanted: Sequence[Past], progress: Callable[[int], None], _: Path, tally: Tally) -> None:
     import_file(capture, wanted, tally, progress)
+
+
+class _OverError(Exception):
+    """The time for this round is over, or somebody asked for an import and waits for its lock."""
+
+
+def note_wish(machine: Machine, plan: Sequence[Past]) -> None:
+    """Note what is to be imported, so that the background continues it after any interruption."""
+    wish = {**_read_wish(machine), **{str(past.found.path): past.named for past in plan}}
+    _write_wish(machine, wish)
+
+
+def drop_wish(machine: Machine, plan: Sequence[Past]) -> None:
+    """Note that this is imported."""
+    done = {str(past.found.path) for past in plan}
+    rest = {path: named for path, named in _read_wish(machine).items() if path not in done}
+    left = {str(past.found.path) for past in _plan_wish(machine, rest)} if rest else set()
+    _write_wish(machine, {path: named for path, named in rest.items() if path in left})
+
+
+def continue_import(machine: Machine, advance: Callable[[int, int], None], is_over: Callable[[], bool]) -> None:
+    """Import what an interrupted import left, until ``is_over``; leave it to a process that imports already.
+
+    Args:
+        machine: This machine.
+        advance: Told the bytes done, and those to do.
+        is_over: Asked after each piece.
+    """
+    with try_lock(machine.places.data_dir / BACKFILL_LOCK) as held:
+        if held is None:
+            return
+    asked, done = _asked_at(machine), 0
+    plan = _plan_wish(machine, _read_wish(machine))
+    total = sum(past.todo for past in plan)
+
+    def progress(more: int) -> None:
+        nonlocal done
+        done += more
+        advance(done, max(done, total))
+        if is_over() or _asked_at(machine) != asked:
+            raise _OverError
+
+    with contextlib.suppress(_OverError):
+        import_sessions(machine, plan, progress, cleaners=0)
+        _write_wish(machine, {})
+
+
+def _plan_wish(machine: Machine, wish: Mapping[str, bool]) -> list[Past]:
+    named = [Path(path) for path, is_named in wish.items() if is_named and os.path.exists(path)]  # noqa: PTH110
+    found = plan_import(machine, named, None) if named else []
+    return [*found, *(past for past in plan_import(machine, [], None) if wish.get(str(past.found.path)) is False)]
+
+
+def _asked_at(machine: Machine) -> int:
+    with contextlib.suppress(OSError):
+        return (machine.places.data_dir / WISH_FILE).stat().st_mtime_ns
+    return 0
+
+
+def _read_wish(machine: Machine) -> dict[str, bool]:
+    try:
+        return dict(json.loads((machine.places.data_dir / WISH_FILE).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _write_wish(machine: Machine, wish: Mapping[str, bool]) -> None:
+    file = machine.places.data_dir / WISH_FILE
+    with contextlib.suppress(OSError):  # on a full disk the import itself says so
+        write_derived(file, json.dumps(wish).encode()) if wish else file.unlink(missing_ok=True)

@@ -26,6 +26,7 @@ def refuse_lost(places: Places) -> None:
 
     Raises:
         StoreLostError: The archive, or the record of what is private, is still here. Nothing is made.
+        UsageError: A link leads to nothing.
     """
     words = "the database is gone"
     if _is_something(places.db):
@@ -37,6 +38,7 @@ def refuse_lost(places: Places) -> None:
             words = f"the database is lost: {error.message}"
         else:
             return
+    refuse_links(places, dangling=True)
     if _is_elsewhere(places):
         return
     sessions = len({_session_of(path) for path in archives_of(places) if not path.name.startswith("agent-")})
@@ -88,15 +90,19 @@ def links_to(places: Places) -> Iterator[tuple[Path, Path, bool]]:
             yield path, target, own
 
 
-def refuse_links(places: Places) -> None:
-    """Refuse to write where a link leads to what is not the user's own, or to nothing.
+def refuse_links(places: Places, *, dangling: bool = False) -> None:
+    """Refuse to write where a link leads to what is not the user's own, or to nothing; or to read, if ``dangling``.
 
     Raises:
         UsageError: It does. Nothing was written.
     """
     for path, target, own in links_to(places):
-        if not own:
-            words = "does not belong to you" if target.exists() else "is not there"
-            raise UsageError(
-                f"{path} is a link to {target}, which {words}", hint=f"remove the link: rm {shlex.quote(str(path))}"
-            )
+        if not own and not (dangling and target.exists()):
+            words, hint = describe_link(path, target)
+            raise UsageError(words, hint=hint)
+
+
+def describe_link(path: Path, target: Path) -> tuple[str, str]:
+    """Say what is wrong with a link that may not be followed, and what to do."""
+    words = "does not belong to you" if os.path.exists(target) else "is not there"  # noqa: PTH110 - never raises
+    return f"{path} is a link to {target}, which {words}", f"remove the link: rm {shlex.quote(str(path))}"

@@ -14,6 +14,8 @@ from crystal.app.context import now_ms
 from crystal.config.paths import write_derived
 
 PROGRESS_FILE = "progress.json"
+WISH_FILE = "import.json"
+"""Which transcripts an import has still to read."""
 STALE_MS = 15 * 60_000
 """Age at which progress counts as stale; one step of the index takes a few minutes at most."""
 MIN_WRITE_SECONDS = 0.2
@@ -26,7 +28,7 @@ class Progress:
     """Progress of one step. Times are ms since the epoch.
 
     Attributes:
-        step: ``vectors``, ``index`` or ``summaries``.
+        step: ``import``, ``vectors``, ``index`` or ``summaries``.
         done: How many are made.
         total: How many there are to make.
         before: How many were made before this process began with the step.

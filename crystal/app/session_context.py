@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 
 from crystal.app.context import Machine, open_machine, this_config
 from crystal.capture.privacy import policy_of
@@ -10,9 +11,12 @@ from crystal.config.paths import refused, write_derived
 from crystal.errors import CrystalError
 from crystal.hook.session_start import NOTICE_FILE
 from crystal.store import problems
+from crystal.store.capture import hooks
 
 PROBLEM = "context"
 NOTICE_SECONDS = 600.0
+LATE_MS = 120_000
+"""Less than the ``GROWTH_NS`` of the hook."""
 
 
 def refresh(machine: Machine) -> None:
@@ -34,12 +38,17 @@ def refresh(machine: Machine) -> None:
 
 
 def _is_notice_old(machine: Machine) -> bool:
-    """Return True if what is said of capture may have changed: to find out takes some milliseconds after each turn."""
+    """Return True if what is said of capture may have changed: to find out takes some milliseconds after each turn.
+
+    What it says of the last turn must not be late, or the hook reports a silence that was none.
+    """
+    file = machine.places.data_dir / NOTICE_FILE
     try:
-        made = (machine.places.data_dir / NOTICE_FILE).stat().st_mtime
-    except OSError:
+        made, noted = file.stat().st_mtime, int(json.loads(file.read_bytes())["last_turn"] or 0)
+    except (OSError, ValueError, TypeError, LookupError):
         return True
-    return not 0 <= machine.now() / 1000 - made < NOTICE_SECONDS
+    late = (hooks.last_turn_run(machine.store) or 0) - noted
+    return late > LATE_MS or not 0 <= machine.now() / 1000 - made < NOTICE_SECONDS
 
 
 def _refresh(machine: Machine) -> None:

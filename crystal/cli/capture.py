@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -35,7 +35,13 @@ SYNC_SECONDS = 600.0
 SOON_SECONDS = 2.0
 DAY_SECONDS = 24 * 3600.0
 POLL_SECONDS = 0.3
-STEPS = {"vectors": "making vectors", "index": "making the index", "summaries": "writing summaries"}
+REST = "the rest follows in the background; see: crystal status"
+STEPS = {
+    "import": "importing",
+    "vectors": "making vectors",
+    "index": "making the index",
+    "summaries": "writing summaries",
+}
 
 
 def sync(
@@ -119,7 +125,7 @@ def backfill(
     wait: Annotated[bool, typer.Option("--wait", help="Wait until vectors and summaries are made too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Import past sessions, newest first. You can stop it at any time; the next run continues there.
+    """Import past sessions, newest first. You can stop it at any time; the rest follows in the background.
 
     It ends when keywords find everything; vectors and summaries follow in the background.
     """
@@ -215,26 +221,34 @@ def warn_of(tally: Tally, problems: Sequence[str] = ()) -> None:
     warn(*(f"{path}: {message}" for path, message in sorted((tally.problems or {}).items())), *problems)
 
 
-def import_with_bar(machine: Machine, past: Sequence[Past], again: str = "crystal backfill") -> Tally:
+def import_with_bar(machine: Machine, past: Sequence[Past], again: str | None = None) -> Tally:
     """Import past transcripts, and make the index of their words; what is imported stays when the user interrupts it.
+
+    Args:
+        machine: This machine.
+        past: What to import.
+        again: How to continue what the background cannot: something that was unpacked for this.
 
     Raises:
         Exit: The user interrupted it; with code 130.
     """
     from crystal.app import maintenance
-    from crystal.app.import_past import import_sessions
+    from crystal.app.import_past import drop_wish, import_sessions, note_wish
 
+    if again is None:
+        note_wish(machine, past)
     try:
-        with progress_bar("importing", sum(one.todo for one in past)) as advance:
+        with _ending_as_by_ctrl_c(), progress_bar("importing", sum(one.todo for one in past)) as advance:
             tally = import_sessions(machine, past, advance)
+        if again is None:
+            drop_wish(machine, past)
         # A full disk leaves it to the background: a search says what it did not read.
         with contextlib.suppress(CrystalError), bar_shown() as bar:
             until = time.monotonic() + DAY_SECONDS
             maintenance.index(machine.store, machine.now(), until, partial(bar, STEPS["index"]))
         return tally
     except KeyboardInterrupt:
-        typer.echo(f"crystal: stopped; what is imported stays; to continue: {again}", err=True)
-        raise typer.Exit(130) from None
+        _stop(machine, "what is imported stays; " + (REST if again is None else f"to continue: {again}"))
 
 
 def follow_up(machine: Machine, *, say: bool = True) -> list[str]:
@@ -280,11 +294,15 @@ def enrich_here(machine: Machine, *, seconds: float | None = None, show: bool = 
             _leave_the_rest(machine, say=show)
         return problems
     except KeyboardInterrupt:
-        start_worker(machine.places)
-        with contextlib.suppress(OSError):  # the terminal may be gone
-            words = "crystal: stopped; the rest follows in the background; see: crystal status"
-            typer.echo(words, err=True)
-        raise typer.Exit(130) from None
+        _stop(machine, REST)
+
+
+def _stop(machine: Machine, words: str) -> NoReturn:
+    """Leave the rest to the background, say how it goes on, and end as Ctrl-C does."""
+    start_worker(machine.places)
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        typer.echo(f"crystal: stopped; {words}", err=True)
+    raise typer.Exit(130) from None
 
 
 def _leave_the_rest(machine: Machine, *, say: bool) -> None:
@@ -295,7 +313,7 @@ def _leave_the_rest(machine: Machine, *, say: bool) -> None:
         if read_progress(machine.places.data_dir) is None:
             start_worker(machine.places)
         if say:
-            typer.echo("crystal: the rest follows in the background; see: crystal status", err=True)
+            typer.echo(f"crystal: {REST}", err=True)
 
 
 def _await_others(machine: Machine, report: Callable[[Progress], None]) -> None:

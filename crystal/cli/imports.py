@@ -31,7 +31,9 @@ def import_(
         own = [path for path in files if is_export(path)]
         others = [path for path in files if path not in own]
         unread = Tally()
-        tally = import_with_bar(machine, plan_exports(machine, others, named=given, refusal=unread.fail))
+        tally = import_with_bar(
+            machine, plan_exports(machine, others, named=given, refusal=unread.fail), again="the same command"
+        )
         merge(tally, unread)
         with progress_bar("importing", sum(path.stat().st_size for path in own)) as advance:
             for path in own:

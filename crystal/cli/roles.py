@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Annotated
 
@@ -67,14 +68,14 @@ def _read_secret(what: str, *, lines: int = 1) -> str:
 
     Args:
         what: What to ask for.
-        lines: For a secret of several words: read until so many words have come.
+        lines: For a secret of several words: read until so many words have come; their numbers do not count.
     """
     if sys.stdin.isatty():
         return str(typer.prompt(what, hide_input=lines == 1, err=True)).strip()
     text = ""
     for line in sys.stdin:
         text += " " + line.strip()
-        if len(text.split()) >= lines:
+        if len(text.split() if lines == 1 else re.findall(r"[^\W\d_]+", text)) >= lines:
             return text.strip()
     raise UsageError(f"{what} is missing", hint="give it on standard input")
 

@@ -41,13 +41,11 @@ def reinstall_command(package: str) -> str:
     return f"{command} --reinstall" if command.startswith("uv") else f"{command} --force-reinstall"
 
 
-_ASKED_BY_NAME = frozenset(
-    "certifi cryptography httpcore httpx mcp_types mnemonic msgspec pathspec segno spake2 tomlkit".split()
-)
+_ASKED_BY_NAME = frozenset("certifi httpcore httpx mcp_types mnemonic msgspec pathspec segno spake2 tomlkit".split())
 """Packages of the relay, of providers and of agents, that take long to load: only whether they are there."""
 
 PACKAGES = {
-    **{name: name for name in ("apsw", "numpy", "orjson", "rich", "typer", *sorted(_ASKED_BY_NAME))},
+    **{name: name for name in ("apsw", "cryptography", "numpy", "orjson", "rich", "typer", *sorted(_ASKED_BY_NAME))},
     "mcp_types": "mcp-types",
     "re2": "google-re2",
     "sqlite_vec": "sqlite-vec",
@@ -55,8 +53,8 @@ PACKAGES = {
 }
 """Distribution by module."""
 
-_COMPILED = {"numpy": "_core/_multiarray_umath*", "sqlite_vec": "vec0*"}
-"""Packages that load NumPy, which takes longer than all the others: whether their compiled part can be loaded."""
+_COMPILED = {"cryptography": "hazmat/bindings/_rust*.so", "numpy": "_core/_multiarray_umath*", "sqlite_vec": "vec0*"}
+"""Packages that take longer than all the others: whether their compiled part can be loaded."""
 
 
 def broken_packages(*, deep: bool = False) -> Iterator[NotConfiguredError]:

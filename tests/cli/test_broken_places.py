@@ -91,7 +91,7 @@ def assert_reading_works(powerless: bool = False) -> None:
         pytest.param("gone", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("module", ["apsw", "numpy", "sqlite_vec", "orjson", "typer", "backports.zstd"])
+@pytest.mark.parametrize("module", ["apsw", "cryptography", "numpy", "sqlite_vec", "orjson", "typer", "backports.zstd"])
 def test_a_broken_package_is_named_with_what_mends_it(kept: Path, tmp_path: Path, module: str, harm: str) -> None:
     broken = tmp_path / "broken"
     package = broken.joinpath(*module.split("."))
@@ -187,6 +187,20 @@ def test_a_link_to_nothing_is_not_written_through(home: Path, tmp_path: Path) ->
     assert run("sync").returncode == 2
     assert run("status").returncode in (2, 3)
     assert not (tmp_path / "new.db").exists()
+
+
+@pytest.mark.parametrize("place", [".ldm", ".ldm/memory"])
+def test_a_link_to_nothing_is_named_by_whatever_reads(home: Path, tmp_path: Path, place: str) -> None:
+    link = home / place
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(tmp_path / "unmounted")
+    for words in (["status"], ["search", "basalt"], ["show", "1"], ["init", "--yes"]):
+        done = run(*words)
+        said = done.stdout + done.stderr
+        assert (done.returncode, "crystal init" in said) == (2, False), done
+        assert f"{link} is a link to {tmp_path}/unmounted, which is not there" in said
+        assert f"rm {link}" in said
+    assert "which is not there" in assert_doctor_fails("is a link")
 
 
 def snapshot(path: Path) -> dict[str, bytes]:

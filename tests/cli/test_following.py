@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from crystal.app.background import Pauses
-from crystal.app.progress import PROGRESS_FILE, Progress, ProgressFile, read_progress
+from crystal.app.progress import PROGRESS_FILE, WISH_FILE, Progress, ProgressFile, read_progress
+from crystal.cli.capture import REST
 from crystal.store import Store
 from crystal.store.search import vectors
 from tests.support.capture_machine import line
@@ -148,7 +149,7 @@ def test_interrupted_the_rest_follows_by_itself(memory: Memory, name: str) -> No
     assert_all_is_made(memory)
 
 
-def test_an_import_that_is_stopped_says_how_to_go_on(memory: Memory) -> None:
+def test_an_import_that_is_stopped_goes_on_by_itself(memory: Memory) -> None:
     memory.crystal("init", "--yes")
     command = [sys.executable, "-m", "crystal", "backfill", "--no-embed"]
     process = subprocess.Popen(command, env=memory.env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -156,10 +157,26 @@ def test_an_import_that_is_stopped_says_how_to_go_on(memory: Memory) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == b"crystal: stopped; what is imported stays; to continue: crystal backfill\n"
-    memory.crystal("backfill", "--wait")
-    assert memory.value("SELECT count(*) FROM turns") == LINES + 3
+    assert err == b"crystal: stopped; what is imported stays; " + REST.encode() + b"\n"
+    wait_until(lambda: memory.value("SELECT count(*) FROM turns") == LINES + 3, "the rest")
+    wait_until(lambda: waiting(memory) == 0, "the vectors")
+    memory.settle()
+    assert not (memory.data / WISH_FILE).exists()
     assert_all_is_made(memory)
+
+
+@pytest.mark.parametrize("again", [["backfill", "--no-embed"], ["sync", "--wait"]])
+def test_an_import_that_was_killed_is_finished_by_the_next_command(memory: Memory, again: list[str]) -> None:
+    memory.crystal("init", "--yes")
+    command = [sys.executable, "-m", "crystal", "backfill", "--no-embed"]
+    process = subprocess.Popen(command, env=memory.env, cwd=ROOT)
+    wait_until(lambda: memory.value("SELECT count(*) FROM turns") > 0, "the first turns")
+    process.kill()
+    process.wait()
+    assert (memory.data / WISH_FILE).exists()
+    memory.crystal(*again)
+    assert memory.value("SELECT count(*) FROM turns") == LINES + 3
+    assert not (memory.data / WISH_FILE).exists()
 
 
 def test_waiting_waits_for_the_one_who_works_already(memory: Memory) -> None:

@@ -29,9 +29,11 @@ from crystal.context.choosing import (
     rank,
 )
 from crystal.context.files import KEPT_MS, take_told
+from crystal.hook.session_start import GROWTH_NS, NOTICE_FILE
 from crystal.model.capture import MemoryStatus, Project
 from crystal.model.recall import Remembered
 from crystal.store import Store, problems
+from crystal.store.capture.hooks import add_hook_runs
 from crystal.store.memories import memories
 from crystal.store.sessions.contexts import injections
 from crystal.text.fence import HEADER, fenced
@@ -228,6 +230,16 @@ def test_it_goes_with_the_setting_with_capture_and_for_private_folders(
     with open_machine() as again:
         refresh(again)
     assert not folder.exists()
+
+
+def test_a_turn_is_noted_before_the_hook_could_take_it_for_silence(machine: Machine) -> None:
+    notice = machine.places.data_dir / NOTICE_FILE
+    refresh(machine)
+    for seconds in (0, 100, 390):  # of a short session after a day's rest
+        add_hook_runs(machine.store, [(ran := NOW + 1000 * seconds, "Stop", 1.0)])
+        refresh(machine)
+        noted = int(json.loads(notice.read_bytes())["last_turn"] or 0)
+        assert ran - noted < GROWTH_NS // 2_000_000, seconds
 
 
 def test_what_did_not_change_is_not_written_again(machine: Machine) -> None:
