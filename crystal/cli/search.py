@@ -116,6 +116,7 @@ def search(
             _show(machine, result, request, scope, explain=explain)
             if not result.hits:
                 _say_nothing_found(result, filters, as_of)
+                _hint_at_past(machine.store)
 
 
 def _ask(
@@ -235,6 +236,10 @@ def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
 
 def _say_empty(store: Store) -> None:
     say("Nothing is remembered yet. Use a coding agent for one turn, then search again.", stream=sys.stderr)
+    _hint_at_past(store)
+
+
+def _hint_at_past(store: Store) -> None:
     if bytes_by_state(store).get("before-crystal"):
         render.hint("past sessions are here; import them with: crystal backfill")
 
@@ -245,6 +250,6 @@ def _say_nothing_found(result: SearchResult, filters: Filters, as_of: str | None
     used = [f"--{name}" for name in narrowed if name != "general"]
     used += [] if as_of is None else ["--as-of"]
     where = f" (narrowed by {', '.join(used)})" if used else ""
-    fresh_start = "use fewer or other words; crystal backfill imports past sessions"
-    next_step = f"leave out {' or '.join(used)}" if used else fresh_start
+    wider = "use fewer or other words, or look through: crystal sessions"
+    next_step = f"leave out {' or '.join(used)}" if used else wider
     render.say_nothing(f"nothing found for {clipped(one_line(result.query), 60)!r}{where}", next_step)

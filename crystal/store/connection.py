@@ -84,12 +84,11 @@ def _translated(path: Path) -> Iterator[None]:
             raise StoreDamagedError(f"{folder} is a folder", hint=HINTS[StoreDamagedError]) from error
         if isinstance(error, apsw.IOError) and _is_full(path.parent):
             ours = StoreFullError  # the file that WAL readers share cannot grow: an input/output error to SQLite
-        hint = HINTS[ours]
-        if ours is UnavailableError:
-            hint = _config("access").way_in(path) or hint
+        hint = (_config("access").way_in(path) if ours is UnavailableError else None) or HINTS[ours]
         if ours is NotConfiguredError:
             hint = f"{hint}: {_config('packages').reinstall_command('sqlite-vec')}"
-        raise ours(f"{path}: {error}", hint=hint) from error
+        is_full = ours is StoreFullError
+        raise ours(f"the disk of {path.parent} is full" if is_full else f"{path}: {error}", hint=hint) from error
 
 
 def _config(name: str) -> ModuleType:

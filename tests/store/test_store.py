@@ -272,14 +272,17 @@ def _read_all(path: Path) -> None:
         store.execute("REINDEX")
 
 
-def test_a_full_disk_says_so(path: Path) -> None:
+def test_a_full_disk_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store.open(path) as store:
         pages = store.value("PRAGMA page_count")
         store.value(f"PRAGMA max_page_count = {pages}")
         rows = [(str(number), "x" * 1000) for number in range(2000)]
-        with pytest.raises(StoreFullError), store.transaction():
+        with pytest.raises(StoreFullError, match=f"^the disk of {path.parent} is full$"), store.transaction():
             store.execute_many("INSERT INTO meta VALUES (?, ?)", rows)
         assert store.value("SELECT count(*) FROM meta") == 0
+    monkeypatch.setattr(connection, "_is_full", lambda _: True)
+    with pytest.raises(StoreFullError, match=r"^the disk of "), connection.translated(path):
+        raise apsw.IOError("disk I/O error")
 
 
 def _open(path: str) -> int:
