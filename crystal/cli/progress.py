@@ -23,15 +23,19 @@ def bar_shown(*, enabled: bool = True, remark: str = "") -> Iterator[Show]:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    with Progress(*columns, TextColumn(remark), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
+    bar = Progress(*columns, TextColumn(remark), console=Console(stderr=True), transient=True)
+    task = bar.add_task("", total=None)
 
-        def show(step: str, done: int, total: int) -> None:
-            if bar.tasks[0].description != step:
-                bar.reset(task, description=step)
-            bar.update(task, completed=done, total=total or None)
+    def show(step: str, done: int, total: int) -> None:
+        bar.start()  # not before: a command that is refused at once draws none
+        if bar.tasks[0].description != step:
+            bar.reset(task, description=step)
+        bar.update(task, completed=done, total=total or None)
 
+    try:
         yield show
+    finally:
+        bar.stop()
 
 
 @contextlib.contextmanager

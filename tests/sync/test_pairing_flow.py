@@ -84,7 +84,7 @@ def test_names_and_agents_that_are_taken_get_a_number(pairs: Pairs) -> None:
     pairs.device.set("agent_id", "cc-mini")
     first, joined = pairs.run()
     assert (first.peer.name, first.peer.agent) == ("mini-2", "cc-mini-mini-2")
-    assert first.notes[0].startswith("another machine is ")
+    assert first.notes[0].startswith("the name mini is taken")
     assert first.notes[1].startswith("agent id cc-mini belongs to another machine")
     assert joined.home == "mini-2"  # on that device, which is called mini itself
     second, _ = pairs.run()
