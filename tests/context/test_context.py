@@ -133,7 +133,8 @@ def test_tokens_are_counted_high(text: str, least: int) -> None:
 @each_row(
     ("source", "trusted"),
     [("cli", True), ("mcp", True), ("prompt", True), ("python", True), ("user", True), ("web", False), ("", False),
-     ("tool", False), ("tool_result", False), ("mcp:web_fetch", False), ("https://x.test", False), ("import", False)],
+     ("tool", False), ("tool_result", False), ("mcp:web_fetch", False), ("https://x.test", False), ("import", False),
+     ("vault", False)],
 )  # fmt: skip
 def test_only_what_somebody_asked_for_is_told(source: str, trusted: bool) -> None:
     assert is_trusted(replace(MEMORY, source=source)) is trusted

@@ -16,9 +16,11 @@ import pytest
 
 from crystal.app import memory_files as app
 from crystal.app.context import open_machine
+from crystal.app.memories import remember
 from crystal.app.memory_files import Answers, file_list
 from crystal.errors import CrystalError
 from crystal.install import file_change
+from crystal.store.isolation import source_via
 from tests.support.command import Done, crystal
 
 HEAD, TAIL = "# Rules\r\nno newline at the end", "\nmine"
@@ -250,7 +252,7 @@ def test_two_runs_at_once_and_an_editor_lose_nothing(agents: Path) -> None:
     assert agents.read_bytes().startswith(b"# My rules")
 
 
-def test_nothing_of_an_isolated_project_or_agent_is_written_elsewhere(agents: Path, home: Path) -> None:
+def test_nothing_of_an_isolated_project_is_written_elsewhere(agents: Path, home: Path) -> None:
     (home / "vault").mkdir()
     assert crystal("config", "set", "isolated.projects", str(home / "other")).code == 0
     elsewhere = home / "vault" / "AGENTS.md"
@@ -259,3 +261,22 @@ def test_nothing_of_an_isolated_project_or_agent_is_written_elsewhere(agents: Pa
         assert sync(str(path), "--yes").code == 0
     assert "secret" in own.read_text()
     assert "secret" not in elsewhere.read_text() + agents.read_text()
+
+
+def test_memories_of_an_isolated_agent_and_of_a_private_clone_are_not_written(agents: Path, home: Path) -> None:
+    clone = home / "clone"
+    subprocess.run(["git", "init", "--quiet", str(clone)], check=True)
+    for folder in (clone, agents.parent):
+        subprocess.run(["git", "-C", str(folder), "remote", "add", "origin", "https://git.test/a/shop.git"], check=True)
+    crystal("remember", "zebras of the clone", "--project", str(clone))
+    with open_machine() as machine:
+        remember(machine, "tapirs of codex", source=source_via("mcp", "codex"))
+    assert sync("--yes").code == 0
+    assert "zebras" in agents.read_text()
+    assert "tapirs" in agents.read_text()
+    assert crystal("config", "set", "agents.codex.isolated", "true").code == 0
+    assert crystal("config", "set", "private.projects", str(clone)).code == 0
+    assert sync("--yes").code == 0
+    assert "zebras" not in agents.read_text()
+    assert "tapirs" not in agents.read_text()
+    assert "okapis" in agents.read_text()
