@@ -21,6 +21,9 @@ BEGIN = "<!-- crystal files: change, add or delete lines, then run: crystal file
 TITLE = "## Remembered"
 _BEGIN = re.compile(r"^<!-- crystal files: [^\n]*?-->", re.MULTILINE)
 _END = re.compile(r"^<!-- crystal files end (\d):((?: [0-9a-f]{12})*) -->", re.MULTILINE)
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)", re.MULTILINE)
+_LINE = re.compile(r"^(?=<!-- crystal files| {0,3}```| {0,3}~~~)", re.MULTILINE)
+"""Where a line begins that may be one of a block or of fenced code."""
 _MARK = re.compile(r"[ \t]*<!-- (mem-[0-9a-f]{12}) ([0-9a-f]{8}) -->")
 _ITEM = re.compile(r"[-*+][ \t]+(?=\S)")
 _CONFLICT = re.compile(r"^(?:<{7}|={7}|>{7})(?: |$)", re.MULTILINE)
@@ -89,10 +92,14 @@ def parse_block(text: str, name: str) -> MemoryBlock:
     """Find the block of a file.
 
     Raises:
-        UsageError: It is damaged, or there are two. ``name`` is the file's name in the error.
+        UsageError: It is damaged, stands in fenced code, or there are two. ``name`` is the file's name in the error.
     """
     newline = "\r\n" if "\r\n" in text and text.find("\r\n") == text.find("\n") - 1 else "\n"
-    begins, ends = list(_BEGIN.finditer(text)), list(_END.finditer(text))
+    begins, ends, quoted = _lines_of_blocks(text)
+    if quoted is not None and not begins and not ends:
+        where = text.count("\n", 0, quoted) + 1
+        problem = f"{name}: the code block at line {where} is not closed, or holds a block of crystal"
+        raise UsageError(problem, hint="close the code block, or move crystal's out of it")
     if not begins and not ends:
         ended = next((2 - count for count in (2, 1) if text.endswith(newline * count)), 2)
         return MemoryBlock(text, "", ended if text else 0, newline, is_there=False)
@@ -110,6 +117,29 @@ def parse_block(text: str, name: str) -> MemoryBlock:
         text[: begins[0].start()], text[ends[0].end() :], int(ends[0][1]), newline, is_there=True,
         entries=tuple(_entry(lines) for lines in _groups(body)), listed=listed,
     )  # fmt: skip
+
+
+def _lines_of_blocks(text: str) -> tuple[list[re.Match[str]], list[re.Match[str]], int | None]:
+    """Return the first and the last lines of blocks outside of fenced code.
+
+    The third value is where fenced code begins that holds such a line or is not closed.
+    """
+    begins: list[re.Match[str]] = []
+    ends: list[re.Match[str]] = []
+    fence, opened, wrong = "", 0, None
+    for line in _LINE.finditer(text):
+        mark = _BEGIN.match(text, line.start()) or _END.match(text, line.start())
+        # In a block a fence belongs to a memory.
+        ticks = _FENCE.match(text, line.start()) if mark is None and len(begins) == len(ends) else None
+        if ticks is not None and not fence and not (ticks[1].startswith("`") and "`" in ticks[2]):
+            fence, opened = ticks[1], line.start()
+        elif ticks is not None and fence and ticks[1].startswith(fence) and not ticks[2].strip():
+            fence = ""
+        elif mark is not None and fence:
+            wrong = opened
+        elif mark is not None:
+            (begins if mark.re is _BEGIN else ends).append(mark)
+    return begins, ends, opened if fence else wrong
 
 
 def _groups(body: str) -> Iterator[list[str]]:

@@ -22,7 +22,9 @@ PIECES = st.sampled_from(
 TEXT = st.lists(PIECES | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)).map(
     "".join
 )
-OUTSIDE = st.text(st.sampled_from("ab#- \t\ufeff"), max_size=8)
+OUTSIDE = st.text(st.sampled_from("ab#- \t\ufeff"), max_size=8) | st.just(
+    "\n```sh\n- a\n<!-- a -->\n```\n"
+)
 
 
 def wanted(texts: list[str]) -> list[Remembered]:
@@ -73,6 +75,19 @@ def test_each_edit_is_seen_once_and_nothing_outside_is_touched(
     if act != "deleted":
         assert found[0].entry is not None
         assert found[0].entry.text == canonical(new)
+
+
+def test_a_block_in_fenced_code_is_an_example_of_somebody() -> None:
+    good, real = (parse_block("", "f").with_lines([item]) for item in ("- a", "- a\n  ```\n  b"))
+    for fence in ("```", "~~~", "````md\n```\n```", "   ```"):
+        closing = fence.strip().partition("md")[0]
+        example = f"{fence}\n{good}{closing}\n"
+        assert parse_block(f"{example}{real}{example}", "f").head == example
+        with pytest.raises(UsageError, match="code block at line 1"):
+            parse_block(example, "f")
+    with pytest.raises(UsageError, match="code block at line 2"):
+        parse_block("a\n```\nb\n", "f")
+    assert parse_block("``` `a` ```\n", "f").is_there is False
 
 
 def test_a_block_that_is_damaged_or_doubled_is_refused() -> None:
