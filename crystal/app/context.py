@@ -24,11 +24,8 @@ from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
-from crystal.store.hidden import Hidden
-from crystal.store.isolation import hide
 from crystal.store.notes import MEMORY_RECORD_SIZE, read_note
 from crystal.store.private_record import RECORD_FILE
-from crystal.store.search.isolated import isolated_at, isolated_folders
 from crystal.store.search.vectors import serving_generation
 
 if TYPE_CHECKING:
@@ -291,6 +288,10 @@ def open_reader_for(
         folder: Where it works, None if that is not known.
         overrides: As for ``open_reader``.
     """
+    from crystal.store.hidden import Hidden  # noqa: PLC0415 - not for each turn: an agent that asks alone
+    from crystal.store.isolation import hide  # noqa: PLC0415 - the same
+    from crystal.store.search.isolated import isolated_at, isolated_folders  # noqa: PLC0415 - the same
+
     with open_reader(overrides) as machine:
         agents, patterns = machine.config.hidden_from(agent), machine.config.isolated_projects
         folders = isolated_folders(machine.stores, patterns)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
@@ -27,8 +27,10 @@ from crystal.errors import (
     UnavailableError,
 )
 from crystal.store import migrate, texts
-from crystal.store.hidden import Hidden
 from crystal.store.private_record import Recorder
+
+if TYPE_CHECKING:
+    from crystal.store.hidden import Hidden
 
 BUSY_TIMEOUT_MS = 15_000
 CHECKPOINT_PAGES = 1000

@@ -1,4 +1,4 @@
-"""What a connection does not see; crystal/store/isolation.py hides it. Every turn loads this."""
+"""What a connection does not see; crystal/store/isolation.py hides it."""
 
 from typing import NamedTuple
 
