@@ -381,9 +381,8 @@ def _prepared(db: apsw.Connection) -> apsw.Connection:
     db.enable_load_extension(False)
     texts.register(db)
     # One at a time: APSW stops at a statement that returns a row, as that of secure_delete does.
-    for setting in ("foreign_keys = 1", "secure_delete = 1", "synchronous = FULL", "cache_size = -32768"):
+    for setting in "foreign_keys=1 secure_delete=1 synchronous=FULL cache_size=-32768 temp_store=MEMORY".split():
         db.execute(f"PRAGMA {setting}")
-    db.execute("PRAGMA temp_store = MEMORY")
     return db
 
 
