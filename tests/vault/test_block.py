@@ -22,9 +22,7 @@ PIECES = st.sampled_from(
 TEXT = st.lists(PIECES | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)).map(
     "".join
 )
-OUTSIDE = st.text(st.sampled_from("ab#- \t\ufeff"), max_size=8) | st.just(
-    "\n```sh\n- a\n<!-- a -->\n```\n"
-)
+OUTSIDE = st.text(st.sampled_from("ab#- \t\ufeff"), max_size=8) | st.just("\n```sh\n- a\n<!-- a -->\n```\n")
 
 
 def wanted(texts: list[str]) -> list[Remembered]:
