@@ -123,7 +123,7 @@ def continue_import(machine: Machine, advance: Callable[[int, int], None], is_ov
 
     with contextlib.suppress(_OverError):
         import_sessions(machine, plan, progress, cleaners=0)
-        _write_wish(machine, {})
+        drop_wish(machine, plan)  # not all: somebody may have asked for more meanwhile
 
 
 def _plan_wish(machine: Machine, wish: Mapping[str, bool]) -> list[Past]:

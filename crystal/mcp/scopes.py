@@ -14,7 +14,7 @@ from crystal.mcp.items import ShortIds, memory_item
 from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import AnswerItem, ToolAnswer, answered, bounded
 
-MAX_READ = 1_000
+MAX_READ, MAX_COUNTED = 1_000, 100_000
 
 
 def read(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
@@ -22,7 +22,7 @@ def read(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     folder = _folder(client, arguments)
     with client.reader() as machine:
         home = None if folder is None else client.project(machine)
-        found = list_memories(machine, project=folder if home is None else home[0], limit=MAX_READ)
+        found = list_memories(machine, project=folder if home is None else home[0], limit=MAX_COUNTED)
         if folder is None:
             found = [one for one in found if one.project is None]
         ids = ShortIds(machine)
@@ -34,7 +34,7 @@ def read(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             head = f"{len(found)} memories hold {where}"
             return answered(head, items, "memories", {"memories_in_all": len(found)}, more)
 
-        return bounded([memory_item(one, ids) for one in found], compose, client.room)
+        return bounded([memory_item(one, ids) for one in found[:MAX_READ]], compose, client.room)
 
 
 def write(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:

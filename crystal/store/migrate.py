@@ -129,7 +129,7 @@ def refuse_foreign(path: Path) -> None:
     if version > newest():
         if _defines_no_more(path):
             raise StoreDamagedError(f"{path}: the schema number in its header is damaged", hint=REPAIR_HINT)
-        moved = f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.newer')} && crystal verify --repair"
+        moved = f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.damaged-newer')} && crystal verify --repair"
         raise NewerStoreError(
             f"{path} has schema {version}, this crystal knows up to {newest()}",
             hint=f"upgrade crystal on this machine; if it is the newest, run: {moved}",

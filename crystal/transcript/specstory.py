@@ -22,7 +22,7 @@ from crystal.transcript.reader import Conversation, Record, SnapshotReader, Sour
 _SESSION = re.compile(r"^<!-- .*?\bSession ([\w-]{1,128}) \(([^)\n]*)\) -->$", re.MULTILINE | re.IGNORECASE)
 _HEAD = re.compile(r"^_\*\*(User|Agent|Assistant)(?: - (sidechain|subagent))?(?: \(([^)\n]*)\))?\*\*_$", re.MULTILINE)
 _TAIL = re.compile(
-    r"\n-{1,3}\s*(?:_(?:\*(?:\*(?:U[ser]*|A[gensita]*)?(?:[ (*][^\n]*)?)?)?)?\s*\Z"
+    r"\n-{1,3}\s*(?:_(?:\*(?:\*(?:U[ser]*|A[gensita]*)?(?:[ (*][^\n]*)?)?)?)?\Z"
 )  # and a next head, half written
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d\S*$")
 _BLOCK = re.compile(
@@ -120,5 +120,5 @@ def _fields_of(head: re.Match[str], body: str, before: str) -> Fields:
         "role": "user" if head[1] == "User" else "agent",
         "time": time[0] if time else before,
         "model": facts[: time.start() if time else None].strip() or None,
-        "text": _TAIL.sub("", f"\n{body}").strip(),
+        "text": _TAIL.sub("", f"\n{body.rstrip()}").strip(),
     }

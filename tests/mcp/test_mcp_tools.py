@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from crystal import Crystal
 from crystal.errors import UsageError
 from crystal.mcp import arguments as arguments_room
+from crystal.mcp import scopes
 from crystal.mcp.arguments import checked
 from crystal.mcp.catalog import ALIASES, TOOLS
 from crystal.mcp.offer import ClientContext
@@ -82,6 +83,9 @@ def test_the_scope_of_memories_is_this_project_unless_the_settings_allow_more(
     assert tools.data("write_memory", content="quaggas", scope="global")["project"] is None
     everywhere = {one["text"] for one in tools.data("read_memory", scope="global")["memories"]}  # of one moment
     assert everywhere == {"quaggas", "zebras hold everywhere"}
+    tools.data("write_memory", content="the newest is of the project")
+    monkeypatch.setattr(scopes, "MAX_READ", 2)
+    assert {one["text"] for one in tools.data("read_memory", scope="global")["memories"]} == everywhere
     for agent, folder in (("gemini-cli", "/code/shop"), (None, "/code/shop")):
         other = Tools(ClientContext(folder=folder, agent=agent))
         assert other.call("read_memory", scope="global")["isError"]

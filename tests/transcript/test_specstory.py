@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path, PurePath
 
 from crystal.transcript import Source
@@ -30,3 +31,11 @@ def test_wherever_a_file_is_cut_each_message_is_the_beginning_of_what_it_becomes
         for end in range(len(data)):
             for name, text in texts(data[:end]).items():
                 assert whole[name].startswith(text.rstrip("\ufffd").rstrip()), (path.name, end)
+
+
+def test_empty_lines_after_a_rule_take_no_time() -> None:
+    head, message = "<!-- Claude Code Session 0a (2026-01-01 10:00Z) -->", "_**User (2026-01-01 10:00Z)**_"
+    start, empty = time.process_time(), " \n" * 20_000
+    (said,) = texts(f"{head}\n\n{message}\n\n---{empty}end\n\n---\n\n".encode()).values()
+    assert (said[:3], said[-3:]) == ("---", "end")
+    assert time.process_time() - start < 1
