@@ -1,4 +1,4 @@
-"""Where the command line's output goes when nobody takes it."""
+"""Output of the command line: where nobody takes it, and where there is nothing to show."""
 
 from __future__ import annotations
 
@@ -68,3 +68,12 @@ def test_what_an_agent_reads_in_its_shell_is_fenced(home: Path, monkeypatch: pyt
     assert found.pop("fence").startswith("<crystal-memory-")
     assert found.pop("fence_end").endswith(">")
     assert set(found) == set(json.loads(plain.out))
+
+
+def test_a_search_that_finds_nothing_names_the_import_while_past_sessions_wait(home: Path) -> None:
+    past = home / ".claude" / "projects" / "shop" / "5e551074-0000-4000-8000-000000000000.jsonl"
+    past.parent.mkdir(parents=True)
+    past.write_bytes(line("hello"))
+    crystal("init", "--yes")
+    crystal("remember", "we deploy on Fridays")
+    assert "past sessions are here; import them with: crystal backfill" in crystal("search", '"zebra"').err

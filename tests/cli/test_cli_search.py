@@ -92,15 +92,6 @@ def test_nothing_found_is_no_error_and_says_what_to_try(store, run):
     assert "backfill" not in err  # there is nothing to import
 
 
-def test_nothing_found_names_the_import_while_past_sessions_wait(home, run):
-    past = home / ".claude/projects/shop" / f"{SESSION}.jsonl"
-    past.parent.mkdir(parents=True)
-    past.write_bytes(line("hello"))
-    run("init", "--yes")
-    run("remember", "we deploy on Fridays")
-    assert "past sessions are here; import them with: crystal backfill" in run("search", '"zebra"')[2]
-
-
 @pytest.mark.parametrize("arguments", [[], [""], ["  ", ""]])
 def test_an_empty_question_is_a_usage_problem(store, run, arguments):
     code, out, err = run("search", *arguments)
