@@ -52,7 +52,7 @@ def import_sessions(
         machine.store.importing(),
         Ahead(_cleaners(machine, plan, cleaners), stretches(capture, plan)) as ahead,
     ):
-        capture = replace(capture, cleaner=replace(capture.cleaner, cleaned_before=ahead.result_for))
+        capture = replace(capture, cleaner=capture.cleaner._replace(cleaned_before=ahead.result_for))
         for path, wanted in groupby(enumerate(plan), key=lambda one: one[1].found.path):
             places, pasts = zip(*wanted, strict=True)
             ahead.reach(places[0])

@@ -91,13 +91,16 @@ def links_to(places: Places) -> Iterator[tuple[Path, Path, bool]]:
 
 
 def refuse_links(places: Places, *, dangling: bool = False) -> None:
-    """Refuse to write where a link leads to what is not the user's own, or to nothing; or to read, if ``dangling``.
+    """Refuse to write where a link leads to what is not the user's own, or to nothing.
+
+    With ``dangling`` refuse only what cannot be read either: a link to nothing. The database's own link is left to
+    ``crystal verify --repair``, which replaces it.
 
     Raises:
         UsageError: It does. Nothing was written.
     """
     for path, target, own in links_to(places):
-        if not own and not (dangling and target.exists()):
+        if not own and not (dangling and (path == places.db or target.exists())):
             words, hint = describe_link(path, target)
             raise UsageError(words, hint=hint)
 

@@ -3,7 +3,6 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
 from crystal import transcript
@@ -24,8 +23,7 @@ def _nothing(_: bytes) -> None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Cleaner:
+class Cleaner(NamedTuple):
     """How lines are cleaned and hashed: the redactor's ``clean_line`` and the key of this store's hashes.
 
     ``cleaned_before`` gives the lines of a stretch that was cleaned already, byte for byte the same, None for others.

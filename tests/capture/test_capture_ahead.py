@@ -128,7 +128,7 @@ def imported(machine: CaptureMachine, paths: list[Path], cleaners: Executor | No
             alone.extend([raw] if result is None else [])
             return result
 
-        capture = replace(capture, cleaner=replace(capture.cleaner, cleaned_before=asked))
+        capture = replace(capture, cleaner=capture.cleaner._replace(cleaned_before=asked))
         for place, past in enumerate(plan):
             coming.reach(place)
             import_past(capture, past, tally, lambda _: None)

@@ -7,7 +7,7 @@ every chunk that the log does not name. For a chunk that it names, the store cou
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from crystal.store.connection import Store
@@ -63,8 +63,7 @@ class Log(NamedTuple):
     embedded: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A change of the list, applied in one transaction.
 
     Entries of the log up to ``upto`` are deleted if they are of the chunks in ``done``, or of any chunk if that is
@@ -74,7 +73,7 @@ class Change:
     added: Sequence[PartFile] = ()
     removed: Sequence[str] = ()
     to_read: int | None = None
-    generations: Mapping[int, str] = field(default_factory=dict)
+    generations: Mapping[int, str] = MappingProxyType({})
     upto: int = 0
     done: frozenset[int] | None = frozenset()
     waiting: frozenset[int] = frozenset()
