@@ -265,6 +265,7 @@ def test_a_review_needs_one_key_for_each_memory(home, inside_review):
     assert sorted(shown) == sorted(LEARNED[::2])
     for number, key in enumerate("ewny"):
         expect(page.locator("[data-review] > li")).to_have_count(4 - number)
+        expect(page.locator("[data-review] .at")).to_be_visible()  # the script has begun to listen
         page.keyboard.press(key)
         if key == "e":
             page.keyboard.press("End")
