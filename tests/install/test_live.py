@@ -11,7 +11,15 @@ import pytest
 from hypothesis import example, given, settings
 
 from crystal.install.live import json_entries
-from crystal.install.live.changes import apply, apply_removal, folder_of, is_live, plan_install, plan_removal
+from crystal.install.live.changes import (
+    apply,
+    apply_removal,
+    folder_of,
+    is_live,
+    missing_scripts,
+    plan_install,
+    plan_removal,
+)
 from crystal.install.live.json_entries import Entry
 from crystal.install.live.mechanisms import MECHANISMS, HookCommand, OwnFile, SharedFile
 from crystal.install.record import LIVE, read_record
@@ -273,6 +281,20 @@ def test_agents_and_doctor_say_who_is_live(home: Path) -> None:
     extension = home / ".pi" / "agent" / "extensions" / "crystal.ts"
     extension.write_text(extension.read_text().replace("crystal/hook/main.py", "gone/crystal/hook/main.py"))
     assert "gone/crystal/hook/main.py, which is gone" in crystal("doctor").out
+
+
+@pytest.mark.parametrize("folder", ["tools", "my own tools", "tools -v2"])
+def test_a_hook_is_missed_when_it_is_gone_and_not_before(home: Path, folder: str) -> None:
+    script = home / folder / "crystal" / "hook" / "main.py"
+    script.parent.mkdir(parents=True)
+    script.touch()
+    for name in MECHANISMS:
+        command = HookCommand((str(home / folder / "python"), "-I", "-S", str(script), "--harness", name))
+        apply(plan_install(name, folder_of(name, os.environ, home), command, {}), home / ".ldm")
+        assert missing_scripts(name, os.environ, home) == [], name
+    script.unlink()
+    for name in MECHANISMS:
+        assert missing_scripts(name, os.environ, home) == [str(script)], name
 
 
 def test_our_files_are_those_of_the_package(home: Path) -> None:

@@ -27,7 +27,7 @@ MODE = 0o700
 EMPTIES = ("{}", '{"version":1}')
 """What a file holds that we made, without our entries and white space."""
 _SCRIPT = r"crystal[/\\]+hook[/\\]+main\.py"
-SCRIPT = re.compile(rf"""'([^']*{_SCRIPT})'|"([^"' ]*{_SCRIPT})"|([^\s"']*{_SCRIPT})""")
+SCRIPT = re.compile(rf"""'([^']*{_SCRIPT})'|"([^"']*{_SCRIPT})"|([^\s"']*{_SCRIPT})""")
 """The hook's path in any of our files, as the shell or JSON quotes it."""
 
 
