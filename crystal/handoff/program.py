@@ -32,8 +32,10 @@ def run_program(*command: str, cwd: Path) -> str:
             timeout=SECONDS,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnavailableError(f"{named} did not end in time: {error}", hint=_HINT) from error
+    except subprocess.TimeoutExpired as error:
+        raise UnavailableError(f"{named} did not end within {SECONDS:.0f} s", hint=_HINT) from error
+    except OSError as error:
+        raise UnavailableError(f"{named} cannot be run: {error}", hint=_HINT) from error
     if ran.returncode:
         said = (ran.stderr or ran.stdout).decode("utf-8", "replace").strip()[-300:]
         raise UnavailableError(f"{named} failed: {said}", hint=_HINT)

@@ -22,7 +22,9 @@ from tests.support.command import crystal
 from tests.support.exports import SESSION, remember
 from tests.support.mcp_client import Tools
 
-PLAYED = """#!{python}
+PLAYED = """#!/bin/sh
+'''exec' "{python}" "$0" "$@"
+' '''
 import json, sqlite3, sys
 from pathlib import Path
 sys.path.insert(0, {root!r})

@@ -15,7 +15,7 @@ from tests.e2e import programs
 from tests.e2e.programs import NoAnswer, NoClient, cache_folder, installed, run_to_end
 from tests.support.whole_memory import ROOT, wait_until
 
-FOR_EVER = f"#!/bin/sh\necho $$ >> {{calls}}\n{sys.executable} -c 'import time; time.sleep(600)'\n"
+FOR_EVER = f"#!/bin/sh\necho $$ >> {{calls}}\n'{sys.executable}' -c 'import time; time.sleep(600)'\n"
 INSTALLS = """#!/bin/sh
 echo $$ >> {calls}
 [ "$1" = install ] || exit 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -230,7 +231,7 @@ def test_a_browser_that_runs_until_it_is_closed_does_not_keep_the_server_from_st
     remember(home, ["one"])
     browser, seen = tmp_path / "browser.py", tmp_path / "seen"
     browser.write_text(BLOCKING_BROWSER)
-    env = {**os.environ, "BROWSER": f"{sys.executable} {browser} {seen} %s"}
+    env = {**os.environ, "BROWSER": f"{shlex.quote(sys.executable)} {browser} {seen} %s"}
     with serving(env, "--port", "0"):
         for _ in range(200):
             if seen.exists():
