@@ -84,7 +84,7 @@ def embedder_for(
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """This machine's settings, its open store, and the mirror if there is one. The caller closes them."""
+    """Settings, open store and mirror of this machine. The caller closes them."""
 
     config: Config
     store: Store
@@ -290,13 +290,13 @@ def open_reader_for(
     """
     from crystal.store.hidden import Hidden  # noqa: PLC0415 - not for each turn: an agent that asks alone
     from crystal.store.isolation import hide  # noqa: PLC0415 - the same
-    from crystal.store.search.isolated import isolated_at, isolated_folders  # noqa: PLC0415 - the same
+    from crystal.store.search.isolated import isolated_projects  # noqa: PLC0415 - the same
 
     with open_reader(overrides) as machine:
         agents, patterns = machine.config.hidden_from(agent), machine.config.isolated_projects
-        folders = isolated_folders(machine.stores, patterns)
-        here = isolated_at(folders, patterns, folder)
-        others = frozenset(cwd for cwd, found in folders.items() if found != here) if patterns else None
+        isolated = isolated_projects(machine.stores, patterns)
+        here = isolated.at(folder)
+        others = frozenset(cwd for cwd, found in isolated.folders.items() if found != here) if patterns else None
         for store in machine.stores:
             hide(store, Hidden(agents, others) if agents or patterns else None)
         yield machine

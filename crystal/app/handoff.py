@@ -18,7 +18,7 @@ from crystal.handoff.program import run_program
 from crystal.handoff.talk import make_talk
 from crystal.handoff.target import Native, writer_of
 from crystal.sessions.reading import Conversation, SessionSummary, find_target, read
-from crystal.store.search.isolated import isolated_at, isolated_folders
+from crystal.store.search.isolated import isolated_projects
 from crystal.text.fence import new_nonce
 
 
@@ -87,9 +87,8 @@ def hand_over(machine: Machine, wanted: str, to: str, project: Path | None, *, d
     found = find_conversation(machine, wanted)
     assert found.session is not None
     cwd = _folder(found.session, project)
-    patterns = machine.config.isolated_projects
-    folders = isolated_folders(machine.stores, patterns)
-    left, new = (isolated_at(folders, patterns, one) for one in (found.session.cwd, str(cwd)))
+    isolated = isolated_projects(machine.stores, machine.config.isolated_projects)
+    left, new = isolated.at(found.session.cwd), isolated.at(str(cwd))
     is_isolated = found.session.harness in machine.config.isolated or left not in (None, new)
     talk = make_talk(
         replace(found.session, title="", branch=None) if is_isolated else found.session,

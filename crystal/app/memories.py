@@ -29,7 +29,7 @@ from crystal.store import Store
 from crystal.store.memories import memories
 from crystal.store.memories.memories import Version
 from crystal.store.notes import ALIAS, write_note
-from crystal.store.search.isolated import isolated_at, isolated_folders
+from crystal.store.search.isolated import isolated_projects
 from crystal.store.search.scope import project_named
 from crystal.store.sync import past
 from crystal.store.sync.relay_peers import home_peer
@@ -171,8 +171,7 @@ def remember(  # noqa: PLR0913 - each is a field of the memory
     name = None if key is None else cleaned_key(key, cleaner.clean_text)
     if name is not None:
         refuse_named_secret(name, kept, cleaner.clean_line)
-    patterns = machine.config.isolated_projects
-    if isolated_at(isolated_folders(look.stores, patterns), patterns, cwd):
+    if isolated_projects(look.stores, machine.config.isolated_projects).at(cwd):
         project = "."
     place = None if project is None else project_of_words(look, project, cwd, cleaner)
     given = Remembered(

@@ -33,7 +33,7 @@ from crystal.store.capture.privacy import marks
 from crystal.store.forget.forgetting import is_work_left
 from crystal.store.memories.learned import confidence_of, evidence_for
 from crystal.store.memories.memories import forgotten_memories
-from crystal.store.search.isolated import isolated_folders, outermost
+from crystal.store.search.isolated import isolated_projects, outermost
 from crystal.store.sessions.contexts import (
     Injection,
     add_injection,
@@ -173,7 +173,7 @@ def seen_by(machine: Machine, agent: str | None, folder: str | None) -> Iterator
 def _contexts(machine: Machine) -> list[Ready]:
     """Make the contexts of all folders: where one is isolated, as it is seen from there."""
     policy, patterns = policy_of(machine.store, machine.config), machine.config.isolated_projects
-    isolated = isolated_folders([machine.store], patterns)
+    isolated = isolated_projects([machine.store], patterns).folders
     ready = []
     for where in (None, *sorted({*isolated.values()})):
         with seen_by(machine, CLAUDE_CODE, where) as here:

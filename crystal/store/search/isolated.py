@@ -2,7 +2,8 @@
 
 import fnmatch
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from crystal.store.connection import Store
 from crystal.store.search.scope import is_within
@@ -19,10 +20,29 @@ def outermost(patterns: Iterable[str], path: str) -> str | None:
         folder = parent
 
 
-def isolated_folders(stores: Iterable[Store], patterns: Sequence[str]) -> dict[str, str]:
-    """Return the folders of isolated projects in some stores, each with the outermost folder that is isolated.
+class IsolatedProjects(NamedTuple):
+    """Isolated projects.
 
-    If that holds a whole repository, other folders of the repository belong to it.
+    Attributes:
+        patterns: Which folders the settings isolate.
+        folders: The folders of such projects, each with the outermost folder that is isolated.
+    """
+
+    patterns: Sequence[str]
+    folders: Mapping[str, str]
+
+    def at(self, path: str | None) -> str | None:
+        """Return the isolated folder that somebody at a path works in, None if the path is in none."""
+        if path is None or not self.patterns:
+            return None
+        above = max((cwd for cwd in self.folders if is_within(path, cwd)), key=len, default="")
+        return outermost(self.patterns, path) or self.folders.get(above)
+
+
+def isolated_projects(stores: Iterable[Store], patterns: Sequence[str]) -> IsolatedProjects:
+    """Find the isolated projects in some stores.
+
+    If a folder that is isolated holds a whole repository, other folders of the repository belong to it.
     """
     sql = "SELECT cwd, coalesce(git_root, cwd), remote FROM projects ORDER BY id"
     rows = [row for store in stores for row in store.rows(sql)] if patterns else []
@@ -32,20 +52,12 @@ def isolated_folders(stores: Iterable[Store], patterns: Sequence[str]) -> dict[s
         cwd: outermost(patterns, cwd) or repositories.get(root) or repositories.get(identity)
         for cwd, root, identity in rows
     }
-    return {cwd: found for cwd, found in every.items() if found}
-
-
-def isolated_at(folders: dict[str, str], patterns: Sequence[str], path: str | None) -> str | None:
-    """Return the isolated folder that somebody at a path works in, None if the path is in none."""
-    if path is None:
-        return None
-    above = max((cwd for cwd in folders if is_within(path, cwd)), key=len, default="")
-    return outermost(patterns, path) or folders.get(above)
+    return IsolatedProjects(patterns, {cwd: found for cwd, found in every.items() if found})
 
 
 def isolated_sessions(store: Store, patterns: Sequence[str]) -> dict[str, str]:
     """Return the sessions of isolated projects, each with the outermost folder that is isolated."""
-    folders = isolated_folders([store], patterns)
+    folders = isolated_projects([store], patterns).folders
     sql = (
         "SELECT session_id, cwd FROM sessions s JOIN projects p ON p.id = s.project UNION"
         " SELECT session_id, cwd FROM chunks c JOIN sessions s ON s.id = c.session JOIN projects p ON p.id = c.project"
