@@ -95,7 +95,7 @@ def gather_health(machine: Machine, state: CaptureState | None = None) -> dict[s
         "ledger": stats.bytes_by_state(store),
         "transcripts": _transcripts(machine),
         "relay": _relay(machine),
-        "hook": _latency(hooks.latencies(store)),
+        "hook": hooks.latency(hooks.latencies(store))._asdict(),
         "redactions": privacy.redaction_counts(store),
         "problems": [
             {"part": one.part, "message": one.message, "since": one.since, "at": one.at, "tries": one.tries}
@@ -170,17 +170,6 @@ def _relay(machine: Machine) -> dict[str, Any] | None:
     from crystal.app.sync.status import relay_status  # noqa: PLC0415 - only where a relay is set
 
     return relay_status(machine)
-
-
-def _latency(durations: list[float]) -> dict[str, Any]:
-    if not durations:
-        return {"runs": 0, "p50_ms": None, "p95_ms": None, "max_ms": None}
-    return {
-        "runs": len(durations),
-        "p50_ms": durations[(len(durations) - 1) // 2],
-        "p95_ms": durations[round((len(durations) - 1) * 0.95)],
-        "max_ms": durations[-1],
-    }
 
 
 def _costs(machine: Machine, now: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from crystal.app.used_afterwards import Told, told_and_used
 from crystal.model.recall import Remembered
 from crystal.reflect.learn import LEARNED, LOW_CONFIDENCE, PROPOSED, is_known
 from crystal.reflect.run import add_runs
-from crystal.store.capture.hooks import KEEP, last_runs
+from crystal.store.capture.hooks import KEEP, last_runs, latency
 from crystal.store.costs import DAY_MS, spent_by_purpose
 from crystal.store.memories import learned
 from crystal.store.memories.learned import ReflectorRun
@@ -67,7 +67,8 @@ def usage(machine: Machine) -> Usage:
     every = list_memories(machine, status=None, limit=MAX_LISTED)
     log = [one for one in told_log(machine, MAX_LISTED) if one.at >= now - max(PERIODS.values())]
     used = told_and_used(machine.store, log, {one.id: one.text for one in every})
-    periods = {name: _period(machine, now - ms, log, used) for name, ms in PERIODS.items()}
+    hook_runs = last_runs(machine.store, KEEP)
+    periods = {name: _period(machine, now - ms, log, used, hook_runs) for name, ms in PERIODS.items()}
     return Usage(_pool(machine, every), waiting, periods)
 
 
@@ -81,13 +82,15 @@ def _pool(machine: Machine, every: Sequence[Remembered]) -> dict[str, int]:
     return pool
 
 
-def _period(machine: Machine, since: int, log: Sequence[Injection], used: Sequence[Told]) -> Period:
+def _period(
+    machine: Machine, since: int, log: Sequence[Injection], used: Sequence[Told], hook_runs: Sequence[tuple[int, float]]
+) -> Period:
     runs = learned.runs_since(machine.store, since)
     total = ReflectorRun(since)
     for run in runs:
         total = add_runs(total, run)
     told = [one for one in log if one.at >= since]
-    hook = sorted(ms for at, ms in last_runs(machine.store, KEEP) if at >= since)
+    hook = latency(sorted(ms for at, ms in hook_runs if at >= since))
     candidates, selected = sum(one.candidates for one in told), sum(len(one.chosen) for one in told)
     return Period(
         len(runs),
@@ -101,11 +104,7 @@ def _period(machine: Machine, since: int, log: Sequence[Injection], used: Sequen
         spent_by_purpose(machine.store, since),
         sum(one.memories for one in used if one.at >= since),
         sum(one.used for one in used if one.at >= since),
-        len(hook),
-        _quantile(hook, 0.5),
-        _quantile(hook, 0.95),
+        hook.runs,
+        round(hook.p50_ms or 0.0, 1),
+        round(hook.p95_ms or 0.0, 1),
     )
-
-
-def _quantile(ordered: Sequence[float], part: float) -> float:
-    return round(ordered[int((len(ordered) - 1) * part)], 1) if ordered else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from crystal.store.connection import Store
 
@@ -21,6 +22,23 @@ def add_hook_runs(store: Store, runs: Sequence[tuple[int, str, float]]) -> None:
 def latencies(store: Store) -> list[float]:
     """Return the kept durations in ms, shortest first."""
     return [float(ms) for (ms,) in store.rows("SELECT ms FROM hook_runs ORDER BY ms")]
+
+
+class Latency(NamedTuple):
+    """Durations of some runs of the hook; None where there was none."""
+
+    runs: int = 0
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    max_ms: float | None = None
+
+
+def latency(durations: Sequence[float]) -> Latency:
+    """Sum up durations in ms, given shortest first."""
+    if not durations:
+        return Latency()
+    last = len(durations) - 1
+    return Latency(len(durations), durations[last // 2], durations[round(last * 0.95)], durations[last])
 
 
 def last_runs(store: Store, limit: int) -> list[tuple[int, float]]:
