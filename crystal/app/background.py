@@ -11,7 +11,7 @@ from typing import NamedTuple
 from crystal.app import maintenance
 from crystal.app.context import Machine
 from crystal.app.forget_rest import finish_forgetting
-from crystal.app.progress import WISH_FILE, ProgressFile, Report
+from crystal.app.progress import PENDING_IMPORT_FILE, ProgressFile, Report
 from crystal.app.retention import apply_retention
 from crystal.app.session_context import refresh
 from crystal.capture.lock import try_lock
@@ -93,7 +93,7 @@ def _retain(machine: Machine, _work: Round) -> None:
 
 def _import(machine: Machine, work: Round) -> None:
     """Continue an import that was interrupted."""
-    if (machine.places.data_dir / WISH_FILE).exists():
+    if (machine.places.data_dir / PENDING_IMPORT_FILE).exists():
         from crystal.app.import_past import continue_import  # noqa: PLC0415 - seldom there
 
         continue_import(machine, partial(work.advance, "import"), lambda: work.is_over)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
-from crystal.app.progress import WISH_FILE
+from crystal.app.progress import PENDING_IMPORT_FILE
 from crystal.capture.ahead import Ahead, start_cleaners, stretches
 from crystal.capture.backfill import Past, import_file, plan_past
 from crystal.capture.engine import Capture, Tally
@@ -85,18 +85,18 @@ class _OverError(Exception):
     """The time for this round is over, or somebody asked for an import and waits for its lock."""
 
 
-def note_wish(machine: Machine, plan: Sequence[Past]) -> None:
+def note_pending(machine: Machine, plan: Sequence[Past]) -> None:
     """Note what is to be imported, so that the background continues it after any interruption."""
-    wish = {**_read_wish(machine), **{str(past.found.path): past.named for past in plan}}
-    _write_wish(machine, wish)
+    pending = {**_read_pending(machine), **{str(past.found.path): past.named for past in plan}}
+    _write_pending(machine, pending)
 
 
-def drop_wish(machine: Machine, plan: Sequence[Past]) -> None:
+def drop_pending(machine: Machine, plan: Sequence[Past]) -> None:
     """Note that this is imported."""
     done = {str(past.found.path) for past in plan}
-    rest = {path: named for path, named in _read_wish(machine).items() if path not in done}
-    left = {str(past.found.path) for past in _plan_wish(machine, rest)} if rest else set()
-    _write_wish(machine, {path: named for path, named in rest.items() if path in left})
+    rest = {path: named for path, named in _read_pending(machine).items() if path not in done}
+    left = {str(past.found.path) for past in _plan_pending(machine, rest)} if rest else set()
+    _write_pending(machine, {path: named for path, named in rest.items() if path in left})
 
 
 def continue_import(machine: Machine, advance: Callable[[int, int], None], is_over: Callable[[], bool]) -> None:
@@ -111,7 +111,7 @@ def continue_import(machine: Machine, advance: Callable[[int, int], None], is_ov
         if held is None:
             return
     asked, done = _asked_at(machine), 0
-    plan = _plan_wish(machine, _read_wish(machine))
+    plan = _plan_pending(machine, _read_pending(machine))
     total = sum(past.todo for past in plan)
 
     def progress(more: int) -> None:
@@ -123,29 +123,29 @@ def continue_import(machine: Machine, advance: Callable[[int, int], None], is_ov
 
     with contextlib.suppress(_OverError):
         import_sessions(machine, plan, progress, cleaners=0)
-        drop_wish(machine, plan)  # not all: somebody may have asked for more meanwhile
+        drop_pending(machine, plan)  # not all: somebody may have asked for more meanwhile
 
 
-def _plan_wish(machine: Machine, wish: Mapping[str, bool]) -> list[Past]:
-    named = [Path(path) for path, is_named in wish.items() if is_named and os.path.exists(path)]  # noqa: PTH110
+def _plan_pending(machine: Machine, pending: Mapping[str, bool]) -> list[Past]:
+    named = [Path(path) for path, is_named in pending.items() if is_named and os.path.exists(path)]  # noqa: PTH110
     found = plan_import(machine, named, None) if named else []
-    return [*found, *(past for past in plan_import(machine, [], None) if wish.get(str(past.found.path)) is False)]
+    return [*found, *(past for past in plan_import(machine, [], None) if pending.get(str(past.found.path)) is False)]
 
 
 def _asked_at(machine: Machine) -> int:
     with contextlib.suppress(OSError):
-        return (machine.places.data_dir / WISH_FILE).stat().st_mtime_ns
+        return (machine.places.data_dir / PENDING_IMPORT_FILE).stat().st_mtime_ns
     return 0
 
 
-def _read_wish(machine: Machine) -> dict[str, bool]:
+def _read_pending(machine: Machine) -> dict[str, bool]:
     try:
-        return dict(json.loads((machine.places.data_dir / WISH_FILE).read_bytes()))
+        return dict(json.loads((machine.places.data_dir / PENDING_IMPORT_FILE).read_bytes()))
     except (OSError, ValueError, TypeError):
         return {}
 
 
-def _write_wish(machine: Machine, wish: Mapping[str, bool]) -> None:
-    file = machine.places.data_dir / WISH_FILE
+def _write_pending(machine: Machine, pending: Mapping[str, bool]) -> None:
+    file = machine.places.data_dir / PENDING_IMPORT_FILE
     with contextlib.suppress(OSError):  # on a full disk the import itself says so
-        write_derived(file, json.dumps(wish).encode()) if wish else file.unlink(missing_ok=True)
+        write_derived(file, json.dumps(pending).encode()) if pending else file.unlink(missing_ok=True)

@@ -14,8 +14,8 @@ from crystal.app.context import now_ms
 from crystal.config.paths import write_derived
 
 PROGRESS_FILE = "progress.json"
-WISH_FILE = "import.json"
-"""Which transcripts an import has still to read."""
+PENDING_IMPORT_FILE = "import.json"
+"""Names the transcripts that an interrupted import has still to read."""
 STALE_MS = 15 * 60_000
 """Age at which progress counts as stale; one step of the index takes a few minutes at most."""
 MIN_WRITE_SECONDS = 0.2

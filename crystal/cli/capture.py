@@ -233,15 +233,15 @@ def import_with_bar(machine: Machine, past: Sequence[Past], again: str | None = 
         Exit: The user interrupted it; with code 130.
     """
     from crystal.app import maintenance
-    from crystal.app.import_past import drop_wish, import_sessions, note_wish
+    from crystal.app.import_past import drop_pending, import_sessions, note_pending
 
     if again is None:
-        note_wish(machine, past)
+        note_pending(machine, past)
     try:
         with _ending_as_by_ctrl_c(), progress_bar("importing", sum(one.todo for one in past)) as advance:
             tally = import_sessions(machine, past, advance)
         if again is None:
-            drop_wish(machine, past)
+            drop_pending(machine, past)
         # A full disk leaves it to the background: a search says what it did not read.
         with contextlib.suppress(CrystalError), bar_shown() as bar:
             until = time.monotonic() + DAY_SECONDS

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from crystal.app.background import Pauses
-from crystal.app.progress import PROGRESS_FILE, WISH_FILE, Progress, ProgressFile, read_progress
+from crystal.app.progress import PENDING_IMPORT_FILE, PROGRESS_FILE, Progress, ProgressFile, read_progress
 from crystal.cli.capture import REST
 from crystal.store import Store
 from crystal.store.search import vectors
@@ -161,7 +161,7 @@ def test_an_import_that_is_stopped_goes_on_by_itself(memory: Memory) -> None:
     wait_until(lambda: memory.value("SELECT count(*) FROM turns") == LINES + 3, "the rest")
     wait_until(lambda: waiting(memory) == 0, "the vectors")
     memory.settle()
-    assert not (memory.data / WISH_FILE).exists()
+    assert not (memory.data / PENDING_IMPORT_FILE).exists()
     assert_all_is_made(memory)
 
 
@@ -173,10 +173,10 @@ def test_an_import_that_was_killed_is_finished_by_the_next_command(memory: Memor
     wait_until(lambda: memory.value("SELECT count(*) FROM turns") > 0, "the first turns")
     process.kill()
     process.wait()
-    assert (memory.data / WISH_FILE).exists()
+    assert (memory.data / PENDING_IMPORT_FILE).exists()
     memory.crystal(*again)
     assert memory.value("SELECT count(*) FROM turns") == LINES + 3
-    assert not (memory.data / WISH_FILE).exists()
+    assert not (memory.data / PENDING_IMPORT_FILE).exists()
 
 
 def test_waiting_waits_for_the_one_who_works_already(memory: Memory) -> None:
