@@ -11,6 +11,7 @@ import stat
 import struct
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 import apsw
 
@@ -27,7 +28,7 @@ REWRITES = "see smaller.py"
 HEADER = b"SQLite format 3\x00"
 REPAIR_HINT = "run: crystal verify --repair"
 FOREIGN_HINT = "move it away, or point CRYSTAL_DATA_DIR at another folder"
-USUAL = b"\x10\0\0\x40\x20\x20\0\0\0\x04\0\0\0\x01"
+EXPECTED_HEADER = b"\x10\0\0\x40\x20\x20\0\0\0\x04\0\0\0\x01"
 """Page size, fractions, format and encoding in the header of every store: with others SQLite cannot read or write."""
 MAX_VERSION = 999
 """A schema number above this was not written by crystal: the header is damaged."""
@@ -123,17 +124,22 @@ def refuse_foreign(path: Path) -> None:
     )
     if not header.startswith(HEADER) or application != APPLICATION_ID:
         raise ForeignStoreError(f"{path} is not a crystal store", hint=FOREIGN_HINT)
-    usual = header[16:18] + header[20:24] + header[44:48] + header[56:60] == USUAL and set(header[18:20]) <= {1, 2}
-    if not usual or not 0 < version <= MAX_VERSION:
+    fields = header[16:18] + header[20:24] + header[44:48] + header[56:60]
+    if fields != EXPECTED_HEADER or not set(header[18:20]) <= {1, 2} or not 0 < version <= MAX_VERSION:
         raise StoreDamagedError(f"{path}: its header is damaged", hint=REPAIR_HINT)
     if version > newest():
-        if _defines_no_more(path):
-            raise StoreDamagedError(f"{path}: the schema number in its header is damaged", hint=REPAIR_HINT)
-        moved = f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.damaged-newer')} && crystal verify --repair"
-        raise NewerStoreError(
-            f"{path} has schema {version}, this crystal knows up to {newest()}",
-            hint=f"upgrade crystal on this machine; if it is the newest, run: {moved}",
-        )
+        _refuse_newer(path, version)
+
+
+def _refuse_newer(path: Path, version: int) -> NoReturn:
+    """Refuse a store whose schema number is above the newest: it is damaged, or of a newer crystal."""
+    if _defines_no_more(path):
+        raise StoreDamagedError(f"{path}: the schema number in its header is damaged", hint=REPAIR_HINT)
+    moved = f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.damaged-newer')} && crystal verify --repair"
+    raise NewerStoreError(
+        f"{path} has schema {version}, this crystal knows up to {newest()}",
+        hint=f"upgrade crystal on this machine; if it is the newest, run: {moved}",
+    )
 
 
 def _defines_no_more(path: Path) -> bool:

@@ -129,17 +129,24 @@ def _lines_of_blocks(text: str) -> tuple[list[re.Match[str]], list[re.Match[str]
     fence, opened, wrong = "", 0, None
     for line in _LINE.finditer(text):
         mark = _BEGIN.match(text, line.start()) or _END.match(text, line.start())
-        # In a block a fence belongs to a memory.
-        ticks = _FENCE.match(text, line.start()) if mark is None and len(begins) == len(ends) else None
-        if ticks is not None and not fence and not (ticks[1].startswith("`") and "`" in ticks[2]):
-            fence, opened = ticks[1], line.start()
-        elif ticks is not None and fence and ticks[1].startswith(fence) and not ticks[2].strip():
-            fence = ""
+        if mark is None and len(begins) == len(ends):  # in a block a fence belongs to a memory
+            opened = opened if fence else line.start()
+            fence = _fence_after(fence, _FENCE.match(text, line.start()))
         elif mark is not None and fence:
             wrong = opened
         elif mark is not None:
             (begins if mark.re is _BEGIN else ends).append(mark)
     return begins, ends, opened if fence else wrong
+
+
+def _fence_after(fence: str, line: re.Match[str] | None) -> str:
+    """Return the fence that is open after a line, given the one that is open before it; empty for none."""
+    if line is None:
+        return fence
+    ticks, rest = line.groups()
+    if fence:
+        return "" if ticks.startswith(fence) and not rest.strip() else fence
+    return "" if ticks.startswith("`") and "`" in rest else str(ticks)
 
 
 def _groups(body: str) -> Iterator[list[str]]:
