@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.e2e.agents import AGENTS, install_agent
+from tests.e2e.agents import AGENTS
 from tests.e2e.client import find_client
 from tests.e2e.programs import NoAnswer, NoClient, install_inspector
+from tests.e2e.running_agents import install_agent
 
 
 def main() -> int:

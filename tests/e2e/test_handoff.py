@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from crystal.handoff.target import TARGETS
-from tests.e2e.agents import AGENTS, Running, install_agent
+from tests.e2e.agents import AGENTS
 from tests.e2e.client import Client, find_client
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
 from tests.e2e.fake_models import Answer, FakeModels
 from tests.e2e.programs import ENVIRON, NoClient
+from tests.e2e.running_agents import Running, install_agent
 from tests.e2e.test_lives_of_agents import COMMAND, LIVES, RESULT
 from tests.support.whole_memory import Memory
 

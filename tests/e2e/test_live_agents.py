@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from crystal.config.harnesses import HARNESSES
-from tests.e2e.agents import AGENTS, Agent, Running, install_agent
+from tests.e2e.agents import AGENTS, Agent
 from tests.e2e.fake_models import Answer, FakeModels
 from tests.e2e.programs import NoClient
+from tests.e2e.running_agents import Running, install_agent
 from tests.support.whole_memory import Memory, wait_until
 
 TURN = [("user", "what is quartz"), ("assistant", "A mineral of silicon and oxygen.")]

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.agents import AGENTS, Ended, Running, install_agent
+from tests.e2e.agents import AGENTS
 from tests.e2e.fake_models import Answer, FakeModels
 from tests.e2e.programs import ENVIRON, NoClient
+from tests.e2e.running_agents import Ended, Running, install_agent
 from tests.support.whole_memory import Memory
 
 COMMAND = "printf %s-%s quartz 42"

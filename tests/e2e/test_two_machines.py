@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.app.test_processes import end
-from tests.e2e.agents import AGENTS, Running, install_agent
+from tests.e2e.agents import AGENTS
 from tests.e2e.client import Client
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
 from tests.e2e.fake_models import FakeModels
+from tests.e2e.running_agents import Running, install_agent
 from tests.support.whole_memory import ROOT, Memory, said, wait_until
 from tests.sync.test_relay_processes import POLL, Relay
 

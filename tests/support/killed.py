@@ -1,10 +1,15 @@
-"""A process that is killed at a statement of its store."""
+"""A process that is killed at a statement of its store, or at a call."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import pytest
 
 from crystal.store import Store
 
@@ -39,3 +44,28 @@ def killed_at(store: Store, statement: int = 0) -> Iterator[Run]:
         run.is_killed = True
     finally:
         db.exec_trace = None
+
+
+@contextmanager
+def killed_at_call(calls: Iterable[tuple[ModuleType, str]], moment: int) -> Iterator[Run]:
+    """End the block before or after a call of some functions: every call has these two moments, counted from 0 on."""
+    run, moments = Run(), itertools.count()
+
+    def mortal(act: Callable[..., Any]) -> Callable[..., Any]:
+        def acted(*given: Any, **named: Any) -> Any:
+            if next(moments) == moment:
+                raise Killed
+            done = act(*given, **named)
+            if next(moments) == moment:
+                raise Killed
+            return done
+
+        return acted
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in calls:
+            patch.setattr(module, name, mortal(getattr(module, name)))
+        try:
+            yield run
+        except Killed:
+            run.is_killed = True

@@ -8,9 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +20,7 @@ from crystal.errors import CrystalError
 from crystal.install import file_change
 from crystal.store.isolation import source_via
 from tests.support.command import Done, crystal
+from tests.support.killed import killed_at_call
 
 HEAD, TAIL = "# Rules\r\nno newline at the end", "\nmine"
 
@@ -184,10 +183,6 @@ def test_lines_of_another_machine_stay(agents: Path) -> None:
     assert " ffffffffffff" in agents.read_text().rpartition("<!-- crystal files end")[2]
 
 
-class KilledError(BaseException):
-    """The process is gone."""
-
-
 def test_killed_at_any_write_nothing_is_lost_or_doubled(agents: Path) -> None:
     for after in itertools.count():
         change(agents, "- okapis drink tea", f"- quaggas {after}\r\n- okapis eat {after}")
@@ -210,30 +205,12 @@ def test_killed_at_any_write_nothing_is_lost_or_doubled(agents: Path) -> None:
 
 def _killed_sync(after: int) -> bool:
     """Sync, and kill it before or after one of its writes; return whether it was killed."""
-    left = itertools.count()
-
-    def mortal(act: Callable[..., Any]) -> Callable[..., Any]:
-        def acted(*given: Any, **named: Any) -> Any:
-            if next(left) == after:
-                raise KilledError
-            done = act(*given, **named)
-            if next(left) == after:
-                raise KilledError
-            return done
-
-        return acted
-
-    with pytest.MonkeyPatch.context() as patch, open_machine() as machine:
-        for module, name in (
-            (file_change, "replace_file"), (app, "remember"), (app, "edit"), (app, "deprecate"), (app, "save_files"),
-        ):  # fmt: skip
-            patch.setattr(module, name, mortal(getattr(module, name)))
-        try:
-            with file_list(machine) as listed:
-                listed.compared(listed.paths[0]).run(Answers(adds=True, hides=True))
-        except KilledError:
-            return True
-    return False
+    calls = (
+        (file_change, "replace_file"), (app, "remember"), (app, "edit"), (app, "deprecate"), (app, "save_files"),
+    )  # fmt: skip
+    with open_machine() as machine, killed_at_call(calls, after) as run, file_list(machine) as listed:
+        listed.compared(listed.paths[0]).run(Answers(adds=True, hides=True))
+    return run.is_killed
 
 
 def test_two_runs_at_once_and_an_editor_lose_nothing(agents: Path) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +23,7 @@ from crystal.model.recall import Remembered
 from crystal.store import Store
 from crystal.vault import folder as files
 from crystal.vault.note import changed_fields, parse_note, render_note, text_of_memory, with_id
+from tests.support.killed import killed_at_call
 
 TOKEN = re.compile(r"token\d+x")
 NUMBER = st.integers(0, 5)
@@ -62,10 +61,6 @@ def test_an_id_is_added_and_nothing_else(text: str, lines: list[str]) -> None:
         assert [one for one in after.others if not one.startswith("id")] == [
             one for one in before.others if not one.startswith("id")
         ]
-
-
-class KilledError(BaseException):
-    """The process is gone."""
 
 
 class World:
@@ -140,28 +135,11 @@ class World:
 
     def killed_sync(self, after: int) -> None:
         """Sync, and kill it before or after one of its writes."""
-        left = itertools.count()
-
-        def mortal(act: Callable[..., Any]) -> Callable[..., Any]:
-            def acted(*given: Any, **named: Any) -> Any:
-                if next(left) == after:
-                    raise KilledError
-                done = act(*given, **named)
-                if next(left) == after:
-                    raise KilledError
-                return done
-
-            return acted
-
-        with pytest.MonkeyPatch.context() as patch:
-            for module, name in (
-                (files, "replace_file"), (files, "write_private"), (app, "remember"), (app, "edit"), (app, "forget_planned"),
-            ):  # fmt: skip
-                patch.setattr(module, name, mortal(getattr(module, name)))
-            try:
-                self.sync()
-            except KilledError:
-                return
+        calls = (
+            (files, "replace_file"), (files, "write_private"), (app, "remember"), (app, "edit"), (app, "forget_planned"),
+        )  # fmt: skip
+        with killed_at_call(calls, after):
+            self.sync()
 
     def check(self) -> None:
         known = list_memories(self.machine, limit=10_000)
