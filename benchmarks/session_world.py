@@ -1,4 +1,4 @@
-"""What sessions of Claude Code share: the projects that are worked in, and the client's prompts and tools."""
+"""Make the parts that sessions of Claude Code share: projects, and the client's prompts and tools."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_project(writer: Writer, number: int) -> Project:
 
 
 class Client:
-    """What is the same in all sessions of one version of the client: prompts and tool descriptions."""
+    """Prompts and tool descriptions of one version of the client, the same in all of its sessions."""
 
     def __init__(self, writer: Writer) -> None:
         self.system = [writer.prose(size) for size in (2000, 400, 500, 500, 250, 2100, 700, 300, 300, 300)]

@@ -1,4 +1,4 @@
-"""What does a session know at its start: the memory that answers a question, a last session that does, or nothing?
+"""Measure how often a session is told at its start what answers a question: a memory, one of the last sessions.
 
 For each question of a set (see `retrieval_data.py`): of the messages said before it, what the rules learn becomes
 memories, and the context of a new session is composed of them and of the last sessions, as the product does. Counted

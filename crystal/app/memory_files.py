@@ -39,7 +39,7 @@ SOURCE = "user"
 
 
 class Answers(NamedTuple):
-    """What the person wants: remember added lines, hide the memories of deleted lines, whose text wins in conflicts."""
+    """Answers of the user: remember added lines, hide the memories of deleted lines, which side wins a conflict."""
 
     adds: bool = False
     hides: bool = False
