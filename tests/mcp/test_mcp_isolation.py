@@ -127,11 +127,11 @@ def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
 
 def told_by(tools: Tools, name: str, arguments: dict[str, object]) -> str:
     """Return an answer without what the question itself says."""
-    words = tools.text(name, **arguments)
     try:
-        words += json.dumps(tools.data(name, **arguments))
+        answer = tools.answer(name, **arguments)
+        words = answer.markdown("0") + json.dumps(dict(answer.data))
     except (CrystalError, McpError) as error:
-        words += str(error)
+        words = tools.text(name, **arguments) + str(error)
     for value in filter(None, (str(value).strip('"') for value in arguments.values())):
         words = words.replace(value, "")
     return words
