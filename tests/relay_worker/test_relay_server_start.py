@@ -107,7 +107,7 @@ def test_a_backup_of_a_serving_relay_serves_the_same(opened, tmp_path):
     with OpenStore(target) as copy:
         assert copy.seqs() == [1, 2]
         assert all(copy.get(seq) == body for seq, body in bodies.items())
-        assert copy.store.token(opened.text[4:20]) is not None
+        assert copy.run(copy.store.token(opened.text[4:20])) is not None
     with pytest.raises(CannotServeError, match="exists already"):
         operator.back_up(opened.folder, target)
 
