@@ -79,7 +79,7 @@ def key(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(params=[False, True], ids=["in memory", "with an index"])
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["in memory", "with an index"])
 def planted(seen: Store, settings: Path, key: str, request: pytest.FixtureRequest) -> Planted:
     set_value(settings, key, SCOPES[key])
     hit = plant(seen)
@@ -237,7 +237,7 @@ def _answers(tools: Tools, rng: random.Random, words: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("has_index", [False, True])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_answers_are_those_of_a_memory_without_it(store: Store, settings: Path, seed: int, *, has_index: bool) -> None:
     rng = random.Random(seed)
     words = [f"{one}{two}" for one in ("alba", "bero", "cali", "domo", "eska") for two in ("tross", "nik", "pern")]
