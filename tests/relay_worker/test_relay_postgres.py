@@ -59,7 +59,7 @@ def test_a_long_poll_at_one_server_ends_with_a_blob_at_the_other(pair):
     change = other.ask("GET", "/v1/streams").json()["change"]
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(other.ask, "GET", "/v1/streams", changed_after=change, wait=20)
-        soon(lambda: other.bridge.app.relay.signals.count == 1, 5)
+        soon(lambda: other.served.app.relay.signals.count == 1, 5)
         began = time.monotonic()
         assert one.put(stream, 1).status_code == 201
         assert [found["stream"] for found in waiting.result().json()["streams"]] == [stream.hex()]
@@ -94,7 +94,7 @@ def test_two_machines_pair_through_different_servers(pair):
     assert other.ask("PUT", f"/v1/pair/{nameplate}/claim", token=None, headers=claim).status_code == 201
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(other.ask, "GET", f"/v1/pair/{nameplate}/a/first", token=None, headers=claim, wait=20)
-        soon(lambda: other.bridge.app.relay.signals.count == 1, 5)
+        soon(lambda: other.served.app.relay.signals.count == 1, 5)
         assert one.ask("PUT", f"/v1/pair/{nameplate}/a/first", content=b"hello").status_code == 201
         assert waiting.result().content == b"hello"
 
@@ -108,7 +108,7 @@ def test_a_client_that_asks_all_servers_keeps_to_one_rate(tmp_path, url):
 
         def is_known() -> bool:
             one.ask("GET", "/v1/objects")  # requests carry the news
-            return other.bridge.app.relay.by_token._filled.get(token[4:20], (50,))[0] < 5
+            return other.served.app.relay.by_token._filled.get(token[4:20], (50,))[0] < 5
 
         soon(is_known, 5)
         answers = [other.ask("GET", "/v1/objects", token=token).status_code for _ in range(20)]

@@ -15,8 +15,8 @@ from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.services import Services
 from relay_worker.settings import Settings
 from relay_worker.store import blobs, database, files, operator
-from tests.support.asgi_bridge import AsgiBridge
 from tests.support.relay_server import DAY, NOW, STREAM, OpenStore, sealed
+from tests.support.served_app import ServedApp
 
 LARGE = 200_000
 
@@ -163,8 +163,8 @@ def test_a_store_that_cannot_be_written_is_not_ready_and_is_still_read(tmp_path)
 
         clock = [NOW]
         app = RelayApp(Services(Settings(), opened.store, now=lambda: clock[0]))
-        with AsgiBridge(app, lifespan=False) as bridge:
-            http = httpx.Client(transport=bridge.transport(), base_url="http://relay")
+        with ServedApp(app, lifespan=False) as served:
+            http = httpx.Client(transport=served.transport, base_url=served.url)
             http.headers["Authorization"] = f"Bearer {opened.text}"
             assert http.get("/readyz").status_code == 200
             app.relay._probed_at = None
