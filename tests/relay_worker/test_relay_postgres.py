@@ -149,6 +149,7 @@ def test_a_wrong_password_is_said_once_and_nowhere_shown(postgres, url, capsys, 
     with psycopg.connect(url, autocommit=True) as db, contextlib.suppress(psycopg.errors.DuplicateObject):
         db.execute("CREATE ROLE secret LOGIN PASSWORD 'right'")
     monkeypatch.setenv("CRYSTAL_RELAY_STORE", url.replace("crystal@", "secret:swordfish@"))
+    monkeypatch.setattr("relay_worker.log.configure", lambda _: None)  # it would outlive this test
     for command in (["serve", "--metrics-listen", "off"], ["token", "list"], ["check"]):
         began = time.monotonic()
         with pytest.raises(SystemExit) as caught:
