@@ -12,7 +12,7 @@ import pytest
 from crystal.app.background import embed_soon
 from crystal.app.context import open_machine, open_reader_for
 from crystal.app.memories import remember
-from crystal.app.sources import add_source
+from crystal.app.sources import add_source, sync_sources
 from crystal.errors import CrystalError, UsageError
 from crystal.mcp.catalog import ALIASES, TOOLS
 from crystal.mcp.offer import ClientContext
@@ -116,6 +116,7 @@ def test_answers_are_those_of_a_memory_with_nothing_else(store: Store, tmp_path:
         remember(machine, "domopern of the attic", project="attic")
         remember(machine, "eskanik was said elsewhere", project="shop", session=ELSEWHERE)
         add_source(machine, _files(tmp_path / "papers", "calipern"), "papers")
+        sync_sources(machine, None)
     settle()
     for one, other in zip(_answers(tools, 100), before, strict=True):
         assert one == other
@@ -166,6 +167,7 @@ def test_a_project_that_is_gone_or_new_is_not_seen(told: Store) -> None:
 def test_what_names_no_session_and_whose_files_are_elsewhere_is_not_seen(told: Store, tmp_path: Path) -> None:
     with open_machine() as machine:
         add_source(machine, _files(tmp_path / "papers", "calipern"), "papers")
+        sync_sources(machine, None)
     told.execute("UPDATE source_collections SET project = (SELECT id FROM projects WHERE name = 'api')")
     told.execute("INSERT INTO injection_logs (at, session_id, source, candidates, chosen, omitted, tokens)"
                  " VALUES (1, 'gone', 'startup', 0, '[]', 0, 0)")  # fmt: skip
