@@ -40,6 +40,10 @@ def _lines(period: Period) -> list[str]:
     other = f"{run.replaced} replaced, {run.archived} archived, {run.skipped} left out"
     told = f"{period.injections} sessions: {period.selected} entries{share}, {period.omitted} memories omitted,"
     learned = [f"  learned   {read}", f"            {other}"] if period.runs else ["  learned   nothing"]
+    if run.asked:
+        learned.append(
+            f"  asked     a model {run.asked} times, ${run.usd:.4f}; {run.unusable} answers could not be used"
+        )
     said = (
         [f"  told      {told}", f"            {period.tokens:,} tokens", _used(period)]
         if period.injections
