@@ -81,7 +81,7 @@ class RelayApp:
             with call.counted():
                 if schemes:
                     call.check_version()
-                    call.authenticate(schemes)
+                    await call.authenticate(schemes)
                     await self.relay.sweep_if_due()
                 await answer(await handler(call))
         except RequestRefusedError as refusal:

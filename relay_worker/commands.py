@@ -51,8 +51,8 @@ def make_token(settings: Settings, asked: argparse.Namespace, now: int) -> None:
 def list_tokens(settings: Settings, account: str | None, *, as_json: bool) -> None:
     """List tokens, including revoked ones."""
     _as_owner(settings.data_dir)
-    with operator.opened(settings.data_dir) as db:
-        found = accounts.list_all(db, account)
+    with operator.opened(settings.data_dir) as rows:
+        found = accounts.list_all(rows, account)
     for one in found:
         if as_json:
             _print({**one.public, "account": one.account})
@@ -64,8 +64,8 @@ def list_tokens(settings: Settings, account: str | None, *, as_json: bool) -> No
 def revoke_token(settings: Settings, token_id: str, now: int) -> None:
     """Revoke a token, effective with its next request."""
     _as_owner(settings.data_dir)
-    with operator.opened(settings.data_dir) as db, db:
-        accounts.revoke(db, None, token_id, now)
+    with operator.opened(settings.data_dir) as rows, rows.db:
+        accounts.revoke(rows, None, token_id, now)
     sys.stderr.write(f"revoked {token_id}\n")
 
 

@@ -12,7 +12,7 @@ from relay_worker.limits import Buckets, ChangeSignals, Counts, Slots, networks
 from relay_worker.metrics import Metrics
 from relay_worker.settings import Settings
 from relay_worker.store import accounts
-from relay_worker.store.sqlite import SqliteStore
+from relay_worker.store.interface import WHOLE_RELAY, Store
 
 SWEEP_MS = 60_000
 MAX_WAITING = 1000
@@ -40,7 +40,7 @@ class Services:
     def __init__(
         self,
         settings: Settings,
-        store: SqliteStore,
+        store: Store,
         *,
         metrics: Metrics | None = None,
         now: Callable[[], int] = wall_clock,
@@ -77,7 +77,7 @@ class Services:
         """Expire old data, and record when tokens were last used."""
         used, self.used = self.used, {}
         if used:
-            await self.store.write(lambda batch: accounts.touch(batch.db, used))
+            await self.store.write(WHOLE_RELAY, accounts.touch, used)
         for account, count in await self.store.sweep(self.now()):
             self.metrics.expired.inc(count)
             self.log.warning("blobs expired unread", extra={"fields": {"count": count}})

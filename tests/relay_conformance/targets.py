@@ -36,7 +36,7 @@ from relay_worker.settings import Settings
 from relay_worker.store.operator import add_token
 from relay_worker.store.sqlite import SqliteStore
 from relay_worker.tokens import new_token
-from tests.support.asgi_bridge import AsgiBridge
+from tests.support.served_app import ServedApp
 
 # Read once, when this is loaded: the tests themselves run with an environment of their own.
 URL = os.environ.get("CRYSTAL_CONFORMANCE_URL", "")
@@ -70,17 +70,13 @@ class Target:
     home: str
     stranger: str | None
     transport: httpx.BaseTransport
-    bridge: AsgiBridge | None = None
+    served: ServedApp | None = None
     clock: list[int] = field(default_factory=list)
     context: ssl.SSLContext | None = None
     client: httpx.Client = field(init=False)
 
     def __post_init__(self) -> None:
         self.client = httpx.Client(transport=self.transport, base_url=self.url, trust_env=False, timeout=60)
-
-    @property
-    def on_a_socket(self) -> bool:
-        return self.bridge is None
 
     def ask(
         self,
@@ -131,29 +127,6 @@ class Target:
 
         ``sent`` goes out byte by byte, ``every`` so many seconds.
         """
-        if self.bridge is not None:
-            return self._half_in_process(method, path, headers, sent, every)
-        return self._half_on_a_socket(method, path, headers, sent, every)
-
-    def _half_in_process(self, method, path, headers, sent, every):
-        over = threading.Event()
-
-        def dripping() -> Iterator[bytes]:
-            for at in range(len(sent)):
-                yield sent[at : at + 1]
-                if over.wait(every):
-                    return
-            over.wait(30)
-
-        request = httpx.Request(method, self.url + path, headers=dict(headers), content=dripping())
-        request.headers.pop("transfer-encoding", None)
-        try:
-            response = checked(self.client.send(request))
-            return response.status_code, response.json()
-        finally:
-            over.set()
-
-    def _half_on_a_socket(self, method, path, headers, sent, every):
         named = httpx.URL(self.url)
         with self.connection() as connection:
             lines = [f"{method} {path} HTTP/1.1", f"Host: {named.host}", *(f"{k}: {v}" for k, v in headers.items())]
@@ -269,17 +242,16 @@ def add_account(folder: Path, account: str) -> str:
 
 @contextmanager
 def in_process(folder: Path, *, ticking: bool = True, **changed: Any) -> Iterator[Target]:
-    """The app behind the bridge. Without ``ticking`` its clock stands until the test moves it."""
+    """The app in this process. Without ``ticking`` its clock stands until the test moves it."""
     tokens = add_account(folder, "one"), add_account(folder, "two")
     settings = Settings(data_dir=folder, metrics_listen="", **changed)
     clock = [NOW]
     timing: dict[str, Callable[[], Any]] = {} if ticking else {"now": lambda: clock[0]}
     store = SqliteStore(folder, settings, now=NOW)
     try:
-        with AsgiBridge(RelayApp(Services(settings, store, **timing))) as bridge:
-            target = Target("app", "http://testserver", *tokens, bridge.transport(), bridge, clock)
-            yield target
-            assert not bridge.errors, bridge.errors
+        with ServedApp(RelayApp(Services(settings, store, **timing))) as served:
+            yield Target("app", served.url, *tokens, served.transport, served, clock)
+            assert not served.errors, served.errors
     finally:
         store.close()
 
