@@ -55,12 +55,16 @@ def reflect(
         raise UnavailableError(f"sessions wait for a model: {problem.message}", hint="crystal reflect --now")
 
 
+def asked_lines(run: ReflectorRun) -> list[str]:
+    """Return how often a model was asked, in a line; none if it was not."""
+    words = f"a model was asked {count_words(run.asked, 'time')}, ${run.usd:.4f}; {run.unusable} answers were of no use"
+    return [words] if run.asked else []
+
+
 def _say_run(run: ReflectorRun, waiting: int) -> None:
     found = f"{run.inserted} learned, {run.confirmed} confirmed, {run.skipped} left out"
     say(f"new turns: {run.turns:,}; {found}" if run.turns else "nothing new was read")
-    if run.asked:
-        useless = f", {run.unusable} answers could not be used" if run.unusable else ""
-        say(f"the model was asked {count_words(run.asked, 'time')}, ${run.usd:.4f}{useless}")
+    say(*asked_lines(run))
     if waiting:
         say(f"{waiting} to review: crystal memories review")
 

@@ -9,6 +9,7 @@ from crystal.app.usage import Period
 from crystal.app.usage import usage as gather
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
+from crystal.cli.reflect import asked_lines
 from crystal.cli.render import say
 
 
@@ -40,16 +41,13 @@ def _lines(period: Period) -> list[str]:
     other = f"{run.replaced} replaced, {run.archived} archived, {run.skipped} left out"
     told = f"{period.injections} sessions: {period.selected} entries{share}, {period.omitted} memories omitted,"
     learned = [f"  learned   {read}", f"            {other}"] if period.runs else ["  learned   nothing"]
-    if run.asked:
-        learned.append(
-            f"  asked     a model {run.asked} times, ${run.usd:.4f}; {run.unusable} answers could not be used"
-        )
     said = (
         [f"  told      {told}", f"            {period.tokens:,} tokens", _used(period)]
         if period.injections
         else ["  told      nothing"]
     )
-    return [*learned, *said, f"  spent     {spent}"]
+    asked = [f"            {line}" for line in asked_lines(run)]
+    return [*learned, *asked, *said, f"  spent     {spent}"]
 
 
 def _used(period: Period) -> str:
