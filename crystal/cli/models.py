@@ -48,7 +48,8 @@ from crystal.store.search.vectors import serving_generation
 
 if TYPE_CHECKING:
     from crystal.embedding.local.build import InstallOptions
-    from crystal.evaluate.trial import ModelScore, Score, Trial
+    from crystal.evaluate.questions import Score
+    from crystal.evaluate.trial import ModelScore, Trial
 
 FILL_SECONDS = 7 * 86_400.0
 

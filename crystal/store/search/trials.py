@@ -38,8 +38,8 @@ def sample_turns(store: Store, limit: int, *, least: int) -> list[Sampled]:
         (least, limit),
     )
     return [
-        Sampled(*said, ts, _asked_before(store, turn, session) if said[3] == "assistant" else None)
-        for *said, ts, turn, session in rows
+        Sampled(ident, uuid, text, role, own, ts, _asked_before(store, turn, session) if role == "assistant" else None)
+        for ident, uuid, text, role, own, ts, turn, session in rows
     ]
 
 
