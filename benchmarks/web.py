@@ -52,7 +52,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         os.environ["HOME"] = temporary
         folder = given.folder or Path(temporary) / "stores"
-        kept = [measure(ready(Place(folder, size, 0), hnsw=False, plain=False), given) for size in given.sizes]
+        kept = [measure(ready(Place(folder, size, 0), plain=False), given) for size in given.sizes]
     print("targets kept" if all(kept) else "a target was missed")
     return 0 if all(kept) else 1
 

@@ -14,6 +14,8 @@ from crystal.config.edit import set_value
 from tests.support.command import Done, crystal
 from tests.support.forgetting_machine import said
 
+pytestmark = pytest.mark.slow
+
 S1 = str(uuid.UUID(int=1))
 SECRET = "the quokka sleeps under the zanzibar bridge at seven"
 
@@ -58,7 +60,6 @@ def answered(monkeypatch: pytest.MonkeyPatch, answer: str, *words: str) -> Done:
     return Done(code, out.getvalue(), err.getvalue())
 
 
-@pytest.mark.slow
 def test_nobody_there_to_be_asked_is_a_usage_error_and_nothing_happens(memory: Path) -> None:
     done = crystal("forget", "--query", "quokka")
     assert (done.code, done.out) == (2, "")
@@ -67,7 +68,6 @@ def test_nobody_there_to_be_asked_is_a_usage_error_and_nothing_happens(memory: P
     assert crystal("forget", "--query", "unicorn").code == 1, "nothing is to be asked"
 
 
-@pytest.mark.slow
 def test_a_preview_forgets_nothing(memory: Path) -> None:
     done = crystal("forget", "--query", "quokka", "--dry-run")
     assert done.code == 0
@@ -77,7 +77,6 @@ def test_a_preview_forgets_nothing(memory: Path) -> None:
     assert held(memory)
 
 
-@pytest.mark.slow
 def test_no_on_a_terminal_forgets_nothing_and_yes_does(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert answered(monkeypatch, "n", "forget", "--query", "quokka").code == 130
     assert held(memory)
@@ -87,7 +86,6 @@ def test_no_on_a_terminal_forgets_nothing_and_yes_does(memory: Path, monkeypatch
     assert not held(memory)
 
 
-@pytest.mark.slow
 def test_yes_and_prove_in_json(memory: Path) -> None:
     done = crystal("forget", "--query", "quokka", "--yes", "--prove", "--json")
     assert done.code == 0, done.err
@@ -100,14 +98,12 @@ def test_yes_and_prove_in_json(memory: Path) -> None:
     assert crystal("verify").code == 0
 
 
-@pytest.mark.slow
 def test_a_transcript_that_still_has_it_is_named_once(memory: Path) -> None:
     done = crystal("forget", "--query", "quokka", "--yes", "--prove")
     assert "proved: " in done.out
     assert done.out.count(f"{S1}.jsonl") == 1
 
 
-@pytest.mark.slow
 def test_nothing_found_is_exit_code_1(memory: Path) -> None:
     done = crystal("forget", "--query", "unicorn", "--yes")
     assert done.code == 1
@@ -116,7 +112,6 @@ def test_nothing_found_is_exit_code_1(memory: Path) -> None:
     assert held(memory)
 
 
-@pytest.mark.slow
 def test_what_does_not_exist_is_not_found(memory: Path) -> None:
     for words in (["99999"], ["h99999"], ["mem-0123456789ab"], ["--session", "zz"], ["--project", "none"]):
         assert crystal("forget", *words, "--yes").code == 1, words
@@ -124,7 +119,6 @@ def test_what_does_not_exist_is_not_found(memory: Path) -> None:
     assert held(memory)
 
 
-@pytest.mark.slow
 def test_off_and_on_know_nothing_of_what_was_forgotten() -> None:
     crystal("forget", "--session", S1, "--yes")
     assert crystal("--status").out == "capture is on\n"
@@ -133,7 +127,6 @@ def test_off_and_on_know_nothing_of_what_was_forgotten() -> None:
     assert crystal("--status").out == "capture is on\n"
 
 
-@pytest.mark.slow
 def test_a_purge_deletes_the_names_as_well(memory: Path) -> None:
     crystal("forget", "--query", "quokka", "--yes")
     assert (memory / "forgotten.json").exists()

@@ -30,8 +30,7 @@ def test_what_devices_say_is_at_home_row_for_row(world: World) -> None:
     one.say("a", line("first"), line("second", role="assistant"))
     two.say("b", line("third"))
     one.say("a", line("fourth"))
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
     assert len(said(world.home.store)) == 4
     assert {row[11] for row in said(world.home.store)} == {"laptop", "tower"}
 
@@ -43,8 +42,7 @@ def test_the_archive_at_home_is_the_devices_archive_byte_for_byte(world: World) 
     device.say("a", line("plain"), b"\n", line(f"my token {secret} here"), b"  \n", line("after it"))
     device.say("a", b"{broken json\n", line("more \u00e9\u4e2d"))
     device.say("b", line("another"))
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
     assert archived(world.home.machine, "laptop") == archived(device.machine, "laptop")
     assert (world.home.machine.home / "agents/cc-laptop/memory/transcripts/a.jsonl.zst").read_bytes() == (
         device.machine.home / "agents/cc-laptop/memory/transcripts/a.jsonl.zst"
@@ -57,8 +55,7 @@ def test_a_line_of_many_parts_arrives_as_one(world: World, monkeypatch: pytest.M
     device = world.device("laptop")
     device.say("a", line("small"), line("x" * 40_000), line("small again"))
     assert waiting(device) > 10
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
     assert world.home.store.value("SELECT count(*) FROM relay_fragments") == 0
 
 
@@ -67,8 +64,7 @@ def test_a_line_of_a_hundred_megabytes_arrives(world: World) -> None:
     device = world.device("laptop")
     device.say("a", line("y" * (100 << 20)))
     assert waiting(device) > 14
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
 @pytest.mark.slow
@@ -146,8 +142,7 @@ def test_the_past_comes_behind_the_present_and_fills_its_hole(world: World) -> N
     world.settle(1)
     assert texts(world.home.store) == ["new"]
     backfill(device)
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
     assert len(texts(world.home.store)) == 6
     assert archived(world.home.machine, "laptop") == archived(device.machine, "laptop")
 
@@ -173,8 +168,7 @@ def test_live_and_past_may_come_in_any_order(world: World) -> None:
     assert "new" not in texts(world.home.store)
     world.home.machine.assert_sound()
     world.home.weather.before = lambda request: None
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
 @pytest.mark.slow
@@ -184,8 +178,7 @@ def test_a_replaced_file_is_a_generation_of_its_own(world: World) -> None:
     path = device.machine.transcript("a")
     path.write_bytes(line("other one") + line("two more"))
     device.sweep()
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
     assert archived(world.home.machine, "laptop") == archived(device.machine, "laptop")
 
 
@@ -247,6 +240,5 @@ def test_long_and_odd_names_of_an_honest_device_arrive(world: World) -> None:
     strange = Path(str(good.machine.root / "p").encode().decode() + "/od\udcff\udcfed.jsonl")
     strange.write_bytes(line("odd names"))
     good.sweep()
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
     assert texts(world.home.store) == ["long names", "odd names"]

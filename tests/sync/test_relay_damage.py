@@ -72,8 +72,7 @@ def test_a_damaged_blob_is_set_aside_named_and_comes_right(world: World, kind: s
     assert (known.detail or "").startswith("number 2: ")
     assert world.home.missing() == {bytes.fromhex(stream): [2]}
     world.home.weather.after = lambda request, response: response
-    world.settle(3)
-    assert_settled(world)
+    assert_settled(world, after=3)
 
 
 @pytest.mark.slow
@@ -84,8 +83,7 @@ def test_a_blob_that_rots_at_the_relay_is_sent_again(world: World) -> None:
     world.relay.rot()
     world.home.poll()
     assert texts(world.home.store) == []
-    world.settle(4)
-    assert_settled(world)
+    assert_settled(world, after=4)
 
 
 @pytest.mark.slow
@@ -117,8 +115,7 @@ def test_a_withheld_tail_is_known_at_both_ends(world: World) -> None:
     device.deliver()
     assert waiting(device) == 2
     world.home.weather.after = lambda request, response: response
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
 @pytest.mark.slow
@@ -137,8 +134,7 @@ def test_a_relay_that_contradicts_everywhere_is_not_fed_for_ever(world: World) -
     assert device.deliver().problem
     assert len(outbox.streams(device.store)) < 12
     device.weather.after = lambda request, response: response
-    world.settle(4)
-    assert_settled(world)
+    assert_settled(world, after=4)
 
 
 @pytest.mark.slow
@@ -148,8 +144,7 @@ def test_a_segment_is_taken_again_without_a_trace(world: World) -> None:
     device.say("a", line("one"), b"\n", line("two"))
     world.settle(1)
     device.send_all()
-    world.settle(3)
-    assert_settled(world)
+    assert_settled(world, after=3)
     state = ledger.all_states(world.home.store, "laptop")[0]
     assert {row.generation for row in checks.ledger_rows(world.home.store, state.id)} == {0}
 
@@ -163,8 +158,7 @@ def test_cuts_may_fall_on_blank_lines(world: World, tmp_path: Path) -> None:
     world.settle(1)
     restore(device, copy)
     device.say("a", line("four"))
-    world.settle(3)
-    assert_settled(world)
+    assert_settled(world, after=3)
     state = ledger.all_states(world.home.store, "laptop")[0]
     assert {row.generation for row in checks.ledger_rows(world.home.store, state.id)} == {0}
     assert archived(world.home.machine, "laptop") == archived(device.machine, "laptop")
@@ -192,8 +186,7 @@ def test_the_turn_of_a_long_past_does_not_hold_up_live_words(world: World, monke
     monkeypatch.setattr(world.home.client, "get", get)
     world.home.poll()
     assert seen.index("live") <= 9
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
 @pytest.mark.slow
@@ -258,8 +251,7 @@ def test_a_device_from_before_a_rotation_uses_the_keys_that_it_has(world: World,
     world.settle(2)
     restore(device, copy)
     device.say("a", line("two"))
-    world.settle(4)
-    assert_settled(world)
+    assert_settled(world, after=4)
     assert device.peer().generation == 2
 
 
@@ -274,8 +266,7 @@ def test_a_home_from_before_a_rotation_knows_its_own_keys(world: World, tmp_path
     world.settle(3)
     restore(world.home, copy)
     device.say("a", line("three"))
-    world.settle(4)
-    assert_settled(world)
+    assert_settled(world, after=4)
     assert relay_peers.find_peer(world.home.store, "laptop").accepted_from == 2
 
 
@@ -321,8 +312,7 @@ def test_a_clock_that_goes_back_delays_no_check_of_the_relay(world: World) -> No
     world.relay.wipe()
     device.deliver()
     assert [one.count for one in device.client.streams().streams if one.stream == stream] == [1]
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
 def test_what_a_copy_says_where_another_was_private_is_kept(world: World) -> None:
@@ -336,8 +326,7 @@ def test_what_a_copy_says_where_another_was_private_is_kept(world: World) -> Non
     world.home.poll()
     other.say("a", line("of the second, open", cwd="/open"))
     device.say("a", line("later", cwd="/code"))
-    world.settle(4)
-    assert_settled(world)
+    assert_settled(world, after=4)
     assert texts(world.home.store) == ["later", "of the second, open", "shared"]
 
 

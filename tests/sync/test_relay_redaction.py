@@ -46,8 +46,7 @@ def test_what_the_redactor_fails_on_is_not_sealed_not_stored_and_named(world: Wo
     assert texts(world.home.store) == ["before"]
     device.sweep()
     assert problems.find_problem(device.store, engine.SWEEP) is None
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
     assert len(texts(world.home.store)) == 3
     assert not any("ghp_a1B2" in text for text in texts(world.home.store))
 
@@ -71,8 +70,7 @@ def test_a_redactor_that_fails_in_the_middle_seals_nothing_of_the_stretch(world:
     assert outbox.streams(device.store) == []
     assert ledger.all_states(device.store) == []
     device.sweep()
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
 @pytest.mark.slow
