@@ -249,7 +249,7 @@ class _ConversationCapture:
             if old is None
         ]
         with store.transaction():
-            ledger.mark_seen(store, self.origin, self._path, Watermark(self.key), self.by.clock())
+            ledger.mark_seen(store, self.origin, self.container.found.name, Watermark(self.key), self.by.clock())
             state = self._state()
             if state is not None:
                 seen.put_records(store, state.id, records)
@@ -299,10 +299,6 @@ class _ConversationCapture:
         end = state.mark.offset
         is_same = end <= len(lines) and tail.tail_hash(io.BytesIO(lines), end, self.by.cleaner) == state.mark.tail_hash
         return (end, ledger.skipped_ranges(store, state)) if is_same else (0, [])
-
-    @property
-    def _path(self) -> str:
-        return str(self.container.found.path)
 
     def _state(self) -> ledger.TranscriptState | None:
         return ledger.state_of(self.by.store, self.origin.device, self.key)
@@ -382,7 +378,7 @@ class _ConversationCapture:
         raw = RawSegment(before.offset, lines)
         found = self.container.found
         after = before._replace(offset=raw.end, dev=found.dev, inode=found.inode, tail_hash=b"")
-        reading = self.by.reading(self.origin, self._path, before, self._state())
+        reading = self.by.reading(self.origin, self.container.found.name, before, self._state())
         self.tally.add(self.by.sink(tail.make_segment(raw, reading, after), partial(claim_records, records=noted)))
         return after
 
