@@ -50,7 +50,7 @@ async def put_blob(call: Call) -> Reply:
         is_new = await relay.store.put(blobs.put, new, stream, seq, tag)
     if is_new:
         relay.metrics.put_bytes.inc(len(body))
-        relay.signals.notify(f"account {call.account}")
+        relay.announce(f"account {call.account}")
     return stored_reply(is_new, seq=seq, tag=tag.hex())
 
 
@@ -227,7 +227,7 @@ async def put_mail(call: Call) -> Reply:
         if not body:
             raise RequestRefusedError("bad-request", "a message has at least one byte")
         is_new = await relay.store.write(mailboxes.LOCK, mailboxes.put_mail, nameplate, side, phase, body, relay.now())
-    relay.signals.notify(f"mailbox {nameplate}")
+    relay.announce(f"mailbox {nameplate}")
     return stored_reply(is_new)
 
 
@@ -252,7 +252,7 @@ async def close_mailbox(call: Call) -> Reply:
     nameplate = call.path("nameplate", NAMEPLATE)
     if await _mine(call, nameplate) is not None:
         await call.relay.store.write(mailboxes.LOCK, mailboxes.close, nameplate)
-        call.relay.signals.notify(f"mailbox {nameplate}")
+        call.relay.announce(f"mailbox {nameplate}")
     return NO_CONTENT
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from relay_worker.model import NewBody, Token, Usage
 from relay_worker.settings import Settings
@@ -22,15 +22,22 @@ from relay_worker.store import blobs, mailboxes
 from relay_worker.store.files import StoredBody
 
 T = TypeVar("T")
+Hear: TypeAlias = "Callable[[list[Any]], None]"
 DAY_MS = 86_400_000
 WHOLE_RELAY = ":relay"
 """Lock of jobs that change no account: names of accounts have no colon."""
 
 
 class Store(ABC):
-    """Data of a relay, opened for serving. The caller closes it."""
+    """Data of a relay, opened for serving. The caller closes it.
+
+    Attributes:
+        settings: The limits of streams and accounts.
+        is_shared: Several servers may serve it at once.
+    """
 
     settings: Settings
+    is_shared = False
 
     @abstractmethod
     async def read(self, question: Callable[..., T], *values: Any) -> T:
@@ -58,6 +65,12 @@ class Store(ABC):
     @abstractmethod
     async def token(self, token_id: str) -> Token | None:
         """Find a token of any account. Asked by every request, so it must not cost one."""
+
+    def tell(self, *message: Any) -> None:  # noqa: B027 - a store of one server has nobody to tell
+        """Tell the other servers of a shared store, some milliseconds later."""
+
+    def listen(self, hear: Hear) -> None:  # noqa: B027 - nor anybody to hear
+        """Call ``hear`` with every message of another server, in a thread; ``["", "all"]`` if some may be missing."""
 
     @abstractmethod
     def usage(self) -> Usage:

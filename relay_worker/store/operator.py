@@ -26,10 +26,15 @@ def prune_bodies(folder: Path, files: BodyFiles, now: int) -> None:
             accounts.raise_floors(rows, now)
 
 
-def add_token(folder: Path, token: Token) -> None:
-    """Store a new token; creates the data directory if missing."""
+def create(folder: Path) -> None:
+    """Create the data directory and the database if missing."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     prepare(folder / "relay.db")
+
+
+def add_token(folder: Path, token: Token) -> None:
+    """Store a new token; creates the data directory if missing."""
+    create(folder)
     with opened(folder) as rows, rows.db:
         accounts.add(rows, token)
 

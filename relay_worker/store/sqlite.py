@@ -122,7 +122,7 @@ class SqliteStore(Store):
         self._connections.clear()
         self._lock.close()
 
-    def _commit(self, jobs: list[Job]) -> list[Any]:
+    def _commit(self, jobs: list[Job], _: set[str]) -> list[Any]:
         """Run all jobs in one transaction; return their results and refusals."""
         began = time.perf_counter()
         batch = Batch(self._db, self.settings, self._files)

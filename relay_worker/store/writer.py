@@ -12,7 +12,7 @@ from relay_worker.errors import RequestRefusedError
 
 T = TypeVar("T")
 Job: TypeAlias = "Callable[[Any], Any]"
-_Queued: TypeAlias = "tuple[Job, Future[Any]]"
+_Queued: TypeAlias = "tuple[Job, str, Future[Any]]"
 MAX_BATCH = 512
 
 
@@ -33,21 +33,24 @@ class Writer:
     """Runs jobs in transactions, in order of arrival, in a thread of its own.
 
     Args:
-        commit: Runs jobs in one transaction and returns the result or the refusal of each once they are durable. If it
-            raises, nothing of them was stored: each is tried alone, so that one that fails does not harm the others.
+        commit: Runs jobs, and takes their locks, in one transaction; returns the result or the refusal of each once
+            they are durable. If it raises, nothing of them was stored: each is tried alone, so that one that fails does
+            not harm the others.
         refusal: Returns what a client is told of an error.
     """
 
-    def __init__(self, commit: Callable[[list[Job]], list[Any]], refusal: Callable[[Exception], Exception]) -> None:
+    def __init__(
+        self, commit: Callable[[list[Job], set[str]], list[Any]], refusal: Callable[[Exception], Exception]
+    ) -> None:
         self._commit, self._refusal = commit, refusal
         self._waiting: deque[_Queued] = deque()
         self._thread = ThreadPoolExecutor(1, "relay-writer")
 
-    async def run(self, job: Callable[[Any], T]) -> T:
+    async def run(self, job: Callable[[Any], T], lock: str = "") -> T:
         """Run a job and return after its COMMIT. Cancelling the caller does not undo queued jobs."""
         done: Future[T] = Future()
         done.set_running_or_notify_cancel()
-        self._waiting.append((job, done))
+        self._waiting.append((job, lock, done))
         try:
             if len(self._waiting) == 1:  # else the work that takes the others takes it too
                 self._thread.submit(self._work)
@@ -67,7 +70,7 @@ class Writer:
 
     def _transact(self, jobs: list[_Queued]) -> None:
         try:
-            results = self._commit([job for job, _ in jobs])
+            results = self._commit([job for job, _, _ in jobs], {lock for _, lock, _ in jobs})
         except RequestRefusedError as refusal:  # of the store itself: none of them can be served
             results = [refusal] * len(jobs)
         except Exception as error:  # noqa: BLE001 - its place is the caller's future: the thread lives on for the others
@@ -76,7 +79,7 @@ class Writer:
                     self._transact([job])
                 return
             results = [self._refusal(error)]
-        for (_, done), result in zip(jobs, results, strict=True):
+        for (*_, done), result in zip(jobs, results, strict=True):
             if isinstance(result, Exception):
                 done.set_exception(result)
             else:

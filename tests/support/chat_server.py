@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,21 +51,25 @@ class Reply:
     endless: bool = False  # never stops
 
 
+ReplyTo = Callable[[dict[str, Any]], Reply]
+
+
 @dataclass
 class ChatServer:
     url: str
-    script: list[Reply] = field(default_factory=list)  # one for each request; the last one stays
+    script: list[Reply | ReplyTo] = field(default_factory=list)  # one for each request; the last one stays
     requests: list[dict[str, Any]] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
     def next_reply(self) -> Reply:
         if not self.script:
             return Reply()
-        return self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        reply = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        return reply if isinstance(reply, Reply) else reply(self.requests[-1])
 
 
 @contextlib.contextmanager
-def chat_server(*script: Reply) -> Iterator[ChatServer]:
+def chat_server(*script: Reply | ReplyTo) -> Iterator[ChatServer]:
     state = ChatServer("", list(script))
 
     class Chat(Handler):
