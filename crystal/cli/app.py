@@ -57,6 +57,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Agents": {
         "agents": ("agents", "List the agents found here, and how much of each is captured."),
         "mcp": ("mcp", "Serve the memory to an agent (MCP)."),
+        "access": ("access", "Say who may ask this memory over HTTP."),
         "watch": ("watch", "Capture what agents without a hook write, at once."),
         "sync": ("capture", "Capture what the hooks missed, then make vectors and summaries."),
     },
