@@ -111,7 +111,8 @@ CONNECTED = """\
 ## Tools of hosted assistants
 
 [Over HTTP](../how-to/ask-from-anywhere.md) there are two more, by the names that hosted assistants expect.
-Each answers with one JSON object: `search` with `results`, each with `id`, `title` and `url`; `fetch` with `id`, `title`, `text`, `url` and `metadata`.
+Each answers with one JSON object.
+`search` has `results`, each with `id`, `title` and `url`; `fetch` has `id`, `title`, `text`, `url` and `metadata`.
 """
 
 
