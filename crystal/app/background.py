@@ -14,6 +14,7 @@ from crystal.app.forget_rest import finish_forgetting
 from crystal.app.progress import PENDING_IMPORT_FILE, ProgressFile, Report
 from crystal.app.retention import apply_retention
 from crystal.app.session_context import refresh
+from crystal.app.work import index_work
 from crystal.capture.lock import try_lock
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
@@ -72,7 +73,7 @@ class Pauses:
 
 def _enrich(machine: Machine, work: Round) -> list[str]:
     problems = []
-    for step in (_forget, _retain, _import, _log, _index, _embed, _index, _reflect, _summarize, _tidy):
+    for step in (_forget, _retain, _import, _work, _log, _index, _embed, _index, _reflect, _summarize, _tidy):
         if not work.is_over or step in (_index, _summarize):  # each round does a part of these
             try:
                 problem = step(machine, work)
@@ -97,6 +98,10 @@ def _import(machine: Machine, work: Round) -> None:
         from crystal.app.import_past import continue_import  # noqa: PLC0415 - seldom there
 
         continue_import(machine, partial(work.advance, "import"), lambda: work.is_over)
+
+
+def _work(machine: Machine, work: Round) -> None:
+    index_work(machine.store, lambda: work.is_over)
 
 
 def _embed(machine: Machine, work: Round) -> str | None:

@@ -34,6 +34,7 @@ SHADOWS = {
     " OR EXISTS (SELECT 1 FROM main.source_collections c WHERE c.project = x.id)",
     "capture_state": f"x.harness NOT IN ({{names}}) AND {_NOT_HIDDEN.format('session_id', 'session_id')}",
     **dict.fromkeys(("segments", "snapshot_records", "record_counts"), _OF_SEEN_TRANSCRIPT),
+    **dict.fromkeys(("work_calls", "work_lines", "work_errors"), "EXISTS (SELECT 1 FROM turns t WHERE t.id = x.turn)"),
     "injection_logs": _NOT_HIDDEN.format("session_id", "session_id"),
     "problems": "FALSE",
 }
