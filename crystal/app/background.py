@@ -14,13 +14,13 @@ from crystal.app.forget_rest import finish_forgetting
 from crystal.app.progress import PENDING_IMPORT_FILE, ProgressFile, Report
 from crystal.app.retention import apply_retention
 from crystal.app.session_context import refresh
-from crystal.app.work import index_work
 from crystal.capture.lock import try_lock
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.store import problems
 from crystal.store.health import stats
 from crystal.store.health.stats import newest_turn
+from crystal.store.notes import count_unindexed
 from crystal.store.search import vectors
 from crystal.store.search.index_log import is_worth_while
 from crystal.store.search.vectors import Generation
@@ -101,7 +101,11 @@ def _import(machine: Machine, work: Round) -> None:
 
 
 def _work(machine: Machine, work: Round) -> None:
-    index_work(machine.store, lambda: work.is_over)
+    """Index what tools did."""
+    if count_unindexed(machine.store):
+        from crystal.store.work.index import bring_up_to_date  # noqa: PLC0415 - only where a tool was called
+
+        bring_up_to_date(machine.store, lambda: work.is_over)
 
 
 def _embed(machine: Machine, work: Round) -> str | None:

@@ -1,8 +1,8 @@
-"""What was done here before, from the work index: keep it up to date, list changed files."""
+"""What was done here before, from the work index: which files agents edited, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from crystal.app.context import Machine
@@ -11,7 +11,7 @@ from crystal.sessions.reading import find_session
 from crystal.store import Store
 from crystal.store.search.scope import project_ids
 from crystal.store.sessions.conversations import find_session_row
-from crystal.store.work import index, queries
+from crystal.store.work import queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,6 @@ class ChangedFile:
     removed: int
     sessions: tuple[str, ...]
     last_at: int
-
-
-def index_work(store: Store, is_over: Callable[[], bool] = lambda: False) -> None:
-    """Bring the work index up to date, or as far as the time goes. Cheap if nothing is new; may be killed anywhere."""
-    if index.count_behind(store):
-        hash_of = index.hash_for(store)
-        while index.advance(store, hash_of) and not is_over():
-            pass
 
 
 def changed(

@@ -12,7 +12,7 @@ from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, whole_number
 from crystal.cli.render import count_words, look_of, one_line, padded, say, say_nothing
-from crystal.store.work.index import count_behind
+from crystal.store.notes import count_unindexed
 from crystal.timewords.parse import clock
 
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ def blame(
 
 
 def _note_behind(machine: Machine) -> None:
-    behind = count_behind(machine.store)
+    behind = count_unindexed(machine.store)
     if behind:
-        render.note(f"{behind:,} turns are not in the work index yet; a worker adds them, or: crystal sync")
+        render.note(f"{behind:,} calls and results are not in the work index yet; a worker adds them, or: crystal sync")
 
 
 def _place(deed: Deed, now: int) -> str:

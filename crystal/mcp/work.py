@@ -10,7 +10,7 @@ from crystal.app.blame import BlamedLines
 from crystal.app.blame import blame as blame_lines
 from crystal.app.work import ChangedFile, Deed
 from crystal.app.work import changed as changed_files
-from crystal.errors import UsageError
+from crystal.errors import NotFoundError, UsageError
 from crystal.mcp.items import Make, ShortIds, excerpt, label, place_of
 from crystal.mcp.offer import ClientContext, refuse_folder
 from crystal.mcp.page import AnswerItem, Json, ToolAnswer, one_page
@@ -78,6 +78,8 @@ def _inside(client: ClientContext, path: str) -> Path:
     place = None if folder is None or "\0" in path else (folder / path).resolve()
     if folder is None or place is None or not place.is_relative_to(folder):
         raise UsageError("this tool reads only files inside your working folder", hint="give a path inside it")
+    if not place.is_file():
+        raise NotFoundError(f"there is no file {path[:200]!r}", hint="give its path from your working folder")
     return place
 
 

@@ -13,10 +13,9 @@ from typing import NamedTuple
 FILE_TOOLS = {
     **dict.fromkeys(("read", "notebookread", "read_file", "read_text_file"), "read"),
     **dict.fromkeys(("write", "write_file", "create_file", "create"), "written"),
-    **dict.fromkeys(
-        ("edit", "multiedit", "notebookedit", "edit_file", "replace", "str_replace", "apply_patch"), "edited"
-    ),
+    **dict.fromkeys(("edit", "multiedit", "notebookedit", "edit_file", "replace", "str_replace"), "edited"),
 }
+PATCHES = frozenset({"apply_patch"})
 SHELLS = frozenset({
     "bash", "powershell", "shell", "exec_command", "local_shell", "shell_command", "run_shell_command", "execute",
     "execute_bash", "run_commands", "run_terminal_cmd",
@@ -24,7 +23,7 @@ SHELLS = frozenset({
 MAX_COMMAND = 400
 MAX_PATH = 400
 
-_MORE_ARGUMENTS = re.compile(
+MORE_ARGUMENTS = re.compile(
     r"\n(?:description|timeout|run_in_background|dangerouslyDisableSandbox|sandbox|is_background|workdir|yield_time_ms"
     r"|max_output_tokens|summary|riskLevel): "
 )
@@ -65,7 +64,7 @@ class Call(NamedTuple):
 def is_work(tool: str | None) -> bool:
     """Return True if calls of a tool edit files or run commands."""
     name = tool_name(tool)
-    return name in SHELLS or FILE_TOOLS.get(name, "read") != "read"
+    return name in SHELLS or name in PATCHES or FILE_TOOLS.get(name, "read") != "read"
 
 
 def tool_name(tool: str | None) -> str:
@@ -89,7 +88,7 @@ def calls_of(tool: str | None, text: str) -> list[Call]:
 
 def command_of(argument: str) -> str:
     """Return the command of a shell's call on one line."""
-    end = _MORE_ARGUMENTS.search(argument)
+    end = MORE_ARGUMENTS.search(argument)
     return " ".join(argument[: end.start() if end else None].split())
 
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.store import Store
+from crystal.store import Store, notes
 from crystal.store.health.checks import drop_turns, mend_orphans
 from crystal.store.hidden import Hidden
 from crystal.store.isolation import hide
+from crystal.store.notes import count_unindexed
 from crystal.store.work import index
 from crystal.transcript.parts import call_text
 from tests.support.store_factory import NOW, add_turn, open_store
@@ -63,7 +64,7 @@ def test_in_any_pieces_it_is_the_same(
             if data.draw(st.booleans()):
                 index.advance(store, hash_of)
         index.advance(store, hash_of)
-        assert index.count_behind(store) == 0
+        assert count_unindexed(store) == 0
         assert index.count_faults(store) == 0
         piecewise = rows_of(store)
         index.make_again(store)
@@ -105,8 +106,8 @@ def test_another_form_makes_it_again(store: Store, monkeypatch: pytest.MonkeyPat
     index.make_again(store)
     store.execute("UPDATE work_calls SET what = 'as it was'")
     assert index.count_faults(store) == 1
-    monkeypatch.setattr(index, "FORM", index.FORM + 1)
-    assert index.count_behind(store) == 1
+    monkeypatch.setattr(notes, "WORK_FORM", notes.WORK_FORM + 1)
+    assert count_unindexed(store) == 1
     index.advance(store, index.hash_for(store))
     assert store.value("SELECT what FROM work_calls") == "make t0 2>&1"
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from crystal.store.capture.privacy import store_key
 from crystal.store.connection import Store
-from crystal.store.notes import drop_note, read_note, write_note
+from crystal.store.notes import WORK_CURSOR, WORK_FORM, drop_note, work_cursor, write_note
 from crystal.store.sessions.conversations import turn_texts
 from crystal.work.calls import calls_of
 from crystal.work.lines import Hash, hasher, line_hashes
 from crystal.work.pairing import Pair, SaidTurn, pair
 from crystal.work.results import Outcome, outcome_of
 
-WORK_CURSOR = "work_cursor"
-"""Key of the note ``FORM:TURN``: every turn up to it is in the index, as this form of it finds what was done."""
-FORM = 1
-"""Counted up when the same turns give other rows: the index is made again then."""
 BATCH = 2_000
 CONTEXT = 200
 """Turns of a session before a batch that are read again: a call of them may get its result in it."""
@@ -38,17 +34,6 @@ def hash_for(store: Store) -> Hash:
     return hasher(store_key(store))
 
 
-def cursor(store: Store) -> int:
-    """Return the last turn that the index knows; 0 if another form of it made what is there."""
-    form, _, turn = (read_note(store, WORK_CURSOR) or "").partition(":")
-    return int(turn) if form == str(FORM) else 0
-
-
-def count_behind(store: Store) -> int:
-    """Return how many turns the index may lack."""
-    return max(0, int(store.value("SELECT coalesce(max(id), 0) FROM turns")) - cursor(store))
-
-
 def clear(store: Store) -> None:
     """Empty the index, to be made again. Inside a transaction."""
     for table in TABLES:
@@ -59,7 +44,7 @@ def clear(store: Store) -> None:
 def advance(store: Store, hash_of: Hash) -> bool:
     """Index the next turns, in one transaction; a process killed meanwhile leaves nothing. Return False at the end."""
     with store.transaction():
-        start = cursor(store)
+        start = work_cursor(store)
         newest = int(store.value("SELECT coalesce(max(id), 0) FROM turns"))
         if start >= newest:
             return False
@@ -68,22 +53,27 @@ def advance(store: Store, hash_of: Hash) -> bool:
         start, end = _batch(store, start, newest)
         for ident, rows in _rows(store, hash_of, start, end):
             _write(store, ident, rows)
-        write_note(store, WORK_CURSOR, f"{FORM}:{end}")
+        write_note(store, WORK_CURSOR, f"{WORK_FORM}:{end}")
     return end < newest
+
+
+def bring_up_to_date(store: Store, is_over: Callable[[], bool] = lambda: False) -> None:
+    """Index the turns that it lacks, or as many as the time allows. May be killed anywhere."""
+    hash_of = hash_for(store)
+    while advance(store, hash_of) and not is_over():
+        pass
 
 
 def make_again(store: Store) -> None:
     """Empty the index and make it again from all turns."""
     with store.transaction():
         clear(store)
-    hash_of = hash_for(store)
-    while advance(store, hash_of):
-        pass
+    bring_up_to_date(store)
 
 
 def count_faults(store: Store) -> int:
     """Return how many calls up to the cursor are not in the index as their turns tell it."""
-    hash_of, upto, at, wrong = hash_for(store), cursor(store), 0, set[int]()
+    hash_of, upto, at, wrong = hash_for(store), work_cursor(store), 0, set[int]()
     while at < upto:
         start, at = _batch(store, at, upto)
         for ident, rows in _rows(store, hash_of, start, at):
