@@ -174,6 +174,9 @@ def is_reflection_due(machine: Machine) -> bool:
     if config.reflect_mode == "off" or config.role == "device" or (waits := unread_since(machine.store)) is None:
         return False
     has_ended, last = waits
+    rests = problems.find_problem(machine.store, "learning") if config.reflect_extractor == "model" else None
+    if rests is not None and (rests.retry_at or 0) > machine.now():
+        return False
     return has_ended or not 0 <= machine.now() - last < config.reflect_interval * 60_000
 
 

@@ -198,7 +198,7 @@ def test_the_benchmark_of_search_prints_its_ratios(tmp_path):
 
 
 def test_the_stores_of_the_benchmark_of_search_are_the_same_every_time(tmp_path):
-    options = ("--sizes", "200", "--wide", "--command", "--only-build", "--hnsw", "0")
+    options = ("--sizes", "200", "--wide", "--command", "--only-build")
     kept = []
     for name in ("one", "other"):
         ran("search.py", *options, "--folder", str(tmp_path / name), home=tmp_path)

@@ -1,7 +1,5 @@
 """Exact things are found exactly, in any script: names, versions, hashes, phrases, beginnings of words."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.ranked_by import each_way, search  # noqa: F401 - a fixture
