@@ -15,7 +15,7 @@ from pathlib import Path
 from relay_worker.errors import CannotServeError
 from relay_worker.serving import refuse_bad_certificate, refuse_plain_http
 from relay_worker.settings import NAMES, Settings, host_and_port, without_password
-from relay_worker.store import accounts, choice, operator
+from relay_worker.store import accounts, choice, moving, operator
 from relay_worker.tokens import new_token
 
 ACCOUNT_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
@@ -111,8 +111,38 @@ def health(settings: Settings, *, ready: bool) -> None:
         raise CannotServeError(f"{settings.listen} answers {status}", hint="look at the relay's log", exit_code=4)
 
 
+def move(origin: str, target: str) -> None:
+    """Copy a relay to another store; complete it if no server serves the original.
+
+    Raises:
+        CannotServeError: The original still serves (exit code 4), or one of them cannot be used.
+    """
+
+    def report(done: moving.Moved) -> None:
+        changed = f"{done.written} written, {done.deleted} deleted" if done.written or done.deleted else "nothing to do"
+        lost = f", {done.lost} bodies were lost before" if done.lost else ""
+        sys.stderr.write(f"{done.table}: {done.rows} rows, {changed}{lost}\n")
+
+    with choice.source_of(origin) as source, choice.target_of(target) as end:
+        moving.move(source, end, report)
+    origin, target = without_password(origin), without_password(target)
+    if source.is_serving:
+        raise CannotServeError(
+            f"{origin} still serves: all that it had is copied, but {target} is not complete",
+            hint="stop it, and run the same command again: it copies the rest",
+            exit_code=4,
+        )
+    sys.stderr.write(f"moved to {target}, every row and body compared; do not start {origin} again\n")
+
+
 def back_up(settings: Settings, target: Path) -> None:
     """Copy everything, whether the relay is serving or not."""
+    if settings.store:
+        raise CannotServeError(
+            "a store in PostgreSQL is backed up with PostgreSQL's own tools",
+            hint="pg_dump --schema=crystal_relay --format=custom --file=relay.dump DATABASE",
+            exit_code=2,
+        )
     _as_owner(settings)
     bodies, lost = operator.back_up(settings.data_dir, target)
     more = f", {lost} were fetched and deleted meanwhile" if lost else ""

@@ -193,7 +193,7 @@ def _facts(one: Remembered, evidence: list[Evidence], store: Store) -> Learned:
     said = turns_of_lines(store, [each.line for each in evidence])
     sources = []
     for each in evidence:
-        role, text = next(iter(said.get(each.line, [])), ("", ""))
+        role, text, _ = next(iter(said.get(each.line, [])), ("", "", None))
         sources.append(Source(each.line, each.session, each.at, role, text[:MAX_QUOTE], is_gone=each.line not in said))
     times = [each.at for each in evidence]
     sure = learned.confidence_of(evidence)

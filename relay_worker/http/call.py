@@ -21,7 +21,7 @@ from relay_worker.errors import ClientGoneError, RequestRefusedError
 from relay_worker.limits import address_of, is_trusted
 from relay_worker.model import MAX_NUMBER, Token
 from relay_worker.services import MAX_WAITING, Services
-from relay_worker.store.sqlite import INLINE_BYTES
+from relay_worker.store.files import INLINE_BYTES
 
 MAX_WAIT = 30
 MAX_QUERY = 4096

@@ -6,12 +6,16 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 from relay_worker.errors import CannotServeError
-from relay_worker.settings import Settings
+from relay_worker.settings import Settings, read_value
 from relay_worker.store import operator
+from relay_worker.store.folder_ends import folder_source, folder_target
 from relay_worker.store.interface import Store
+from relay_worker.store.moving import Source, Target
 from relay_worker.store.rows import Rows
 from relay_worker.store.sqlite import SqliteStore
 
@@ -38,6 +42,22 @@ def check(settings: Settings) -> None:
     """
     if settings.store:
         _postgres("connecting").connect_patiently(settings.store, COMMAND_SECONDS).close()
+
+
+def source_of(place: str) -> AbstractContextManager[Source]:
+    """Open the relay at an address or in a folder, to be moved."""
+    if "://" in place:
+        found: AbstractContextManager[Source] = _postgres("ends").database_source(read_value("store", "--from", place))
+        return found
+    return folder_source(Path(place))
+
+
+def target_of(place: str) -> AbstractContextManager[Target]:
+    """Open an empty database or a new folder, to move a relay to."""
+    if "://" in place:
+        found: AbstractContextManager[Target] = _postgres("ends").database_target(read_value("store", "--to", place))
+        return found
+    return folder_target(Path(place))
 
 
 @contextlib.contextmanager

@@ -15,13 +15,13 @@ from relay_worker.store import accounts
 from relay_worker.store.database import SqliteRows, connect, prepare
 from relay_worker.store.files import BodyFiles, sync_path
 
-_FILES = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FROM objects WHERE file IS NOT NULL"
+FILES = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FROM objects WHERE file IS NOT NULL"
 
 
 def prune_bodies(folder: Path, files: BodyFiles, now: int) -> None:
     """Delete files without a row at the server's start, and make every client list everything again."""
     with opened(folder) as rows:
-        files.sweep({name for (name,) in rows.all(_FILES)})
+        files.sweep({name for (name,) in rows.all(FILES)})
         with rows.db:
             accounts.raise_floors(rows, now)
 
@@ -69,7 +69,7 @@ def _copy(db: apsw.Connection, bodies: BodyFiles, part: Path) -> tuple[int, int]
         with copy.backup("main", db, "main") as run:
             while not run.done:
                 run.step(-1)
-        for name in [str(row[0]) for row in copy.execute(_FILES)]:
+        for name in [str(row[0]) for row in copy.execute(FILES)]:
             try:
                 shutil.copyfile(bodies.path(name), kept.path(name))
                 kept.path(name).chmod(0o600)

@@ -21,15 +21,13 @@ from relay_worker.model import NewBody, Token, Usage
 from relay_worker.settings import Settings
 from relay_worker.store import accounts
 from relay_worker.store.database import Batch, SqliteRows, connect, lock, prepare, refusal_of
-from relay_worker.store.files import BodyFiles, StoredBody
+from relay_worker.store.files import INLINE_BYTES, BodyFiles, StoredBody, lost
 from relay_worker.store.interface import Store
 from relay_worker.store.operator import prune_bodies
 from relay_worker.store.writer import Job, Writer, attempt, stopping
 
 T = TypeVar("T")
 READERS = 4
-INLINE_BYTES = 128 << 10
-"""Bodies up to this size are kept in the database; larger ones in files."""
 
 
 class SqliteStore(Store):
@@ -96,6 +94,8 @@ class SqliteStore(Store):
         size, tag, digest, file, body = await self.read(question, *values)
         if file is not None:
             body = await _run(self._readers, self._files.open_whole, file, size)
+        if body is None:
+            raise lost()
         return StoredBody(tag, digest, body)
 
     async def token(self, token_id: str) -> Token | None:

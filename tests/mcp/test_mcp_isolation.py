@@ -338,7 +338,7 @@ def test_every_table_of_conversations_is_shadowed(store: Store) -> None:
 
 
 def test_no_module_of_the_server_opens_all_of_the_memory_for_reading() -> None:
-    for path in (ROOT / "crystal/mcp").glob("*.py"):
+    for path in (ROOT / "crystal/mcp").rglob("*.py"):
         names = {one.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)
                  for one in node.names}  # fmt: skip
         assert not names & {"open_reader", "Store", "open_mirror", "plan_forget"}, path

@@ -155,6 +155,18 @@ def _upgrade(url: str, db: psycopg.Connection[Any], schema: str, *, create: bool
         db.execute(Path(__file__).with_name("notices.sql").read_text("utf-8"))
 
 
+def refuse_while_moving(url: str, db: psycopg.Connection[Any]) -> None:
+    """Refuse to serve a store that is being moved.
+
+    Raises:
+        CannotServeError: It is.
+    """
+    try:
+        db.execute("SELECT pg_advisory_lock_shared(%s)", [SERVING_LOCK])  # until this connection is closed
+    except errors.LockNotAvailable:
+        raise CannotServeError(f"{without_password(url)} is being moved", hint="wait until that ends") from None
+
+
 def in_postgres(sql: str) -> str:
     """Return the statements of a migration with PostgreSQL's types."""
     for pattern, word in _TYPES:

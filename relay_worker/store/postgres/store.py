@@ -18,14 +18,21 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from relay_worker.errors import CannotServeError, RequestRefusedError
+from relay_worker.errors import CannotServeError
 from relay_worker.model import NewBody, Token, Usage
 from relay_worker.settings import Settings
 from relay_worker.store import accounts
-from relay_worker.store.files import StoredBody
+from relay_worker.store.files import StoredBody, lost
 from relay_worker.store.interface import Hear, Store
 from relay_worker.store.postgres.bus import Bus, Message
-from relay_worker.store.postgres.connecting import Connections, PostgresRows, connect_patiently, prepare, refusal_of
+from relay_worker.store.postgres.connecting import (
+    Connections,
+    PostgresRows,
+    connect_patiently,
+    prepare,
+    refusal_of,
+    refuse_while_moving,
+)
 from relay_worker.store.writer import Job, Writer, attempt, stopping
 
 T = TypeVar("T")
@@ -69,6 +76,7 @@ class PostgresStore(Store):
         self.settings, self._observe = settings, observe
         with contextlib.closing(connect_patiently(settings.store, START_SECONDS)) as db:
             prepare(settings.store, db)
+            refuse_while_moving(settings.store, db)
         self._connections = Connections(settings.store)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="relay-reader")
         self._writers = [Writer(self._commit, refusal_of) for _ in range(WRITERS)]
@@ -101,7 +109,7 @@ class PostgresStore(Store):
         """Return the body that a question finds; ``body-lost`` if ``move`` did not find it."""
         _, tag, digest, _, body = await self.read(question, *values)
         if body is None:
-            raise RequestRefusedError("body-lost", "the relay has lost these bytes; they must be sent again")
+            raise lost()
         return StoredBody(tag, digest, body)
 
     async def token(self, token_id: str) -> Token | None:
