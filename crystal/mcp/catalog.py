@@ -236,6 +236,38 @@ FORGETTING = Tool(
     repeats=False,
 )
 
+CHANGED_TOOL = Tool(
+    "crystal_changed",
+    "Which files were changed",
+    "Which files agents edited in a session or since a time, with the sessions. Use it to see what earlier work "
+    "touched.",
+    "work:changed",
+    "read",
+    {
+        "session": text(_SESSION),
+        "since": text(f"From this time on. Default 7d, without a session. {_TIME}.", 60),
+        "before": text("Before this time.", 60),
+        "project": text(_PROJECT),
+        "offset": number(_OFFSET, 0, 10_000),
+    },
+)
+
+BLAME_TOOL = Tool(
+    "crystal_blame",
+    "Why these lines are as they are",
+    "Which past session wrote lines of a file, what the user had asked for, and what the agent said. Use it before "
+    "you change or remove code whose reason you do not know.",
+    "work:blame",
+    "read",
+    {
+        "file": text("The file, relative to your working folder.", 1_000),
+        "first": number("Its first line. Default 1.", 1, 10_000_000),
+        "last": number("The last line. Default: the first, or all if that is left out.", 1, 10_000_000),
+    },
+    ("file",),
+    needs_folder=True,
+)
+
 _SOURCE = text("Only this source, by its name.", 60)
 
 ADDING_SOURCE = Tool(
@@ -281,6 +313,8 @@ TOOLS = tuple(
         GETTING,
         RECENT_TOOL,
         TELLING,
+        BLAME_TOOL,
+        CHANGED_TOOL,
         ADDING_SOURCE,
         SYNCING_SOURCES,
         SOURCES_TOOL,

@@ -12,6 +12,24 @@ ALIAS = "memory_alias "
 """Prefix of the key for an id that the user was given for text that was stored already; the value is the known id."""
 
 
+WORK_CURSOR = "work_cursor"
+"""Key of ``FORM:TURN``: every turn up to it is in the work index, as this form of it finds what was done."""
+WORK_FORM = 1
+"""Counted up when the same turns give other rows of the index: it is made again then."""
+
+
+def work_cursor(store: Store) -> int:
+    """Return the last turn that the work index knows; 0 if another form of it made what is there."""
+    form, _, turn = (read_note(store, WORK_CURSOR) or "").partition(":")
+    return int(turn) if form == str(WORK_FORM) else 0
+
+
+def count_unindexed(store: Store) -> int:
+    """Return how many calls of tools and results the work index lacks."""
+    sql = "SELECT count(*) FROM turns WHERE id > ? AND role IN ('tool_call', 'tool_result')"
+    return int(store.value(sql, (work_cursor(store),)))
+
+
 def read_note(store: Store, key: str) -> str | None:
     """Return a note, or None."""
     return store.find(str, "SELECT value FROM meta WHERE key = ?", (key,))

@@ -116,6 +116,9 @@ def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
     yield "get_recent_conversations", {}
     yield "crystal_timeline", {}
     yield "crystal_timeline", {"project": "bilby", "since": "30d"}
+    yield "crystal_blame", {"file": "README.md"}
+    yield "crystal_changed", {"since": "30d"}
+    yield "crystal_changed", {"session": SECRET[:8]}
     yield "crystal_status", {}
     yield "read_memory", {}
     yield "read_memory", {"scope": "global"}

@@ -52,6 +52,8 @@ def _queries(rng: random.Random) -> Iterator[tuple[str, dict[str, object]]]:
     yield "get_recent_conversations", {}
     yield "crystal_timeline", {"since": "30d"}
     yield "crystal_timeline", {"since": "30d", "project": "attic"}
+    yield "crystal_changed", {"since": "30d"}
+    yield "crystal_changed", {"session": ELSEWHERE[:6]}
     yield "crystal_status", {}
     yield "crystal_sources_status", {}
 
