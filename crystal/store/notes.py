@@ -47,11 +47,7 @@ def drop_note(store: Store, key: str) -> None:
     store.execute("DELETE FROM meta WHERE key = ?", (key,))
 
 
-def drop_notes(store: Store, prefix: str) -> None:
-    """Delete all notes whose key begins with ``prefix``."""
-    store.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(prefix), prefix))
-
-
-def drop_aliases(store: Store, uid: str) -> None:
-    """Delete all other ids of a memory."""
-    store.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ? AND value = ?", (len(ALIAS), ALIAS, uid))
+def drop_notes(store: Store, prefix: str, value: str | None = None) -> None:
+    """Delete the notes whose key begins with ``prefix``: all, or those with a value."""
+    sql = "DELETE FROM meta WHERE substr(key, 1, length(?1)) = ?1 AND ifnull(?2, value) = value"
+    store.execute(sql, (prefix, value))
