@@ -52,7 +52,7 @@ def reflect(
     else:
         _say_run(run, waiting)
     if problem is not None:
-        raise UnavailableError(f"sessions wait for a model: {problem.message}", hint="crystal reflect --now")
+        raise UnavailableError(f"sessions wait for a model: {problem.message}", hint="then try again: crystal reflect --now")
 
 
 def asked_lines(run: ReflectorRun) -> list[str]:
