@@ -57,7 +57,7 @@ def reflect(
 
 def asked_lines(run: ReflectorRun) -> list[str]:
     """Return how often a model was asked, in a line; none if it was not."""
-    words = f"a model was asked {count_words(run.asked, 'time')}, ${run.usd:.4f}; {run.unusable} answers were of no use"
+    words = f"a model was asked {count_words(run.asked, 'time')}, ${run.usd:.4f}; {count_words(run.unusable, 'answer')} of no use"
     return [words] if run.asked else []
 
 
