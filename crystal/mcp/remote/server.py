@@ -18,6 +18,7 @@ from crystal.credentials.access_log import AccessLog
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.mcp.offer import Settings
 from crystal.mcp.remote.gate import Gate, Rates
+from crystal.mcp.remote.plain import routes
 from crystal.mcp.remote.transport import Transport
 from crystal.serving.checks import name_of_host
 from crystal.serving.listening import LOOPBACK, checked_certificate, listen, run
@@ -79,18 +80,20 @@ class Site:
         return frozenset({host} if self.url is None else {host, name_of_host(urlsplit(self.url).netloc)})
 
     def address(self, port: int) -> str:
-        """Return the address of the MCP server."""
+        """Return the server's address, without a path."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         scheme = "http" if self.certificate is None else "https"
-        return f"{self.url.rstrip('/') if self.url else f'{scheme}://{host}:{port}'}{PATH}"
+        return self.url.rstrip("/") if self.url else f"{scheme}://{host}:{port}"
 
 
-def make_app(places: Places, settings: Settings, names: frozenset[str], rates: Rates | None = None) -> ASGIApp:
-    """Return the application."""
+def make_app(
+    places: Places, settings: Settings, names: frozenset[str], url: str, rates: Rates | None = None
+) -> ASGIApp:
+    """Return the application; ``url`` is its address, without a path."""
     log = AccessLog(places.access_log)
-    transport = Transport(settings, log)
-    methods = ["GET", "POST", "DELETE"]
-    app = Starlette(routes=[Route(PATH, transport.endpoint, methods=methods)])
+    transport = Transport(settings, log, url)
+    mcp = Route(PATH, transport.endpoint, methods=["GET", "POST", "DELETE"])
+    app = Starlette(routes=[mcp, *routes(transport, url)])
     return Gate(app, Doorkeeper(places.access), log, names, rates)
 
 
@@ -115,8 +118,9 @@ def serve(places: Places, settings: Settings, site: Site, ready: Callable[[str],
     if not Doorkeeper(places.access).grants():
         raise NotConfiguredError("nobody may ask this memory yet", hint="run: crystal access make --label NAME")
     with listen(site.port, DEFAULT_PORT, "crystal mcp --http", site.host) as listening:
-        ready(site.address(listening.getsockname()[1]))
-        run(make_app(places, settings, site.names), listening, tls, trusts_proxy=site.behind_proxy)
+        url = site.address(listening.getsockname()[1])
+        ready(f"{url}{PATH}")
+        run(make_app(places, settings, site.names, url), listening, tls, trusts_proxy=site.behind_proxy)
 
 
 def _is_loopback(host: str) -> bool:
