@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ from crystal.store.private_record import RECORD_FILE
 from crystal.store.search.vectors import serving_generation
 
 if TYPE_CHECKING:
-    from crystal.llm.ask import LanguageModel
+    from crystal.llm.ask import LanguageModel, PaidModel
     from crystal.redact import Redactor
 
 
@@ -210,15 +210,18 @@ class Machine:
         base_url = self.config.embedding_base_url
         return embedder_for(self.config, serving.provider, serving.model, serving.dimension, base_url)
 
-    def summary_model(self) -> LanguageModel | None:
-        """Return the summary model that the settings choose, None for simple summaries.
+    def summary_model(self) -> PaidModel | None:
+        """Return the summary model that the settings choose, with its cap; None for simple summaries.
 
         If its key cannot be fetched, the model returned raises that error when called.
         """
         config = self.config
         if config.summary_mode == "simple" or (config.summary_mode == "auto" and not config.summary_consent):
             return None
-        return chosen_model(config, "summary", config.summary_mode)
+        from crystal.llm.ask import PaidModel  # noqa: PLC0415 - where a model writes
+
+        model = chosen_model(config, "summary", config.summary_mode)
+        return None if model is None else PaidModel(self.store, model, "summary", config.summary_daily_cap_usd)
 
     def redaction_key(self) -> bytes:
         """Return the key of the hashes that stand for secrets in this store."""
@@ -293,7 +296,10 @@ def open_reader(overrides: Mapping[str, object] | None = None) -> Iterator[Machi
 
 @contextlib.contextmanager
 def open_reader_for(
-    agent: str | None, folder: str | None, overrides: Mapping[str, object] | None = None
+    agent: str | None,
+    folder: str | None,
+    overrides: Mapping[str, object] | None = None,
+    projects: Sequence[str] | None = None,
 ) -> Iterator[Machine]:
     """Open this machine's memory as ``open_reader`` does, without what is isolated from an agent that asks.
 
@@ -301,10 +307,11 @@ def open_reader_for(
         agent: Its name in crystal/config/harnesses.py; None, or another name, is an agent that is not known.
         folder: Where it works, None if that is not known.
         overrides: As for ``open_reader``.
+        projects: The projects that it may see, by name, and nothing else; None if it may see all.
     """
     from crystal.store.hidden import Hidden  # noqa: PLC0415 - not for each turn: an agent that asks alone
     from crystal.store.isolation import hide  # noqa: PLC0415 - the same
-    from crystal.store.search.isolated import isolated_projects  # noqa: PLC0415 - the same
+    from crystal.store.search.isolated import isolated_projects, named_folders  # noqa: PLC0415 - the same
 
     with open_reader(overrides) as machine:
         agents, patterns = machine.config.hidden_from(agent), machine.config.isolated_projects
@@ -312,7 +319,8 @@ def open_reader_for(
         here = isolated.at(folder)
         others = frozenset(cwd for cwd, found in isolated.folders.items() if found != here) if patterns else None
         for store in machine.stores:
-            hide(store, Hidden(agents, others) if agents or patterns else None)
+            only = None if projects is None else named_folders(store, projects)
+            hide(store, Hidden(agents, others, only) if agents or patterns or only is not None else None)
         yield machine
 
 

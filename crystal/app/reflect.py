@@ -10,6 +10,7 @@ from crystal.app.memories import own_version, store_version
 from crystal.app.memory_queries import find_one, list_memories, memory_of, mirror_of
 from crystal.capture.privacy import policy_of
 from crystal.config.providers import runs_here
+from crystal.context.choosing import is_trusted
 from crystal.errors import UsageError
 from crystal.llm.ask import PaidModel, retry_at
 from crystal.memories.rules import changed, cleaned_text
@@ -136,12 +137,14 @@ def unreviewed(machine: Machine) -> list[Learned]:
 def keep_learned(machine: Machine, ident: str, text: str | None = None) -> Remembered:
     """Keep a memory for good, with other words if some are given; what it contradicts is hidden. Idempotent.
 
+    One that nobody asked for here, such as a file typed in the vault, is told to agents from then on.
+
     Raises:
         NotFoundError: There is no such memory.
         UsageError: The text cannot be used.
     """
     words = None if text is None else cleaned_text(text, machine.redactor().clean_text)
-    _refuse_unlearned(machine, ident)
+    _refuse_asked(machine, ident)
     kept = _judged(machine, ident, REVIEWED, "active", words)
     for other in list_memories(machine, limit=MAX_LISTED):
         if _gives_way(other, kept):
@@ -151,22 +154,21 @@ def keep_learned(machine: Machine, ident: str, text: str | None = None) -> Remem
 
 def call_wrong(machine: Machine, ident: str) -> Remembered:
     """Hide a memory that is wrong; it is proposed again only if somebody says it again. Idempotent."""
-    _refuse_unlearned(machine, ident)
+    _refuse_asked(machine, ident)
     return _judged(machine, ident, LEARNED, "deprecated")
 
 
 def never_learn(machine: Machine, ident: str) -> Remembered:
     """Hide a memory, and never learn it or anything that says the same again. Idempotent."""
-    _refuse_unlearned(machine, ident)
+    _refuse_asked(machine, ident)
     return _judged(machine, ident, REFUSED, "deprecated")
 
 
-def _refuse_unlearned(machine: Machine, ident: str) -> None:
+def _refuse_asked(machine: Machine, ident: str) -> None:
     one = memory_of(machine, ident)
-    if one.source.partition(" ")[0] not in (PROPOSED, LEARNED, REVIEWED, REFUSED):
-        raise UsageError(
-            f"{one.id} was remembered on request, not learned", hint=f"crystal memories deprecate {one.id}"
-        )
+    if is_trusted(one) and one.source.partition(" ")[0] not in (PROPOSED, LEARNED, REVIEWED):
+        why = f"{one.id} was remembered on request, not learned"
+        raise UsageError(why, hint=f"crystal memories deprecate {one.id}")
 
 
 def _judged(machine: Machine, ident: str, word: str, status: str, text: str | None = None) -> Remembered:
@@ -191,7 +193,7 @@ def _facts(one: Remembered, evidence: list[Evidence], store: Store) -> Learned:
     said = turns_of_lines(store, [each.line for each in evidence])
     sources = []
     for each in evidence:
-        role, text = next(iter(said.get(each.line, [])), ("", ""))
+        role, text, _ = next(iter(said.get(each.line, [])), ("", "", None))
         sources.append(Source(each.line, each.session, each.at, role, text[:MAX_QUOTE], is_gone=each.line not in said))
     times = [each.at for each in evidence]
     sure = learned.confidence_of(evidence)

@@ -12,6 +12,7 @@ from crystal.model.capture import Project
 from crystal.reflect.own_words import own_sentences
 from crystal.reflect.rules import Kind, Statement, find_statement, is_passing, lasting_part
 from crystal.store.memories.learned import MAX_STATEMENTS, DueSession, ReadTurn
+from crystal.work.results import is_failed
 
 MIN_RUNS = 3
 """Sessions in which a command must have succeeded."""
@@ -69,11 +70,6 @@ _RUNNER = re.compile(
     r"|bin/[\w-]+|rake [\w:]+|mix \w+|composer \w+|deno task \w+"
     r"|docker compose (?:up|build)|tox|nox|ctest|swift (?:test|build)|flutter (?:test|build)|bazel (?:test"
     r"|build))\b[ \w./:=@,-]*",
-)
-_FAILED = re.compile(
-    r"\s*(?:Exit code:? -?[1-9]|Process exited with code [1-9]|<tool_use_error>|Error\b|The user doesn't"
-    r" want|\[Request interrupted|Command (?:failed|timed out)|Permission|API Error)",
-    re.IGNORECASE,
 )
 _SHELL_ARGUMENTS = re.compile(r"\n[a-zA-Z_]\w*: ")
 
@@ -197,11 +193,6 @@ def _accepted(reply: str, said: str) -> Iterator[Statement]:
 
 def _is_plain(text: str) -> bool:
     return len(text) <= 240 and "\n" not in text and not is_passing(text) and "http" not in text
-
-
-def is_failed(result: str) -> bool:
-    """Return True if the result of a tool says that it failed; some programs' results do not tell."""
-    return _FAILED.match(result) is not None
 
 
 def project_command(call: str) -> str | None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 import uuid
 from pathlib import Path
 
 import pytest
 
 from crystal.config.edit import set_value
-from tests.support.command import Done, crystal
+from tests.support.command import crystal
 from tests.support.forgetting_machine import said
 
 pytestmark = pytest.mark.slow
@@ -37,29 +35,6 @@ def held(memory: Path) -> bool:
     return any(b"quokka" in path.read_bytes() for path in memory.rglob("*") if path.is_file())
 
 
-def answered(monkeypatch: pytest.MonkeyPatch, answer: str, *words: str) -> Done:
-    """Run the command on a terminal."""
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    out, err = io.StringIO(), io.StringIO()
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "argv", ["crystal", *words])
-        patch.setattr(sys, "stdin", Terminal(answer + "\n"))
-        patch.setattr(sys, "stdout", out)
-        patch.setattr(sys, "stderr", err)
-        from crystal.cli.app import main
-
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-    return Done(code, out.getvalue(), err.getvalue())
-
-
 def test_nobody_there_to_be_asked_is_a_usage_error_and_nothing_happens(memory: Path) -> None:
     done = crystal("forget", "--query", "quokka")
     assert (done.code, done.out) == (2, "")
@@ -77,10 +52,10 @@ def test_a_preview_forgets_nothing(memory: Path) -> None:
     assert held(memory)
 
 
-def test_no_on_a_terminal_forgets_nothing_and_yes_does(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert answered(monkeypatch, "n", "forget", "--query", "quokka").code == 130
+def test_no_on_a_terminal_forgets_nothing_and_yes_does(memory: Path) -> None:
+    assert crystal("forget", "--query", "quokka", typed="n\n", terminal=True).code == 130
     assert held(memory)
-    done = answered(monkeypatch, "y", "forget", "--query", "quokka")
+    done = crystal("forget", "--query", "quokka", typed="y\n", terminal=True)
     assert done.code == 0, done.err
     assert "forgotten: nothing of it is left on this machine" in done.out
     assert not held(memory)

@@ -172,26 +172,28 @@ def test_a_fork_goes_without_what_it_copied_and_an_original_with_its_copies(desk
     assert proved(desk) == 100.0
 
 
-def test_an_original_goes_also_where_its_fork_was_read_before(desk: Desk) -> None:
+@pytest.fixture
+def forked(desk: Desk) -> Desk:
+    """A fork of a session, and its original, which was read later."""
     first = [said("the original question here", ident="8e8d3d0e-aaaa-4aaa-8aaa-000000000001")]
     note = b'{"type":"queue-operation","operation":"enqueue","timestamp":"%s"}\n'
     desk.say(S2, note % b"2026-11-21T23:00:00.000Z", *first, said("only the fork says this quokka thing"))
     desk.capture()
     desk.say(S1, note % b"2026-01-01T10:00:00.000Z", *first)
     desk.capture()
+    return desk
+
+
+def test_an_original_goes_also_where_its_fork_was_read_before(forked: Desk) -> None:
+    desk = forked
     desk.forget(session=S1)
     assert desk.texts() == ["only the fork says this quokka thing"]
     assert desk.holding("original question") == []
     assert proved(desk) == 100.0
 
 
-def test_a_fork_that_was_read_before_its_original_leaves_it_alone(desk: Desk) -> None:
-    first = [said("the original question here", ident="8e8d3d0e-aaaa-4aaa-8aaa-000000000001")]
-    note = b'{"type":"queue-operation","operation":"enqueue","timestamp":"%s"}\n'
-    desk.say(S2, note % b"2026-11-21T23:00:00.000Z", *first, said("only the fork says this quokka thing"))
-    desk.capture()
-    desk.say(S1, note % b"2026-01-01T10:00:00.000Z", *first)
-    desk.capture()
+def test_a_fork_that_was_read_before_its_original_leaves_it_alone(forked: Desk) -> None:
+    desk = forked
     desk.forget(session=S2)
     assert desk.texts() == ["the original question here"]
     assert desk.holding("quokka") == []

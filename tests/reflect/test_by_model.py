@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from crystal.llm.ask import InvalidAnswerError
 from crystal.reflect.by_model import KINDS, MAX_CONFIDENCE, NOTE, PART, read_picks
 from crystal.store.costs import spent_by_purpose
 from crystal.store.problems import find_problem
+from tests.llm.test_programs import CLAUDE, played, prints
 from tests.reflect.test_reflect import ORDERS, keep_up, plant, said, texts
 from tests.support.capture_machine import NOW, line
 from tests.support.chat_server import ChatServer, Reply, ReplyTo, chat_server, ollama_reply, openai_reply
@@ -256,6 +258,39 @@ def test_without_consent_key_or_money_nothing_is_sent(tmp_path: Path, settings: 
             assert texts(machine) == []
             assert spent_by_purpose(machine.store, 0).get("learning", 0) == 0
         assert server.requests == []
+
+
+@each_row(
+    ("key", "value"),
+    [
+        ("private.projects", ["/home/dev/opal"]), ("isolated.projects", ["/home/dev/op*"]),
+        ("private.sessions", ["s2"]), ("agents.claude-code.isolated", True),
+    ],
+)  # fmt: skip
+def test_what_is_private_or_isolated_goes_to_no_model_elsewhere(tmp_path: Path, key: str, value: object) -> None:
+    desk = Desk(tmp_path / key)
+    desk.meet()
+    desk.set("reflect.extractor", "model")
+    desk.set("summary.provider", "claude")
+    desk.set("summary.consent", True)
+    folder = tmp_path / f"{key}-bin"
+    chosen = {**CLAUDE, "result": json.dumps({"memories": [pick(1, QUARTZ)]})}
+    played(folder, "claude", f"cat {folder}/input >> {folder}/every\n{prints(chosen)}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        with desk.open() as machine:
+            desk.say("s1", line(QUARTZ, at=NOW))
+            desk.say("s2", line(f"{MOCKS} The opal vault has nine doors.", at=NOW, cwd="/home/dev/opal"))
+            keep_up(machine)
+        desk.set(key, value)
+        with desk.open() as machine:
+            reflect(machine)
+            is_all = key.startswith("agents")
+            assert texts(machine) == ([MOCKS] if is_all else [MOCKS, QUARTZ])
+    sent = (folder / "every").read_text() if (folder / "every").exists() else ""
+    assert (QUARTZ in sent) is not is_all
+    assert "mock" not in sent
+    assert "opal" not in sent
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """Claims about bodies and the relay: JSON, what operators ask, and what no library would send."""
 
-from __future__ import annotations
-
 import contextlib
 
 import httpx

@@ -1,7 +1,5 @@
 """The files to deploy a relay with: every setting in them exists, and what they name is there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The list of hits: many sessions, nothing twice, enough around each hit, every filter in full, and reasons."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Time in search: what is new, time words in a question, and the memory as it was."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timezone
 

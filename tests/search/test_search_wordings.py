@@ -1,7 +1,5 @@
 """A question in several wordings, searched as one."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

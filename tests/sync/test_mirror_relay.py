@@ -1,7 +1,5 @@
 """The mirror over the real relay and its real client."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Claims about the client and the real relay together: each method does at the relay what its name says."""
 
-from __future__ import annotations
-
 import secrets
 import threading
 import time

@@ -20,7 +20,7 @@ from tests.support.relay_fate import (
     reopen,
     texts,
 )
-from tests.support.relay_world import World
+from tests.support.relay_world import Device, World
 
 # -- crashes ----------------------------------------------------------------------------------------------------------
 
@@ -59,8 +59,7 @@ def test_a_crash_at_any_statement_loses_and_doubles_nothing(
 
 
 @pytest.mark.slow
-def test_committed_but_not_acknowledged_is_not_taken_twice(world: World) -> None:
-    device = world.device("laptop")
+def test_committed_but_not_acknowledged_is_not_taken_twice(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.deliver()
 

@@ -26,7 +26,8 @@ from tests.support.relay_fate import (
     texts,
     waiting,
 )
-from tests.support.relay_world import World
+from tests.support.relay_weather import refusing_puts
+from tests.support.relay_world import Device, World
 
 # -- what lies on the way ---------------------------------------------------------------------------------------------
 
@@ -76,8 +77,7 @@ def test_a_damaged_blob_is_set_aside_named_and_comes_right(world: World, kind: s
 
 
 @pytest.mark.slow
-def test_a_blob_that_rots_at_the_relay_is_sent_again(world: World) -> None:
-    device = world.device("laptop")
+def test_a_blob_that_rots_at_the_relay_is_sent_again(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.deliver()
     world.relay.rot()
@@ -87,8 +87,7 @@ def test_a_blob_that_rots_at_the_relay_is_sent_again(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_withheld_tail_is_known_at_both_ends(world: World) -> None:
-    device = world.device("laptop")
+def test_a_withheld_tail_is_known_at_both_ends(world: World, device: Device) -> None:
     device.say("a", line("one"))
     world.settle(1)
     device.say("a", line("two"))
@@ -119,18 +118,9 @@ def test_a_withheld_tail_is_known_at_both_ends(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_relay_that_contradicts_everywhere_is_not_fed_for_ever(world: World) -> None:
-    device = world.device("laptop")
+def test_a_relay_that_contradicts_everywhere_is_not_fed_for_ever(world: World, device: Device) -> None:
     device.say("a", line("one"))
-
-    def conflict(request: httpx.Request, response: httpx.Response) -> httpx.Response:
-        if request.method == "PUT":
-            return httpx.Response(
-                409, json={"code": "blob-conflict"}, headers={"content-type": "application/problem+json"}
-            )
-        return response
-
-    device.weather.after = conflict
+    device.weather.after = refusing_puts(409, "blob-conflict")
     assert device.deliver().problem
     assert len(outbox.streams(device.store)) < 12
     device.weather.after = lambda request, response: response
@@ -138,9 +128,8 @@ def test_a_relay_that_contradicts_everywhere_is_not_fed_for_ever(world: World) -
 
 
 @pytest.mark.slow
-def test_a_segment_is_taken_again_without_a_trace(world: World) -> None:
+def test_a_segment_is_taken_again_without_a_trace(world: World, device: Device) -> None:
     """The same lines over another stream: nothing is added, nothing is refused."""
-    device = world.device("laptop")
     device.say("a", line("one"), b"\n", line("two"))
     world.settle(1)
     device.send_all()
@@ -149,8 +138,7 @@ def test_a_segment_is_taken_again_without_a_trace(world: World) -> None:
     assert {row.generation for row in checks.ledger_rows(world.home.store, state.id)} == {0}
 
 
-def test_cuts_may_fall_on_blank_lines(world: World, tmp_path: Path) -> None:
-    device = world.device("laptop")
+def test_cuts_may_fall_on_blank_lines(world: World, device: Device, tmp_path: Path) -> None:
     device.say("a", line("one"), b"\n")
     copy = backup(device, tmp_path / "early.db")
     device.say("a", b"  \n", line("two"))
@@ -190,8 +178,7 @@ def test_the_turn_of_a_long_past_does_not_hold_up_live_words(world: World, monke
 
 
 @pytest.mark.slow
-def test_nothing_is_acknowledged_before_it_is_durable(world: World) -> None:
-    device = world.device("laptop")
+def test_nothing_is_acknowledged_before_it_is_durable(world: World, device: Device) -> None:
     for number in range(5):
         device.say("a", line(f"n {number}"))
     device.deliver()
@@ -211,8 +198,7 @@ def test_nothing_is_acknowledged_before_it_is_durable(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_stream_that_failed_is_tried_again_though_nothing_changes(world: World) -> None:
-    device = world.device("laptop")
+def test_a_stream_that_failed_is_tried_again_though_nothing_changes(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.deliver()
     name = outbox.streams(device.store)[0].stream.hex()
@@ -230,8 +216,7 @@ def test_a_stream_that_failed_is_tried_again_though_nothing_changes(world: World
 
 
 @pytest.mark.slow
-def test_a_removed_device_leaves_what_it_said(world: World) -> None:
-    device = world.device("laptop")
+def test_a_removed_device_leaves_what_it_said(world: World, device: Device) -> None:
     device.say("a", line("one"))
     world.settle(2)
     peer = relay_peers.find_peer(world.home.store, "laptop")
@@ -242,8 +227,9 @@ def test_a_removed_device_leaves_what_it_said(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_device_from_before_a_rotation_uses_the_keys_that_it_has(world: World, tmp_path: Path) -> None:
-    device = world.device("laptop")
+def test_a_device_from_before_a_rotation_uses_the_keys_that_it_has(
+    world: World, device: Device, tmp_path: Path
+) -> None:
     device.say("a", line("one"))
     world.settle(1)
     copy = backup(device, tmp_path / "device.db")
@@ -256,8 +242,7 @@ def test_a_device_from_before_a_rotation_uses_the_keys_that_it_has(world: World,
 
 
 @pytest.mark.slow
-def test_a_home_from_before_a_rotation_knows_its_own_keys(world: World, tmp_path: Path) -> None:
-    device = world.device("laptop")
+def test_a_home_from_before_a_rotation_knows_its_own_keys(world: World, device: Device, tmp_path: Path) -> None:
     device.say("a", line("one"))
     world.settle(1)
     copy = backup(world.home, tmp_path / "home.db")
@@ -302,8 +287,7 @@ def test_a_device_whose_lines_only_home_keeps_gives_them_to_the_next_home(world:
 
 
 @pytest.mark.slow
-def test_a_clock_that_goes_back_delays_no_check_of_the_relay(world: World) -> None:
-    device = world.device("laptop")
+def test_a_clock_that_goes_back_delays_no_check_of_the_relay(world: World, device: Device) -> None:
     device.machine.now += 3650 * DAY
     device.say("a", line("one"))
     device.deliver()
@@ -315,8 +299,7 @@ def test_a_clock_that_goes_back_delays_no_check_of_the_relay(world: World) -> No
     assert_settled(world, after=2)
 
 
-def test_what_a_copy_says_where_another_was_private_is_kept(world: World) -> None:
-    device = world.device("laptop")
+def test_what_a_copy_says_where_another_was_private_is_kept(world: World, device: Device) -> None:
     device.say("a", line("shared"))
     world.settle(1)
     other = clone(world, device, "laptop-copy")
@@ -331,8 +314,9 @@ def test_what_a_copy_says_where_another_was_private_is_kept(world: World) -> Non
 
 
 @pytest.mark.slow
-def test_what_is_private_here_stays_so_when_a_restored_device_sends_it_openly(world: World, tmp_path: Path) -> None:
-    device = world.device("laptop")
+def test_what_is_private_here_stays_so_when_a_restored_device_sends_it_openly(
+    world: World, device: Device, tmp_path: Path
+) -> None:
     device.say("a", line("shared"))
     copy = backup(device, tmp_path / "device.db")
     device.machine.private_projects = ("/hush",)

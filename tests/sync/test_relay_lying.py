@@ -17,7 +17,7 @@ from tests.support.command import Done
 from tests.support.pairing_boxes import ROOT, Pairs
 from tests.support.relay_commands import check_json, deliver, joined, on, pairs, poll, say, site, waiting
 from tests.support.relay_fate import assert_settled, texts
-from tests.support.relay_world import Weather, World
+from tests.support.relay_world import Device, Weather, World
 
 pytestmark = pytest.mark.slow
 
@@ -55,8 +55,7 @@ def lie(way: Weather, meant: str) -> Callable[[], None]:
     return lambda: setattr(way, "inner", honest)
 
 
-def test_a_device_says_what_the_relay_confirmed_and_does_not_have(world: World) -> None:
-    device = world.device("laptop")
+def test_a_device_says_what_the_relay_confirmed_and_does_not_have(world: World, device: Device) -> None:
     end = lie(device.weather, BLOBS)
     for number in range(3):
         device.say("a", line(f"words {number}"))
@@ -78,8 +77,7 @@ def test_a_device_says_what_the_relay_confirmed_and_does_not_have(world: World) 
     assert_settled(world)
 
 
-def test_an_honest_relay_is_never_accused(world: World) -> None:
-    device = world.device("laptop")
+def test_an_honest_relay_is_never_accused(world: World, device: Device) -> None:
     for number in range(4):
         device.say("a", line(f"words {number}"))
         assert device.deliver().noticed == []

@@ -21,15 +21,15 @@ from tests.support.relay_fate import (
     texts,
     waiting,
 )
-from tests.support.relay_world import World
+from tests.support.relay_weather import refusing_puts
+from tests.support.relay_world import Device, World
 
 pytestmark = pytest.mark.slow
 
 # -- outages ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_outage_costs_nothing_but_time(world: World) -> None:
-    device = world.device("laptop")
+def test_an_outage_costs_nothing_but_time(world: World, device: Device) -> None:
     asked: list[int] = []
 
     def down(request: httpx.Request) -> None:
@@ -60,8 +60,7 @@ def test_an_outage_costs_nothing_but_time(world: World) -> None:
     assert problems.find_problem(device.store, delivery.PART) is None
 
 
-def test_a_relay_that_names_a_time_is_asked_then(world: World) -> None:
-    device = world.device("laptop")
+def test_a_relay_that_names_a_time_is_asked_then(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.weather.after = lambda request, response: httpx.Response(429, headers={"Retry-After": "1800"})
     assert device.deliver().problem
@@ -72,8 +71,7 @@ def test_a_relay_that_names_a_time_is_asked_then(world: World) -> None:
     assert_settled(world, after=2)
 
 
-def test_a_wait_written_by_a_wrong_clock_ends(world: World) -> None:
-    device = world.device("laptop")
+def test_a_wait_written_by_a_wrong_clock_ends(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.machine.now += 3650 * DAY
     device.weather.before = lambda request: (_ for _ in ()).throw(httpx.ConnectError("down"))
@@ -83,21 +81,12 @@ def test_a_wait_written_by_a_wrong_clock_ends(world: World) -> None:
     assert device.deliver(insist=False).sent == 1
 
 
-def test_a_full_relay_does_not_keep_a_device_from_hearing_home(world: World) -> None:
-    device = world.device("laptop")
+def test_a_full_relay_does_not_keep_a_device_from_hearing_home(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.deliver()
     world.home.poll()
     device.say("a", line("two"))
-
-    def full(request: httpx.Request, response: httpx.Response) -> httpx.Response:
-        if request.method == "PUT":
-            return httpx.Response(
-                507, json={"code": "account-full"}, headers={"content-type": "application/problem+json"}
-            )
-        return response
-
-    device.weather.after = full
+    device.weather.after = refusing_puts(507, "account-full")
     report = device.deliver()
     assert report.problem
     assert report.heard
@@ -106,8 +95,7 @@ def test_a_full_relay_does_not_keep_a_device_from_hearing_home(world: World) -> 
 
 
 @pytest.mark.parametrize("when", ["before the poll", "after the poll", "after the receipt"])
-def test_a_relay_that_loses_everything_loses_nothing(world: World, when: str) -> None:
-    device = world.device("laptop")
+def test_a_relay_that_loses_everything_loses_nothing(world: World, device: Device, when: str) -> None:
     device.say("a", line("one"))
     device.say("a", line("two"))
     device.deliver()
@@ -120,8 +108,7 @@ def test_a_relay_that_loses_everything_loses_nothing(world: World, when: str) ->
     assert_settled(world, after=4)
 
 
-def test_a_blob_that_expired_unread_is_sent_again(world: World) -> None:
-    device = world.device("laptop")
+def test_a_blob_that_expired_unread_is_sent_again(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.say("a", line("two"))
     device.deliver()
@@ -134,8 +121,7 @@ def test_a_blob_that_expired_unread_is_sent_again(world: World) -> None:
     assert_settled(world, after=2)
 
 
-def test_a_home_token_in_wrong_hands_deletes_nothing_for_good(world: World) -> None:
-    device = world.device("laptop")
+def test_a_home_token_in_wrong_hands_deletes_nothing_for_good(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.say("a", line("two"))
     device.deliver()
@@ -150,8 +136,7 @@ def test_a_home_token_in_wrong_hands_deletes_nothing_for_good(world: World) -> N
 
 
 @pytest.mark.parametrize("is_wiped", [False, True])
-def test_a_home_from_a_backup_gets_what_it_lost(world: World, tmp_path: Path, is_wiped: bool) -> None:
-    device = world.device("laptop")
+def test_a_home_from_a_backup_gets_what_it_lost(world: World, device: Device, tmp_path: Path, is_wiped: bool) -> None:
     device.say("a", line("one"))
     world.settle(1)
     copy = backup(world.home, tmp_path / "home.db")
@@ -168,8 +153,9 @@ def test_a_home_from_a_backup_gets_what_it_lost(world: World, tmp_path: Path, is
 
 
 @pytest.mark.parametrize("is_wiped", [False, True])
-def test_what_the_outbox_has_no_more_comes_from_the_archive_once(world: World, tmp_path: Path, is_wiped: bool) -> None:
-    device = world.device("laptop")
+def test_what_the_outbox_has_no_more_comes_from_the_archive_once(
+    world: World, device: Device, tmp_path: Path, is_wiped: bool
+) -> None:
     device.say("a", line("one"))
     world.settle(1)
     copy = backup(world.home, tmp_path / "home.db")
@@ -194,8 +180,7 @@ def test_what_the_outbox_has_no_more_comes_from_the_archive_once(world: World, t
     assert_settled(world)
 
 
-def test_a_home_from_a_backup_whose_clock_went_back_is_heard(world: World, tmp_path: Path) -> None:
-    device = world.device("laptop")
+def test_a_home_from_a_backup_whose_clock_went_back_is_heard(world: World, device: Device, tmp_path: Path) -> None:
     device.say("a", line("one"))
     world.settle(1)
     copy = backup(world.home, tmp_path / "home.db")
@@ -209,8 +194,9 @@ def test_a_home_from_a_backup_whose_clock_went_back_is_heard(world: World, tmp_p
 
 
 @pytest.mark.parametrize("is_wiped", [False, True])
-def test_a_device_from_a_backup_goes_on_in_another_stream(world: World, tmp_path: Path, is_wiped: bool) -> None:
-    device = world.device("laptop")
+def test_a_device_from_a_backup_goes_on_in_another_stream(
+    world: World, device: Device, tmp_path: Path, is_wiped: bool
+) -> None:
     device.say("a", line("one"))
     world.settle(1)
     copy = backup(device, tmp_path / "device.db")
@@ -225,8 +211,7 @@ def test_a_device_from_a_backup_goes_on_in_another_stream(world: World, tmp_path
     assert archived(world.home.machine, "laptop") == archived(device.machine, "laptop")
 
 
-def test_two_copies_of_a_device_in_one_file_lose_and_double_nothing(world: World) -> None:
-    device = world.device("laptop")
+def test_two_copies_of_a_device_in_one_file_lose_and_double_nothing(world: World, device: Device) -> None:
     device.say("a", line("shared"))
     world.settle(1)
     device.say("a", line("shared, not sent"))
@@ -248,8 +233,7 @@ def test_two_copies_of_a_device_in_one_file_lose_and_double_nothing(world: World
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_two_copies_over_a_relay_that_forgot_lose_nothing(world: World, first: int) -> None:
-    device = world.device("laptop")
+def test_two_copies_over_a_relay_that_forgot_lose_nothing(world: World, device: Device, first: int) -> None:
     device.say("a", line("shared"))
     world.settle(1)
     other = clone(world, device, "laptop-copy")

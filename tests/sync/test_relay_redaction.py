@@ -13,7 +13,7 @@ from crystal.store.capture import ledger
 from crystal.store.sync import outbox
 from tests.support.capture_machine import line
 from tests.support.relay_fate import assert_settled, texts
-from tests.support.relay_world import World
+from tests.support.relay_world import Device, World
 
 
 def broken(_: bytes) -> tuple[bytes, dict[str, int]]:
@@ -21,8 +21,7 @@ def broken(_: bytes) -> tuple[bytes, dict[str, int]]:
 
 
 @pytest.mark.slow
-def test_what_the_redactor_fails_on_is_not_sealed_not_stored_and_named(world: World) -> None:
-    device = world.device("laptop")
+def test_what_the_redactor_fails_on_is_not_sealed_not_stored_and_named(world: World, device: Device) -> None:
     device.say("a", line("before"))
     path = device.machine.transcript("a")
     with path.open("ab") as file:
@@ -52,8 +51,7 @@ def test_what_the_redactor_fails_on_is_not_sealed_not_stored_and_named(world: Wo
 
 
 @pytest.mark.slow
-def test_a_redactor_that_fails_in_the_middle_seals_nothing_of_the_stretch(world: World) -> None:
-    device = world.device("laptop")
+def test_a_redactor_that_fails_in_the_middle_seals_nothing_of_the_stretch(world: World, device: Device) -> None:
     whole = device.capture().cleaner
     seen = 0
 

@@ -121,11 +121,11 @@ def list_sessions(
     if before is not None:
         conditions.append("coalesce(s.started_at, s.last_at) < ?")
         values.append(before)
-    rows = store.rows(
+    return store.all(
+        Session,
         f"{SESSION} WHERE {' AND '.join(conditions)} ORDER BY s.last_at IS NULL, s.last_at DESC, s.id DESC LIMIT ?",
         (*values, limit),
     )
-    return [Session(*row) for row in rows]
 
 
 def session_row(store: Store, row: int) -> Session | None:
@@ -183,7 +183,7 @@ def turns_page(store: Store, session: int, start: int, limit: int) -> list[TurnR
     if not _is_sorted_by_time(store, session):
         return session_turns(store, session)[start : start + limit]
     sql = f"SELECT {_COLUMNS}, 0 FROM turns WHERE session = ? ORDER BY {_ORDER} LIMIT ? OFFSET ?"
-    return [TurnRow(*row) for row in store.rows(sql, (session, limit, start))]
+    return store.all(TurnRow, sql, (session, limit, start))
 
 
 def turns_before(store: Store, session: int, turn: int) -> int:
@@ -229,14 +229,14 @@ def said_after(store: Store, session_id: str, at: int, limit: int) -> list[str]:
     return [text for _, text in turn_texts(store, turns, 2_000).values()]
 
 
-def turns_of_lines(store: Store, uuids: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
-    """Return (role, text) of the turns of lines, by the lines' ids; nothing for a line without turns."""
-    sql = "SELECT id, uuid, role FROM turns WHERE uuid IN (SELECT value FROM json_each(?)) ORDER BY id"
+def turns_of_lines(store: Store, uuids: Iterable[str]) -> dict[str, list[tuple[str, str, str | None]]]:
+    """Return (role, text, tool) of the turns of lines, by the lines' ids; nothing for a line without turns."""
+    sql = "SELECT id, uuid, role, tool FROM turns WHERE uuid IN (SELECT value FROM json_each(?)) ORDER BY id"
     rows = list(store.rows(sql, (json.dumps(list(uuids)),)))
-    texts = turn_texts(store, [ident for ident, _, _ in rows])
-    found: dict[str, list[tuple[str, str]]] = {}
-    for ident, uuid, role in rows:
-        found.setdefault(uuid, []).append((role, texts[ident][1] if ident in texts else ""))
+    texts = turn_texts(store, [ident for ident, *_ in rows])
+    found: dict[str, list[tuple[str, str, str | None]]] = {}
+    for ident, uuid, role, tool in rows:
+        found.setdefault(uuid, []).append((role, texts[ident][1] if ident in texts else "", tool))
     return found
 
 
