@@ -231,6 +231,8 @@ def test_purge_deletes_all_that_crystal_made_and_nothing_else(
         (home / ".ldm/models" / name).mkdir(parents=True)
         (home / ".ldm/models" / name / file).write_text("{}")
     assert list(home.rglob("cc-never-registered/memory/transcripts/*.zst"))
+    for name in ("access.json", "access.log", "access.log.1", "access-requests.json"):
+        (mine / name).write_text("[]")
     done = crystal("uninstall", "--purge", "--yes")
     assert done.code == 0, done.err
     left = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}

@@ -349,7 +349,8 @@ PAIR = {"certificate": Path("c"), "key": Path("k")}
     ({"behind_proxy": True}, None, "needs --url"), ({"behind_proxy": True, "url": "http://x"}, None, "--url is"),
     ({"behind_proxy": True, "url": "https://m.example", **PAIR}, None, "proxy does TLS"),
     ({"behind_proxy": True, "url": "https://m.example/", "host": "0.0.0.0"}, {"0.0.0.0", "m.example"}, None),
-    ({"url": "https://"}, None, "--url is"), ({"url": "https://m.example"}, {"127.0.0.1", "m.example"}, None),
+    ({"url": "https://"}, None, "--url is"), ({"url": "https://m.example/crystal"}, None, "--url is"),
+    ({"url": "https://user@m.example"}, None, "--url is"), ({"url": "https://m.example"}, {"127.0.0.1", "m.example"}, None),
 ])  # fmt: skip
 def test_where_it_may_listen(options: dict[str, Any], names: set[str] | None, refused: str | None) -> None:
     if refused is not None:

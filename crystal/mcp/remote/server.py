@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,8 +70,8 @@ class Site:
             )
         if self.behind_proxy and self.url is None:
             raise UsageError("--behind-proxy needs --url", hint="give the address that clients use: --url https://NAME")
-        if self.url is not None and (urlsplit(self.url).scheme != "https" or not urlsplit(self.url).hostname):
-            raise UsageError(f"--url is {self.url!r}", hint="an address begins with https:// and a name")
+        if self.url is not None and not re.fullmatch(r"https://[^\s/?#@]+/?", self.url, re.IGNORECASE):
+            raise UsageError(f"--url is {self.url!r}", hint="an address is https:// and a name, without a path")
         if self.url is None and self.host in ("0.0.0.0", "::"):  # noqa: S104 - refused here
             raise UsageError(
                 f"--host {self.host} has no name", hint="give the address that clients use: --url https://NAME"
