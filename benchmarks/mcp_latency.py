@@ -72,7 +72,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
         print(this_machine())
-        place = ready(Place(folder, given.chunks, 0), hnsw=False, plain=False)
+        place = ready(Place(folder, given.chunks, 0), plain=False)
         drop_texts(folder)
         env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         env |= {"CRYSTAL_DATA_DIR": str(place.crystal.parent), "LDM_HOME": temporary, "HOME": temporary}

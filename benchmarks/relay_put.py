@@ -12,8 +12,6 @@ Run: python benchmarks/relay_put.py [--seconds 2] [--rounds 5] [--sizes 4096 ...
 Exits 1 when, at 4 KB, the relay is below 60 % of the log, or its memory was over 200 MB while uploads came.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

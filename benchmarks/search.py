@@ -1,4 +1,4 @@
-"""Measure how fast a question is answered in memories of 10,000 to 1,000,000 chunks, against four yardsticks.
+"""Measure how fast a question is answered in memories of 10,000 to 1,000,000 chunks, against three yardsticks.
 
     python benchmarks/search.py [--sizes 10000 100000 500000 1000000] [--wide 100000] [--folder DIR] [--queries 10]
 
@@ -12,7 +12,6 @@ are asked the same question one after the other, in one process. The stores are 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import sys
 import tempfile
@@ -30,7 +29,7 @@ from search_process import Memory, asked_alone, measure_command, this_machine
 from search_questions import Question, questions
 from search_stores import Place, drop_texts, plain_connection, ready
 from search_text import RARE_BRANCH
-from search_ways import TOP, BruteForce, Crystal, Hnsw, Plain
+from search_ways import TOP, BruteForce, Crystal, Plain
 
 Times = dict[str, list[float]]
 FASTER, RECALL, SCALE, MAX_MEMORY = 10.0, 0.99, 2.2, 500e6
@@ -89,19 +88,13 @@ def _options() -> argparse.Namespace:
     options.add_argument("--folder", type=Path, help="where stores are made and kept")
     options.add_argument("--queries", type=int, default=10, help="of each kind")
     options.add_argument("--runs", type=int, default=11, help="new processes of each kind")
-    options.add_argument("--hnsw", type=int, default=500_000, help="the largest size to make an HNSW index of")
     options.add_argument("--without-plain", action="store_true", help="measure crystal alone")
     options.add_argument("--only-build", action="store_true")
     return options.parse_args()
 
 
-def _has_usearch() -> bool:
-    return importlib.util.find_spec("usearch") is not None
-
-
 def _prepare(place: Place, given: argparse.Namespace) -> Place:
-    hnsw = bool(place.dimension) and place.chunks <= given.hnsw and _has_usearch()
-    return ready(place, hnsw=hnsw, plain=not given.without_plain)
+    return ready(place, plain=not given.without_plain)
 
 
 # ---------------------------------------------------------------------------------------------------- one memory
@@ -190,10 +183,6 @@ def _vectors(place: Place, asked: Sequence[Question], crystal: Crystal, plain: P
     """The vector part alone, every way; gives crystal's recall@10 against exact search."""
     exact = BruteForce(place)
     ways = {"crystal": crystal, "plain": plain, "numpy": exact}
-    if place.hnsw.exists() and _has_usearch():
-        ways["hnsw"] = Hnsw(place)
-    elif not _has_usearch():
-        print("hnsw: left out, usearch is not installed")
     taken: Times = {name: [] for name, way in ways.items() if way is not None}
     common: Times = {name: [] for name in taken}
     for question in [*asked[:2], *asked]:

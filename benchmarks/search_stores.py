@@ -1,7 +1,7 @@
-"""Stores to search in, made once and kept: crystal's own, the plain way's, the bare vectors, an HNSW index.
+"""Stores to search in, made once and kept: crystal's own, the plain way's, the bare vectors.
 
 Crystal's are written with its own store functions. They lie in a folder named after the schema, so that a newer schema
-makes its own; the other three do not depend on it. ``texts-N`` holds a store without vectors that others are copied of.
+makes its own; the other two do not depend on it. ``texts-N`` holds a store without vectors that others are copied of.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from crystal.store.search import vectors
 PROVIDER, MODEL = "benchmark", "clustered"
 SEED = 7
 VECTORS_AT_ONCE = 5_000
-HNSW = {"connectivity": 16, "expansion_add": 128, "expansion_search": 64}
 
 
 @dataclass(frozen=True)
@@ -62,10 +61,6 @@ class Place:
     def bare(self) -> Path:
         return self.top / "vectors.f32"
 
-    @property
-    def hnsw(self) -> Path:
-        return self.top / "hnsw.usearch"
-
     def matrix(self) -> np.ndarray:
         """The bare vectors, row i being chunk i + 1's."""
         return np.memmap(self.bare, np.float32, "r", shape=(self.chunks, self.dimension))
@@ -76,7 +71,7 @@ def schema_name() -> str:
     return "crystal-" + hashlib.sha256(repr(steps()).encode()).hexdigest()[:8]
 
 
-def ready(place: Place, *, hnsw: bool, plain: bool = True) -> Place:
+def ready(place: Place, *, plain: bool = True) -> Place:
     """Make what is missing, and say how long it took."""
     place.top.mkdir(parents=True, exist_ok=True)
     _made(place.crystal, lambda path: _crystal(place, path))
@@ -87,8 +82,6 @@ def ready(place: Place, *, hnsw: bool, plain: bool = True) -> Place:
         _made(place.bare, lambda path: _bare(place, path))
         if plain:
             _made(place.plain, lambda path: _plain(place, path))
-        if hnsw:
-            _made(place.hnsw, lambda path: _hnsw(place, path))
     return place
 
 
@@ -286,14 +279,3 @@ def _plain_rows(batch: Batch, first: int) -> Iterator[tuple[Any, ...]]:
             batch.branches[at],
             batch.times[at],
         )
-
-
-def _hnsw(place: Place, path: Path) -> None:
-    from usearch.index import Index
-
-    index = Index(ndim=place.dimension, metric="cos", dtype="f16", **HNSW)
-    matrix = place.matrix()
-    for start in range(0, place.chunks, BATCH):
-        some = np.ascontiguousarray(matrix[start : start + BATCH])
-        index.add(np.arange(start + 1, start + 1 + len(some)), some, threads=1)
-    index.save(str(path))

@@ -1,4 +1,4 @@
-"""The ways to answer a question, side by side: crystal, the plain way, brute force, an HNSW index.
+"""The ways to answer a question, side by side: crystal, the plain way, brute force.
 
 Each is opened once and asked many times. ``answer`` gives the ids of the ten best; ``nearest`` the ten nearest vectors.
 """
@@ -6,7 +6,7 @@ Each is opened once and asked many times. ``answer`` gives the ids of the ten be
 from __future__ import annotations
 
 import re
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from search_questions import Question
@@ -46,16 +46,6 @@ class Prepared:
 
     def take_tokens(self) -> int:
         return 0
-
-
-class Way(Protocol):
-    """One way to answer."""
-
-    def answer(self, question: Question) -> list[int]: ...
-
-    def nearest(self, question: Question) -> list[int]: ...
-
-    def close(self) -> None: ...
 
 
 class Crystal:
@@ -156,18 +146,3 @@ class BruteForce:
 
     def close(self) -> None:
         del self.matrix
-
-
-class Hnsw:
-    """usearch, its index seen through a memory map."""
-
-    def __init__(self, place: Place) -> None:
-        from usearch.index import Index
-
-        self.index = Index.restore(str(place.hnsw), view=True)
-
-    def nearest(self, question: Question) -> list[int]:
-        return self.index.search(question.numbers, TOP, threads=1).keys.tolist()
-
-    def close(self) -> None:
-        self.index.reset()

@@ -31,11 +31,11 @@ from crystal.app.search import prepare_search
 from crystal.cli.web import WORDS
 from crystal.model.recall import Filters
 from crystal.search.engine import search
+from crystal.serving.listening import listen
 from crystal.sessions.reading import sessions
 from crystal.web.app import VIEWS, make_app
 from crystal.web.pages.search import LIMIT
 from crystal.web.security import Access
-from crystal.web.server import listen
 
 FIRST_VIEW_MS, SEARCH_MS = 200, 100
 LONG = 100_000
@@ -52,7 +52,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         os.environ["HOME"] = temporary
         folder = given.folder or Path(temporary) / "stores"
-        kept = [measure(ready(Place(folder, size, 0), hnsw=False, plain=False), given) for size in given.sizes]
+        kept = [measure(ready(Place(folder, size, 0), plain=False), given) for size in given.sizes]
     print("targets kept" if all(kept) else "a target was missed")
     return 0 if all(kept) else 1
 
@@ -83,7 +83,7 @@ def measure(place: Place, given: argparse.Namespace) -> bool:
 @contextmanager
 def serving() -> Iterator[httpx.Client]:
     """Serve in a thread, and give a browser that came by the link."""
-    with listen(0) as listening:
+    with listen(0, 0, "crystal web") as listening:
         access = Access("crystal-benchmark")
         config = uvicorn.Config(make_app(WORDS, access), lifespan="off", log_level="error", access_log=False)
         server = uvicorn.Server(config)

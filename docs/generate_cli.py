@@ -46,9 +46,12 @@ MORE: dict[str, str] = {
     "init": "See [your first hour](../tutorial/first-hour.md); what it writes is in [the hook's page](hook.md#6-claude-codes-settings) and in [the layout](layout.md).",  # noqa: E501
     "search": "See [how search works](../explanation/search.md) and [its JSON](json.md#crystal-search).",
     "web": "See [looking at it in the browser](../how-to/page.md).",
+    "access": "See [ask the memory from anywhere](../how-to/ask-from-anywhere.md).",
     "statusline": "See [a status line](../how-to/use-from-an-agent.md#a-status-line).",
     "show": "See [its JSON](json.md#crystal-show).",
     "sessions": "See [its JSON](json.md#crystal-sessions).",
+    "changed": "See [which session wrote it](../how-to/see-who-wrote-it.md) and [its JSON](json.md#crystal-changed).",
+    "blame": "See [which session wrote it](../how-to/see-who-wrote-it.md) and [its JSON](json.md#crystal-blame).",
     "agents": "See [its JSON](json.md#crystal-agents).",
     "projects": "See [projects](../how-to/projects.md) and [its JSON](json.md#crystal-projects).",
     "sources": "See [searching your files](../how-to/search-your-files.md) and [its JSON](json.md#crystal-sources).",
@@ -90,14 +93,17 @@ WRITES = "4 when the store is busy or the disk is full, 6 when the store is dama
 EXITS: dict[str, str] = {
     "init": f"2 also when a settings file cannot be understood (nothing is changed then), {WRITES}",
     "search": READS,
+    "access": f"1 when there is no such project or access, {READS}",
     "web": f"4 also when the port is taken, {READS}",
     "show": f"1 when nothing has that id or place, {READS}",
     "sessions": READS,
+    "changed": READS,
+    "blame": f"1 when there is no such file, 2 also when it is no text or has no such line, {READS}",
     "projects": f"1 when there is no such project, {WRITES}",
     "sources": f"1 when there is no such source, 2 also when a folder cannot be added, 3 when watchfiles is not installed (`watch`), 4 also when a folder is not there or another process watches, {WRITES}",  # noqa: E501
     "vault": f"1 when a conflict is open or a file could not be remembered, 2 also when files were deleted and nobody can be asked, 4 also when the folder or all of its files are gone, {WRITES}",  # noqa: E501
     "files": f"1 when a conflict is open, a line cannot be remembered, or no file has memories yet, 2 also when a file is no UTF-8 text, is private or its block is damaged, and when nobody can be asked, {WRITES}",  # noqa: E501
-    "mcp": "128 and the number of the signal that ended it; what a tool meets is an answer, not an exit code",
+    "mcp": "128 and the number of the signal that ended it; with `--http` 3 when nobody has a token, 4 when the port is taken; what a tool meets is an answer, not an exit code",  # noqa: E501
     "remember": f"2 also when nothing of the text may be kept, or it is too long, {WRITES}",
     "memories": f"1 when there is no such memory, 2 also when an id is the beginning of several, {WRITES}",
     "get": f"1 when nothing has that key or id, {READS}",

@@ -20,7 +20,7 @@ HEAD = """\
 
 # The MCP server
 
-`crystal mcp` speaks the Model Context Protocol over standard input and output.
+`crystal mcp` speaks the Model Context Protocol over standard input and output, with `--http` over [Streamable HTTP](../how-to/ask-from-anywhere.md).
 [Let an agent ask the memory](../how-to/clients.md) connects clients, [use it from an agent](../how-to/use-from-an-agent.md) shows what an agent sees.
 
 It speaks the versions VERSIONS, and MODERN with its own version in each request.

@@ -26,15 +26,18 @@ except ModuleNotFoundError as error:  # installed without the extra
 
 
 def _parser() -> argparse.ArgumentParser:
+    place = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    place.add_argument("--data-dir", help="where everything is kept")
+    place.add_argument("--store", help="postgresql://user@host/database: keep everything there instead")
     top = argparse.ArgumentParser(
         prog="crystal-relay",
+        parents=[place],
         description="Stores sealed blobs for crystal. Configured by CRYSTAL_RELAY_*; crystal-relay check shows how.",
     )
     top.add_argument("--config", type=Path, help="TOML file (or CRYSTAL_RELAY_CONFIG)")
-    top.add_argument("--data-dir", help="where everything is kept")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
 
-    one = verbs.add_parser("serve", help="serve until stopped")
+    one = verbs.add_parser("serve", parents=[place], help="serve until stopped")
     one.set_defaults(run=lambda settings, _: serve(settings))
     one.add_argument("--listen", help="host:port")
     one.add_argument("--metrics-listen", help="host:port, or off")
@@ -42,28 +45,32 @@ def _parser() -> argparse.ArgumentParser:
 
     token = verbs.add_parser("token", help="make, list and revoke tokens")
     tokens = token.add_subparsers(dest="token_verb", required=True, metavar="COMMAND")
-    one = tokens.add_parser("make", help="make a token and print it, this once")
+    one = tokens.add_parser("make", parents=[place], help="make a token and print it, this once")
     one.set_defaults(run=lambda settings, given: commands.make_token(settings, given, wall_clock()))
     one.add_argument("--label", required=True, help="for whom, e.g. home")
     one.add_argument("--scope", action="append", required=True, dest="scopes", help="home, pair, write:<prefix>, ...")
     one.add_argument("--account", default="default", help="the account (default: default)")
     one.add_argument("--create", action="store_true", help="make the relay's folder and database if there is none")
     one.add_argument("--json", action="store_true", dest="as_json")
-    one = tokens.add_parser("list", help="list tokens")
+    one = tokens.add_parser("list", parents=[place], help="list tokens")
     one.set_defaults(run=lambda settings, given: commands.list_tokens(settings, given.account, as_json=given.as_json))
     one.add_argument("--account", help="only of this account")
     one.add_argument("--json", action="store_true", dest="as_json", help="one object a line")
-    one = tokens.add_parser("revoke", help="revoke a token")
+    one = tokens.add_parser("revoke", parents=[place], help="revoke a token")
     one.set_defaults(run=lambda settings, given: commands.revoke_token(settings, given.id, wall_clock()))
     one.add_argument("id", help="as listed")
 
-    one = verbs.add_parser("check", help="print the effective configuration, and whether it would serve")
+    one = verbs.add_parser("check", parents=[place], help="print the configuration, and whether it would serve")
     one.set_defaults(run=lambda settings, given: commands.check(settings, as_json=given.as_json))
     one.add_argument("--json", action="store_true", dest="as_json")
     one = verbs.add_parser("health", help="ask the running relay whether it serves; exit code 0 or 4")
     one.set_defaults(run=lambda settings, given: commands.health(settings, ready=given.ready))
     one.add_argument("--ready", action="store_true", help="and whether it can store")
-    one = verbs.add_parser("backup", help="copy everything into a new folder, while it serves")
+    one = verbs.add_parser("move", help="copy everything to another store; run again, only what changed")
+    one.set_defaults(run=lambda _, given: commands.move(given.origin, given.target))
+    one.add_argument("--from", required=True, dest="origin", help="a data directory, or postgresql://...")
+    one.add_argument("--to", required=True, dest="target", help="a new folder, or an empty database")
+    one = verbs.add_parser("backup", parents=[place], help="copy everything into a new folder, while it serves")
     one.set_defaults(run=lambda settings, given: commands.back_up(settings, given.target))
     one.add_argument("target", type=Path)
     return top
@@ -71,7 +78,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _settings(given: argparse.Namespace) -> Settings:
     settings = load(os.environ, given.config)
-    for name in ("data_dir", "listen", "metrics_listen"):
+    if "data_dir" in given and "store" not in given:  # not the environment's then
+        settings = replace(settings, store="")
+    for name in ("data_dir", "store", "listen", "metrics_listen"):
         value = getattr(given, name, None)
         if value is not None:
             changed = read_value(name, f"--{name.replace('_', '-')}", value)
@@ -83,7 +92,7 @@ def _settings(given: argparse.Namespace) -> Settings:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0 done, 1 failed, 2 usage, 3 not set up, 4 not reachable."""
+    """Run a command and exit: 0 done, 1 failed, 2 usage, 3 not set up, 4 not reachable, 5 not allowed."""
     try:
         given = _parser().parse_args(arguments)
         given.run(_settings(given), given)

@@ -8,6 +8,7 @@ the last request.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
@@ -72,16 +73,18 @@ class RelayApp:
         while (await receive())["type"] == "lifespan.startup":
             await send({"type": "lifespan.startup.complete"})
         self.relay.signals.stop()
-        await self.relay.sweep()
+        with contextlib.suppress(RequestRefusedError):  # nor can the store be asked to do it later
+            await self.relay.sweep()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, call: Call, answer: Callable[[Reply], Awaitable[None]]) -> None:
         try:
             handler, schemes = _route(call)
+            self.relay.tell_rates_if_due()
             with call.counted():
                 if schemes:
                     call.check_version()
-                    call.authenticate(schemes)
+                    await call.authenticate(schemes)
                     await self.relay.sweep_if_due()
                 await answer(await handler(call))
         except RequestRefusedError as refusal:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from relay_worker.errors import CannotServeError
 from relay_worker.serving import refuse_bad_certificate, refuse_plain_http
-from relay_worker.settings import NAMES, Settings, host_and_port
-from relay_worker.store import accounts, operator
+from relay_worker.settings import NAMES, Settings, host_and_port, without_password
+from relay_worker.store import accounts, choice, moving, operator
 from relay_worker.tokens import new_token
 
 ACCOUNT_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")
@@ -32,15 +32,13 @@ def make_token(settings: Settings, asked: argparse.Namespace, now: int) -> None:
     Raises:
         CannotServeError: The folder has no relay, and ``create`` is not set.
     """
-    _as_owner(settings.data_dir)
+    _as_owner(settings)
     account = asked.account
     if not 1 <= len(account) <= 64 or not set(account) <= ACCOUNT_CHARACTERS:
         raise CannotServeError(f"account {account!r} has other characters than a-z 0-9 . _ -", exit_code=2)
     token, text = new_token(account, asked.label, asked.scopes, now, secrets.token_bytes)
-    if not asked.create:
-        with operator.opened(settings.data_dir):
-            pass  # or refused
-    operator.add_token(settings.data_dir, token)
+    with choice.transaction(settings, create=asked.create) as rows:
+        accounts.add(rows, token)
     if asked.as_json:
         _print({"id": token.id, "token": text, "account": account, "label": token.label, "scopes": token.scopes})
     else:
@@ -50,9 +48,9 @@ def make_token(settings: Settings, asked: argparse.Namespace, now: int) -> None:
 
 def list_tokens(settings: Settings, account: str | None, *, as_json: bool) -> None:
     """List tokens, including revoked ones."""
-    _as_owner(settings.data_dir)
-    with operator.opened(settings.data_dir) as db:
-        found = accounts.list_all(db, account)
+    _as_owner(settings)
+    with choice.transaction(settings) as rows:
+        found = accounts.list_all(rows, account)
     for one in found:
         if as_json:
             _print({**one.public, "account": one.account})
@@ -63,15 +61,15 @@ def list_tokens(settings: Settings, account: str | None, *, as_json: bool) -> No
 
 def revoke_token(settings: Settings, token_id: str, now: int) -> None:
     """Revoke a token, effective with its next request."""
-    _as_owner(settings.data_dir)
-    with operator.opened(settings.data_dir) as db, db:
-        accounts.revoke(db, None, token_id, now)
+    _as_owner(settings)
+    with choice.transaction(settings) as rows:
+        accounts.revoke(rows, None, token_id, now)
     sys.stderr.write(f"revoked {token_id}\n")
 
 
 def check(settings: Settings, *, as_json: bool) -> None:
     """Print the effective configuration and the source of each value; refuse one that cannot serve."""
-    values = {name: getattr(settings, name) for name in NAMES}
+    values = {name: getattr(settings, name) for name in NAMES} | {"store": without_password(settings.store)}
     if as_json:
         _print({name: str(value) if isinstance(value, Path) else value for name, value in values.items()})
     else:
@@ -82,6 +80,7 @@ def check(settings: Settings, *, as_json: bool) -> None:
         sys.stderr.write(f"crystal-relay: warning: {name} is not a setting\n")
     refuse_plain_http(settings)
     refuse_bad_certificate(settings)
+    choice.check(settings)
 
 
 def health(settings: Settings, *, ready: bool) -> None:
@@ -112,17 +111,48 @@ def health(settings: Settings, *, ready: bool) -> None:
         raise CannotServeError(f"{settings.listen} answers {status}", hint="look at the relay's log", exit_code=4)
 
 
+def move(origin: str, target: str) -> None:
+    """Copy a relay to another store; complete it if no server serves the original.
+
+    Raises:
+        CannotServeError: The original still serves (exit code 4), or one of them cannot be used.
+    """
+
+    def report(done: moving.Moved) -> None:
+        changed = f"{done.written} written, {done.deleted} deleted" if done.written or done.deleted else "nothing to do"
+        lost = f", {done.lost} bodies were lost before" if done.lost else ""
+        sys.stderr.write(f"{done.table}: {done.rows} rows, {changed}{lost}\n")
+
+    with choice.source_of(origin) as source, choice.target_of(target) as end:
+        moving.move(source, end, report)
+    origin, target = without_password(origin), without_password(target)
+    if source.is_serving:
+        raise CannotServeError(
+            f"{origin} still serves: all that it had is copied, but {target} is not complete",
+            hint="stop it, and run the same command again: it copies the rest",
+            exit_code=4,
+        )
+    sys.stderr.write(f"moved to {target}, every row and body compared; do not start {origin} again\n")
+
+
 def back_up(settings: Settings, target: Path) -> None:
     """Copy everything, whether the relay is serving or not."""
-    _as_owner(settings.data_dir)
+    if settings.store:
+        raise CannotServeError(
+            "a store in PostgreSQL is backed up with PostgreSQL's own tools",
+            hint="pg_dump --schema=crystal_relay --format=custom --file=relay.dump DATABASE",
+            exit_code=2,
+        )
+    _as_owner(settings)
     bodies, lost = operator.back_up(settings.data_dir, target)
     more = f", {lost} were fetched and deleted meanwhile" if lost else ""
     sys.stderr.write(f"backed up to {target}: the database and {bodies} large bodies{more}\n")
 
 
-def _as_owner(folder: Path) -> None:
+def _as_owner(settings: Settings) -> None:
     """Give created files to the relay's user: files owned by root would lock the relay out."""
-    if not folder.exists():
+    folder = settings.data_dir
+    if settings.store or not folder.exists():
         return
     owner = folder.stat().st_uid
     if owner != os.geteuid():

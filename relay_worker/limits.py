@@ -18,6 +18,9 @@ import anyio
 from relay_worker.errors import RequestRefusedError
 
 Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
+MANY_SERVERS = 50
+"""Number of servers up to which a client that asks all of them keeps to its rate."""
+MAX_SHARED = 200
 
 
 class Buckets:
@@ -27,27 +30,56 @@ class Buckets:
         rate: Refill per second; 0 disables the limit.
         burst: Size of a bucket.
         clock: Returns seconds.
+        keys: Most keys that are remembered.
+        is_shared: Count what is taken, for ``taken``.
     """
 
-    def __init__(self, rate: float, burst: float, clock: Callable[[], float], *, keys: int = 10_000) -> None:
+    def __init__(
+        self, rate: float, burst: float, clock: Callable[[], float], *, keys: int = 10_000, is_shared: bool = False
+    ) -> None:
         self._rate = rate
         self._burst = max(burst, 1.0)
         self._clock = clock
-        self._keys = keys
+        self._keys, self._is_shared = keys, is_shared
         self._filled: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._taken: Counter[str] = Counter()
 
     def take(self, key: str) -> int:
         """Take one token. Return 0 on success, else the whole seconds until one is available."""
         if self._rate <= 0:
             return 0
+        left = self._left(key)
+        short = 1.0 - left
+        self._fill(key, left if short > 0 else left - 1.0)
+        if short > 0:
+            return max(1, math.ceil(short / self._rate - 1e-6))
+        if self._is_shared:
+            self._taken[key] += 1
+        return 0
+
+    def taken(self, seconds: float) -> list[tuple[str, int]]:
+        """Return what was taken since the last call, for the other servers; keys far below the rate are left out.
+
+        Args:
+            seconds: The time since the last call.
+        """
+        taken, self._taken = self._taken, Counter()
+        least = self._rate * seconds / MANY_SERVERS
+        return [(key, count) for key, count in taken.most_common(MAX_SHARED) if count >= least]
+
+    def charge(self, key: str, count: int) -> None:
+        """Take what was taken at another server, down to an empty bucket below zero."""
+        self._fill(key, max(-self._burst, self._left(key) - count))
+
+    def _left(self, key: str) -> float:
         now = self._clock()
         left, since = self._filled.pop(key, (self._burst, now))
-        left = min(self._burst, left + max(0.0, now - since) * self._rate)
-        short = 1.0 - left
-        self._filled[key] = (left if short > 0 else left - 1.0, now)
+        return min(self._burst, left + max(0.0, now - since) * self._rate)
+
+    def _fill(self, key: str, left: float) -> None:
+        self._filled[key] = (left, self._clock())
         if len(self._filled) > self._keys:
             self._filled.popitem(last=False)
-        return 0 if short <= 0 else max(1, math.ceil(short / self._rate - 1e-6))
 
 
 class Counts:
@@ -154,11 +186,15 @@ class ChangeSignals:
             if not news.done():
                 news.set_result(None)
 
+    def notify_all(self) -> None:
+        """Wake all waiting requests."""
+        for key in self._waiting:
+            self.notify(key)
+
     def stop(self) -> None:
         """Wake all waiting requests, now and from now on."""
         self.stopping = True
-        for key in self._waiting:
-            self.notify(key)
+        self.notify_all()
 
 
 def networks(texts: Sequence[str]) -> tuple[Network, ...]:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import secrets
 import time
 from collections.abc import Callable
+from typing import Any
 
 from relay_worker.errors import RequestRefusedError
 from relay_worker.limits import Buckets, ChangeSignals, Counts, Slots, networks
 from relay_worker.metrics import Metrics
 from relay_worker.settings import Settings
 from relay_worker.store import accounts
-from relay_worker.store.sqlite import SqliteStore
+from relay_worker.store.interface import WHOLE_RELAY, Store
 
 SWEEP_MS = 60_000
+RATES_SECONDS = 0.25
+RATES_EACH = 80
+"""Keys in one message: PostgreSQL carries 8,000 bytes."""
 MAX_WAITING = 1000
 MAX_WAITING_EACH = 50
 """Maximum waiting requests of one token, or of one address without a token, so that none takes all slots."""
@@ -40,7 +46,7 @@ class Services:
     def __init__(
         self,
         settings: Settings,
-        store: SqliteStore,
+        store: Store,
         *,
         metrics: Metrics | None = None,
         now: Callable[[], int] = wall_clock,
@@ -51,9 +57,14 @@ class Services:
         self.now, self.monotonic, self.random = now, monotonic, random
         self.log = logging.getLogger("relay_worker")
         self.signals = ChangeSignals()
-        self.by_token = Buckets(settings.rate, settings.rate * 5, monotonic)
-        self.refused = Buckets(settings.refused_rate / 60, settings.refused_rate, monotonic)
-        self.claims = Buckets(settings.pair_rate / 60, settings.pair_rate, monotonic)
+        is_shared = store.is_shared
+        self.by_token = Buckets(settings.rate, settings.rate * 5, monotonic, is_shared=is_shared)
+        self.refused = Buckets(settings.refused_rate / 60, settings.refused_rate, monotonic, is_shared=is_shared)
+        self.claims = Buckets(settings.pair_rate / 60, settings.pair_rate, monotonic, is_shared=is_shared)
+        self._rates = {"token": self.by_token, "refused": self.refused, "claims": self.claims}
+        self._rates_told_at = monotonic()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        store.listen(self._hear)
         self.uploads = Slots(settings.large_uploads, settings.body_total)
         self.under_way = Counts(settings.max_connections_per_address)
         self.waiting = Counts(MAX_WAITING_EACH)
@@ -61,6 +72,41 @@ class Services:
         self.used: dict[str, int] = {}
         self._swept_at: int | None = None
         self._probed_at: float | None = None
+
+    def announce(self, key: str) -> None:
+        """Wake all requests that wait for this key, here and at the other servers of the store."""
+        self.signals.notify(key)
+        self.store.tell("wake", key)
+
+    def tell_rates_if_due(self) -> None:
+        """Tell the other servers what clients took here, some times a second. Called by requests, as the sweep."""
+        if not self.store.is_shared:
+            return
+        self._loop = asyncio.get_running_loop()
+        seconds = self.monotonic() - self._rates_told_at
+        if seconds >= RATES_SECONDS:
+            self._rates_told_at += seconds
+            for name, buckets in self._rates.items():
+                taken = buckets.taken(seconds)
+                for at in range(0, len(taken), RATES_EACH):
+                    self.store.tell("rate", name, taken[at : at + RATES_EACH])
+
+    def _hear(self, message: list[Any]) -> None:
+        """Take a message of another server, in any thread."""
+        if self._loop is None:  # nothing was asked yet
+            self._act_on(*message[1:])
+            return
+        with contextlib.suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(self._act_on, *message[1:])
+
+    def _act_on(self, what: str, *more: Any) -> None:
+        if what == "wake":
+            self.signals.notify(more[0])
+        elif what == "rate" and more[0] in self._rates:
+            for key, count in more[1]:
+                self._rates[more[0]].charge(key, count)
+        elif what == "all":
+            self.signals.notify_all()
 
     async def sweep_if_due(self) -> None:
         """Expire old data if the last sweep is a minute ago. Called by requests, so the relay needs no timer."""
@@ -77,11 +123,11 @@ class Services:
         """Expire old data, and record when tokens were last used."""
         used, self.used = self.used, {}
         if used:
-            await self.store.write(lambda batch: accounts.touch(batch.db, used))
+            await self.store.write(WHOLE_RELAY, accounts.touch, used)
         for account, count in await self.store.sweep(self.now()):
             self.metrics.expired.inc(count)
             self.log.warning("blobs expired unread", extra={"fields": {"count": count}})
-            self.signals.notify(f"account {account}")
+            self.announce(f"account {account}")
 
     async def probe(self) -> None:
         """Write to the store as a test, at most once a second for all callers."""

@@ -24,8 +24,8 @@ from relay_worker.errors import CannotServeError
 from relay_worker.limits import networks
 from relay_worker.metrics import Metrics
 from relay_worker.services import SWEEP_MS, Services, wall_clock
-from relay_worker.settings import Settings, host_and_port, is_loopback
-from relay_worker.store.sqlite import SqliteStore
+from relay_worker.settings import Settings, host_and_port, is_loopback, without_password
+from relay_worker.store.choice import open_store
 
 SHUTDOWN_SECONDS = 5
 KEEP_ALIVE_SECONDS = 75
@@ -137,14 +137,15 @@ def serve(settings: Settings) -> None:
     for name in settings.unknown:
         LOG.warning("unknown setting", extra={"fields": {"name": name}})
     metrics = Metrics()
-    store = SqliteStore(settings.data_dir, settings, now=wall_clock(), observe=metrics.observe_commit)
+    store = open_store(settings, now=wall_clock(), observe=metrics.observe_commit)
     try:
         metrics.watch(store.usage, wall_clock)
         app = RelayApp(Services(settings, store, metrics=metrics))
         listener = _bind(settings)
         with contextlib.closing(listener), _metrics_listener(settings, metrics) as metrics_at:
             scheme = "https" if settings.tls_cert else "http"
-            fields = {"address": f"{scheme}://{_name(listener)}", "metrics": metrics_at, "data": str(settings.data_dir)}
+            data = without_password(settings.store) or str(settings.data_dir)
+            fields = {"address": f"{scheme}://{_name(listener)}", "metrics": metrics_at, "data": data}
             LOG.info("serving", extra={"fields": fields})
             RelayServer(_config(settings, app), app.relay, _connection_limits(settings, metrics)).run([listener])
     finally:

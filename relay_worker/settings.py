@@ -42,7 +42,8 @@ class Settings:
 
     Attributes:
         listen: ``host:port``, ``[v6]:port``.
-        data_dir: The data directory.
+        data_dir: The data directory of a relay with SQLite.
+        store: Address of a PostgreSQL database that is used instead of the data directory; it may hold a password.
         max_body: Maximum bytes of a blob or object.
         ttl_days: Days after which an unread blob expires.
         quota_bytes: Maximum bytes of bodies per account.
@@ -68,6 +69,7 @@ class Settings:
 
     listen: str = "127.0.0.1:8600"
     data_dir: Path = Path("relay-data")
+    store: str = field(default="", repr=False)
     max_body: Annotated[int, msgspec.Meta(ge=148)] = MAX_BLOB
     ttl_days: Annotated[float, msgspec.Meta(ge=0, le=MAX_DAYS)] = 30.0
     quota_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 << 30
@@ -104,6 +106,14 @@ def host_and_port(text: str, name: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def without_password(url: str) -> str:
+    """Return the address of a store as it may be shown: without password and parameters."""
+    scheme, slashes, rest = url.partition("?")[0].partition("://")
+    place, slash, name = rest.partition("/")
+    user, at, host = place.rpartition("@")
+    return f"{scheme}{slashes}{user.partition(':')[0]}{at}{host}{slash}{name}"
+
+
 def is_loopback(host: str) -> bool:
     """Return True if only this machine can connect to the address."""
     if host == "localhost":
@@ -134,6 +144,8 @@ def read_value(name: str, source: str, value: Any) -> Any:
     if name in {"listen", "metrics_listen"}:
         host_and_port(str(value), source)
         return str(value)
+    if name == "store":
+        return _read_store(source, str(value))
     if name in {"tls_cert", "tls_key"} and not value:
         return None
     if name == "trusted_proxies" and isinstance(value, str):
@@ -145,6 +157,22 @@ def read_value(name: str, source: str, value: Any) -> Any:
     except (TypeError, ValueError) as error:
         raise CannotServeError(f"{source} is {value!r}: {error}", exit_code=2) from error
     return found
+
+
+def _read_store(source: str, url: str) -> str:
+    if url and not url.startswith(("postgresql://", "postgres://")):
+        raise CannotServeError(
+            f"{source} is not an address of PostgreSQL",
+            hint="write postgresql://user@host:5432/database, or nothing and --data-dir FOLDER for SQLite",
+            exit_code=2,
+        )
+    if source.startswith("--") and ("password=" in url or without_password(url) != url.partition("?")[0]):
+        raise CannotServeError(
+            f"{source} holds a password, which every user of this machine sees among the processes",
+            hint="put the address into a file and name it in CRYSTAL_RELAY_STORE_FILE, or the password into ~/.pgpass",
+            exit_code=2,
+        )
+    return url
 
 
 def load(environ: Mapping[str, str], file: Path | None = None) -> Settings:

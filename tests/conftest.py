@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(FailuresAtOnce(config))
     if _has_memory_disk():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
-        tempfile.tempdir = tempfile.tempdir or str(MEMORY_DISK)
+        tempfile.tempdir = os.environ.get("TMPDIR") or str(MEMORY_DISK)
 
 
 def _has_memory_disk() -> bool:

@@ -20,6 +20,7 @@ from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.store import problems
 from crystal.store.health import stats
 from crystal.store.health.stats import newest_turn
+from crystal.store.notes import count_unindexed
 from crystal.store.search import vectors
 from crystal.store.search.index_log import is_worth_while
 from crystal.store.search.vectors import Generation
@@ -72,7 +73,7 @@ class Pauses:
 
 def _enrich(machine: Machine, work: Round) -> list[str]:
     problems = []
-    for step in (_forget, _retain, _import, _log, _index, _embed, _index, _reflect, _summarize, _tidy):
+    for step in (_forget, _retain, _import, _work, _log, _index, _embed, _index, _reflect, _summarize, _tidy):
         if not work.is_over or step in (_index, _summarize):  # each round does a part of these
             try:
                 problem = step(machine, work)
@@ -97,6 +98,14 @@ def _import(machine: Machine, work: Round) -> None:
         from crystal.app.import_past import continue_import  # noqa: PLC0415 - seldom there
 
         continue_import(machine, partial(work.advance, "import"), lambda: work.is_over)
+
+
+def _work(machine: Machine, work: Round) -> None:
+    """Index what tools did."""
+    if count_unindexed(machine.store):
+        from crystal.store.work.index import bring_up_to_date  # noqa: PLC0415 - only where a tool was called
+
+        bring_up_to_date(machine.store, lambda: work.is_over)
 
 
 def _embed(machine: Machine, work: Round) -> str | None:
@@ -165,6 +174,9 @@ def is_reflection_due(machine: Machine) -> bool:
     if config.reflect_mode == "off" or config.role == "device" or (waits := unread_since(machine.store)) is None:
         return False
     has_ended, last = waits
+    rests = problems.find_problem(machine.store, "learning") if config.reflect_extractor == "model" else None
+    if rests is not None and (rests.retry_at or 0) > machine.now():
+        return False
     return has_ended or not 0 <= machine.now() - last < config.reflect_interval * 60_000
 
 

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,8 +29,8 @@ from crystal.store.private_record import RECORD_FILE
 from crystal.store.search.vectors import serving_generation
 
 if TYPE_CHECKING:
+    from crystal.llm.ask import LanguageModel
     from crystal.redact import Redactor
-    from crystal.summarize.llm import SummaryModel
 
 
 def now_ms() -> int:
@@ -80,6 +80,34 @@ def embedder_for(
         models=config.places.models,
         threads=config.embedding_threads,
     )
+
+
+def chosen_model(config: Config, table: str, mode: str = "llm") -> LanguageModel | None:
+    """Return the model that a table of settings names; None if ``mode`` asks none, see ``choose_model``."""
+    from crystal.llm.choose import MissingModel, choose_model  # noqa: PLC0415 - brings httpx, 0.1 s
+
+    names = ("provider", "model", "base_url", "consent")
+    provider, model, url, consent = (config.value(f"{table}.{name}") for name in names)
+    try:
+        key = api_key(config, provider)
+    except CrystalError as error:
+        return MissingModel(error)
+    return choose_model(mode, provider, model=model, base_url=url, key=key, consent=consent, environ=os.environ)
+
+
+def agreed_model(config: Config, table: str) -> LanguageModel:
+    """Return the model that a table of settings names, for text that leaves the machine with consent alone.
+
+    If it may not be asked, the model returned raises the reason when called.
+    """
+    from crystal.llm.choose import MissingModel, stays_here  # noqa: PLC0415 - the same
+
+    provider, model, url = (config.value(f"{table}.{name}") for name in ("provider", "model", "base_url"))
+    if not config.value(f"{table}.consent") and not stays_here(provider, url, model):
+        command = f"crystal config set {table}.consent true"
+        return MissingModel(NotConfiguredError(f"{provider} may not receive your text yet; run: {command}"))
+    found = chosen_model(config, table)
+    return found or MissingModel(NotConfiguredError("no model is chosen"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +210,7 @@ class Machine:
         base_url = self.config.embedding_base_url
         return embedder_for(self.config, serving.provider, serving.model, serving.dimension, base_url)
 
-    def summary_model(self) -> SummaryModel | None:
+    def summary_model(self) -> LanguageModel | None:
         """Return the summary model that the settings choose, None for simple summaries.
 
         If its key cannot be fetched, the model returned raises that error when called.
@@ -190,21 +218,7 @@ class Machine:
         config = self.config
         if config.summary_mode == "simple" or (config.summary_mode == "auto" and not config.summary_consent):
             return None
-        from crystal.summarize.models import MissingModel, choose_model  # noqa: PLC0415 - brings httpx, 0.1 s
-
-        provider = config.summary_provider
-        try:
-            key = api_key(config, provider)
-        except CrystalError as error:
-            return MissingModel(error)
-        return choose_model(
-            config.summary_mode,
-            provider,
-            model=config.summary_model,
-            base_url=config.summary_base_url,
-            key=key,
-            consent=config.summary_consent,
-        )
+        return chosen_model(config, "summary", config.summary_mode)
 
     def redaction_key(self) -> bytes:
         """Return the key of the hashes that stand for secrets in this store."""
@@ -279,7 +293,10 @@ def open_reader(overrides: Mapping[str, object] | None = None) -> Iterator[Machi
 
 @contextlib.contextmanager
 def open_reader_for(
-    agent: str | None, folder: str | None, overrides: Mapping[str, object] | None = None
+    agent: str | None,
+    folder: str | None,
+    overrides: Mapping[str, object] | None = None,
+    projects: Sequence[str] | None = None,
 ) -> Iterator[Machine]:
     """Open this machine's memory as ``open_reader`` does, without what is isolated from an agent that asks.
 
@@ -287,10 +304,11 @@ def open_reader_for(
         agent: Its name in crystal/config/harnesses.py; None, or another name, is an agent that is not known.
         folder: Where it works, None if that is not known.
         overrides: As for ``open_reader``.
+        projects: The projects that it may see, by name, and nothing else; None if it may see all.
     """
     from crystal.store.hidden import Hidden  # noqa: PLC0415 - not for each turn: an agent that asks alone
     from crystal.store.isolation import hide  # noqa: PLC0415 - the same
-    from crystal.store.search.isolated import isolated_projects  # noqa: PLC0415 - the same
+    from crystal.store.search.isolated import isolated_projects, named_folders  # noqa: PLC0415 - the same
 
     with open_reader(overrides) as machine:
         agents, patterns = machine.config.hidden_from(agent), machine.config.isolated_projects
@@ -298,7 +316,8 @@ def open_reader_for(
         here = isolated.at(folder)
         others = frozenset(cwd for cwd, found in isolated.folders.items() if found != here) if patterns else None
         for store in machine.stores:
-            hide(store, Hidden(agents, others) if agents or patterns else None)
+            only = None if projects is None else named_folders(store, projects)
+            hide(store, Hidden(agents, others, only) if agents or patterns or only is not None else None)
         yield machine
 
 

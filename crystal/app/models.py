@@ -339,11 +339,11 @@ def try_on_memory(target: ModelChoice, size: Size, progress: Callable[[int, int]
                 how=prepare_search(machine, None, "", 1, Filters())[1].how,
             )
         finally:
-            _book([one for one in (present, new) if one is not None])
+            book_tokens([one for one in (present, new) if one is not None])
 
 
-def _book(embedders: Sequence[Embedder]) -> None:
-    """Record what a trial was charged."""
+def book_tokens(embedders: Sequence[Embedder]) -> None:
+    """Record what a test of search was charged."""
     for one in embedders:
         if tokens := one.take_tokens():
             with open_machine() as machine:

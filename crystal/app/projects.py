@@ -9,7 +9,7 @@ from crystal.errors import NotFoundError, UsageError
 from crystal.model.capture import Project
 from crystal.store import Store
 from crystal.store.capture import projects
-from crystal.store.search.scope import home_of, is_folder, project_ids
+from crystal.store.search.scope import home_of, is_folder, project_ids, project_named
 from crystal.store.sessions.contexts import project_rows
 from crystal.transcript.project import MARKER_FILE, find_project, first_commit
 
@@ -164,6 +164,19 @@ def find_known(store: Store, wanted: str) -> projects.KnownProject:
     if not found:
         raise NotFoundError(f"there is no project {wanted!r}", hint="run: crystal projects")
     return found[0]
+
+
+def project_called(stores: Sequence[Store], wanted: str) -> str:
+    """Return the name of a project of this memory or of the mirror, as it is written there.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    for store in stores:
+        found = None if is_folder(wanted) else project_named(store, wanted)
+        if found is not None:
+            return found.name
+    raise NotFoundError(f"there is no project {wanted!r}", hint="run: crystal projects")
 
 
 def _change(store: Store, row: int) -> ProjectChange:

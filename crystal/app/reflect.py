@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from crystal.app.context import Machine
+from crystal.app.context import Machine, agreed_model
 from crystal.app.memories import own_version, store_version
 from crystal.app.memory_queries import find_one, list_memories, memory_of, mirror_of
+from crystal.capture.privacy import policy_of
 from crystal.config.providers import runs_here
+from crystal.context.choosing import is_trusted
 from crystal.errors import UsageError
+from crystal.llm.ask import PaidModel, retry_at
 from crystal.memories.rules import changed, cleaned_text
 from crystal.model.recall import Remembered
+from crystal.reflect.by_model import PART, PURPOSE, ModelExtractor
 from crystal.reflect.compare import contradicts
+from crystal.reflect.extract import RuleExtractor
 from crystal.reflect.learn import LEARNED, PROPOSED, REFUSED, REVIEWED, Learner, is_known, judged
 from crystal.reflect.run import reflect_sessions, similarity_of
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
 from crystal.store.memories import learned
-from crystal.store.memories.learned import Evidence, ReflectorRun
+from crystal.store.memories.learned import DueSession, Evidence, ReadTurn, ReflectorRun
 from crystal.store.memories.memories import Version
+from crystal.store.problems import clear_problem, record_problem
 from crystal.store.search.isolated import isolated_sessions
 from crystal.store.sessions.conversations import turns_of_lines
 
@@ -42,7 +48,35 @@ def reflect(machine: Machine, should_stop: Callable[[], bool] = lambda: False) -
         isolated=config.isolated,
         projects=isolated_sessions(machine.store, config.isolated_projects),
     )
-    return reflect_sessions(learner, machine.now, should_stop)
+    if config.reflect_extractor == "rules":
+        clear_problem(machine.store, PART)
+        return reflect_sessions(learner, RuleExtractor(), machine.now, should_stop)
+    extractor = _model_extractor(machine, learner)
+    run = reflect_sessions(learner, extractor, machine.now, should_stop)
+    if extractor.problem is not None:
+        at = machine.now()
+        again = retry_at(machine.store, PART, extractor.problem, at)
+        record_problem(machine.store, PART, extractor.problem.message, at, again)
+    elif run.asked:
+        clear_problem(machine.store, PART)
+    return run
+
+
+def _model_extractor(machine: Machine, learner: Learner) -> ModelExtractor:
+    """Return the extractor of the chosen model. One elsewhere is sent nothing private or isolated."""
+    from crystal.llm.choose import stays_here  # noqa: PLC0415 - brings httpx, 0.1 s
+
+    config, policy = machine.config, policy_of(machine.store, machine.config)
+    model = agreed_model(config, "summary")
+    is_here = stays_here(config.summary_provider, config.summary_base_url, config.summary_model)
+
+    def may_send(session: DueSession, turn: ReadTurn) -> bool:
+        is_isolated = session.harness in config.isolated or session.id in learner.projects
+        folder = None if turn.project is None else turn.project.cwd
+        return is_here or not (is_isolated or policy.why_private(session.id, turn.at, folder))
+
+    paid = PaidModel(machine.store, model, PURPOSE, config.reflect_daily_cap_usd)
+    return ModelExtractor(paid, learner.key, machine.now, may_send)
 
 
 # ----------------------------------------------------------------------------------------------------------- reviewing
@@ -103,12 +137,14 @@ def unreviewed(machine: Machine) -> list[Learned]:
 def keep_learned(machine: Machine, ident: str, text: str | None = None) -> Remembered:
     """Keep a memory for good, with other words if some are given; what it contradicts is hidden. Idempotent.
 
+    One that nobody asked for here, such as a file typed in the vault, is told to agents from then on.
+
     Raises:
         NotFoundError: There is no such memory.
         UsageError: The text cannot be used.
     """
     words = None if text is None else cleaned_text(text, machine.redactor().clean_text)
-    _refuse_unlearned(machine, ident)
+    _refuse_asked(machine, ident)
     kept = _judged(machine, ident, REVIEWED, "active", words)
     for other in list_memories(machine, limit=MAX_LISTED):
         if _gives_way(other, kept):
@@ -118,22 +154,21 @@ def keep_learned(machine: Machine, ident: str, text: str | None = None) -> Remem
 
 def call_wrong(machine: Machine, ident: str) -> Remembered:
     """Hide a memory that is wrong; it is proposed again only if somebody says it again. Idempotent."""
-    _refuse_unlearned(machine, ident)
+    _refuse_asked(machine, ident)
     return _judged(machine, ident, LEARNED, "deprecated")
 
 
 def never_learn(machine: Machine, ident: str) -> Remembered:
     """Hide a memory, and never learn it or anything that says the same again. Idempotent."""
-    _refuse_unlearned(machine, ident)
+    _refuse_asked(machine, ident)
     return _judged(machine, ident, REFUSED, "deprecated")
 
 
-def _refuse_unlearned(machine: Machine, ident: str) -> None:
+def _refuse_asked(machine: Machine, ident: str) -> None:
     one = memory_of(machine, ident)
-    if one.source.partition(" ")[0] not in (PROPOSED, LEARNED, REVIEWED, REFUSED):
-        raise UsageError(
-            f"{one.id} was remembered on request, not learned", hint=f"crystal memories deprecate {one.id}"
-        )
+    if is_trusted(one) and one.source.partition(" ")[0] not in (PROPOSED, LEARNED, REVIEWED):
+        why = f"{one.id} was remembered on request, not learned"
+        raise UsageError(why, hint=f"crystal memories deprecate {one.id}")
 
 
 def _judged(machine: Machine, ident: str, word: str, status: str, text: str | None = None) -> Remembered:
@@ -158,7 +193,7 @@ def _facts(one: Remembered, evidence: list[Evidence], store: Store) -> Learned:
     said = turns_of_lines(store, [each.line for each in evidence])
     sources = []
     for each in evidence:
-        role, text = next(iter(said.get(each.line, [])), ("", ""))
+        role, text, _ = next(iter(said.get(each.line, [])), ("", "", None))
         sources.append(Source(each.line, each.session, each.at, role, text[:MAX_QUOTE], is_gone=each.line not in said))
     times = [each.at for each in evidence]
     sure = learned.confidence_of(evidence)

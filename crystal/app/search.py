@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from crystal.app.context import Machine, api_key
+from crystal.app.context import Machine, agreed_model
 from crystal.app.mirror import Mirrored, mirror_notes
 from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind
 from crystal.config.table import Config
@@ -124,21 +124,14 @@ def _mirror_source(machine: Machine, mirrored: Mirrored, store: Store) -> Memory
 
 def deep_search(config: Config, *, now: int) -> Deep:
     """Return what ``--deep`` uses. If no model may be asked, it holds the reason and the search continues without."""
-    from crystal.search.deep import ChatAsker, Deep  # noqa: PLC0415 - brings httpx, 0.1 s: only --deep asks a model
-    from crystal.summarize.models import choose_model, stays_here  # noqa: PLC0415 - the same
+    from crystal.llm.choose import MissingModel  # noqa: PLC0415 - brings httpx, 0.1 s: only --deep asks a model
+    from crystal.search.deep import ChatAsker, Deep  # noqa: PLC0415 - the same
 
-    provider, base_url = config.deep_provider, config.deep_base_url
-    if provider == "none":
+    if config.deep_provider == "none":
         return Deep(None, now, ["deep search is not set up; run: crystal config set deep.provider ollama"])
-    if not config.deep_consent and not stays_here(provider, base_url):
-        return Deep(None, now, [f"{provider} may not receive your text yet; run: crystal config set deep.consent true"])
-    try:
-        key = api_key(config, provider)
-    except CrystalError as error:
-        return Deep(None, now, [error.message])
-    model = choose_model("llm", provider, model=config.deep_model, base_url=base_url, key=key, consent=True)
-    if model is None:
-        return Deep(None, now, ["deep search is not set up"])
+    model = agreed_model(config, "deep")
+    if isinstance(model, MissingModel):
+        return Deep(None, now, [model.problem.message])
 
     def asker(seconds: float) -> Asker:
         return ChatAsker(model, lambda: Store.open(config.places.db), config.deep_daily_cap_usd, now, seconds)

@@ -35,7 +35,8 @@ def list_sources(machine: Machine) -> list[SourceState]:
     store = machine.store
     serving = serving_generation(store)
     rows = {(one.name, one.path): one for one in files.all_sources(store)}
-    listed = read_list(machine.places.ldm_home)
+    is_partial = store.hidden is not None and store.hidden.only is not None
+    listed = None if is_partial else read_list(machine.places.ldm_home)
     if listed is None:
         listed = [listed_row(one) for one in rows.values()]
     found = []

@@ -259,21 +259,21 @@ class Capture:
             if state and mark.generation == before.generation:
                 self._note_move(state, found)
             return False
-        policy = self.policy()
-        inherited = ledger.last_rule(self.store, state) if state and mark.generation == before.generation else None
-        reading = tail.Reading(
-            origin,
-            str(path),
-            before,
-            policy,
-            self.cleaner,
-            closed or policy.closed_now(origin.session_id),
-            inherited,
-            self.is_tainted(policy, origin.session_id),
-            context,
-        )
+        last = state if mark.generation == before.generation else None
+        reading = self.reading(origin, str(path), before, last)._replace(context=context)
+        if closed:
+            reading = reading._replace(closed=closed)
         tally.add(self.sink(tail.make_segment(raw, reading, after), ledger.claim_tail))
         return True
+
+    def reading(
+        self, origin: Origin, path: str, before: Watermark, last: ledger.TranscriptState | None
+    ) -> tail.Reading:
+        """Return what decides about lines that were read just now; ``last`` is what was read before in the file."""
+        policy, session = self.policy(), origin.session_id
+        closed, inherited = policy.closed_now(session), ledger.last_rule(self.store, last) if last else None
+        tainted = self.is_tainted(policy, session)
+        return tail.Reading(origin, path, before, policy, self.cleaner, closed, inherited, tainted)
 
     def is_tainted(self, policy: Policy, session_id: str) -> bool:
         """Return whether anything of a session was ever private or forgotten: its bookkeeping may tell of it."""

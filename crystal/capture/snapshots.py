@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from crystal import transcript
 from crystal.capture import files, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
-from crystal.capture.said_again import gists, said_again, says_less
+from crystal.capture.said_again import Said, gists, known_ids, said_again, says_less
 from crystal.capture.source import DatabaseChangedError, opened_source
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, WatermarkMovedError
@@ -78,10 +78,12 @@ def _may_be_early(capture: Capture, container: Container) -> bool:
 
 def _is_elsewhere(capture: Capture, container: Container, key: str) -> bool:
     """Return whether a conversation in a file of copies is in another file that has more of it."""
-    if not container.root.place.are_copies:
-        return False
+    return container.root.place.are_copies and _is_in_file(capture, key, of_copies=False)
+
+
+def _is_in_file(capture: Capture, key: str, *, of_copies: bool) -> bool:
     roots = [capture.folders.root_of(path) for path in seen.paths_with(capture.store, key)]
-    return any(root is not None and not root.place.are_copies for root in roots)
+    return any(root is not None and root.place.are_copies is of_copies for root in roots)
 
 
 def _meet(capture: Capture, root: Root) -> None:
@@ -247,7 +249,7 @@ class _ConversationCapture:
             if old is None
         ]
         with store.transaction():
-            ledger.mark_seen(store, self.origin, self._path, Watermark(self.key), self.by.clock())
+            ledger.mark_seen(store, self.origin, self.container.found.name, Watermark(self.key), self.by.clock())
             state = self._state()
             if state is not None:
                 seen.put_records(store, state.id, records)
@@ -256,19 +258,35 @@ class _ConversationCapture:
         """Yield each record that is new or changed, with the hash of its content and what was seen of it before."""
         state = self._state()
         known = {} if state is None else seen.seen_records(self.by.store, state.id)
-        given: set[str] = set()
         read, skipped = self._read_as_lines()
-        start = stop = 0
-        for record in self.reader.records(self.source, self.conversation):
-            start, stop = stop, stop + _size(record)
+        for start, record, digest in self._as_known(known):
             is_wanted_now = skipped_too and any(first <= start < last for first, last in skipped)
-            if record.id in given or (stop <= read and not is_wanted_now):
+            if start + _size(record) <= read and not is_wanted_now:
                 continue
-            given.add(record.id)
-            digest = self.by.cleaner.hash(record.line)
             old = known.get(record.id)
             if _is_wanted(old, digest, skipped_too=skipped_too) and not self._says_less(record, old):
                 yield record, digest, old
+
+    def _as_known(self, known: Mapping[str, SeenRecord]) -> Iterator[tuple[int, Record, bytes]]:
+        """Yield each record once, under the id that it was seen with: (first byte, record, hash of its content)."""
+        hashed = self._hashed()
+        if not known:
+            yield from hashed
+            return
+        records = list(hashed)
+        hashes = {ident: one.hash for ident, one in known.items()}
+        ids = known_ids([(record.id, digest) for _, record, digest in records], hashes, self.reader.lasting_id)
+        for ident, (start, record, digest) in zip(ids, records, strict=True):
+            yield start, record._replace(id=ident), digest
+
+    def _hashed(self) -> Iterator[tuple[int, Record, bytes]]:
+        given: set[str] = set()
+        start = 0
+        for record in self.reader.records(self.source, self.conversation):
+            if record.id not in given:
+                given.add(record.id)
+                yield start, record, self.by.cleaner.hash(record.line)
+            start += _size(record)
 
     def _read_as_lines(self) -> tuple[int, list[tuple[int, int]]]:
         """Return how much was read before a file of lines was compressed to this one, and what of it was skipped."""
@@ -281,10 +299,6 @@ class _ConversationCapture:
         end = state.mark.offset
         is_same = end <= len(lines) and tail.tail_hash(io.BytesIO(lines), end, self.by.cleaner) == state.mark.tail_hash
         return (end, ledger.skipped_ranges(store, state)) if is_same else (0, [])
-
-    @property
-    def _path(self) -> str:
-        return str(self.container.found.path)
 
     def _state(self) -> ledger.TranscriptState | None:
         return ledger.state_of(self.by.store, self.origin.device, self.key)
@@ -317,7 +331,7 @@ class _ConversationCapture:
 
         A record of the copy is replaced if all that it says is said here, as often. The others stay.
         """
-        if self.container.root.place.are_copies or not self._was_in_copy():
+        if self.container.root.place.are_copies or not _is_in_file(self.by, self.key, of_copies=True):
             return {}
         state = self._state()
         earlier = {} if state is None else seen.seen_records(self.by.store, state.id)
@@ -326,10 +340,6 @@ class _ConversationCapture:
         names = [self._name(ident) for ident, one in earlier.items() if one.state == "captured" and ident not in own]
         said = {name: gists(turns) for name, turns in turns_of_lines(self.by.store, names).items()}
         return said_again(said, {record.id: gists(self._turns(record)) for record in here} if said else {})
-
-    def _was_in_copy(self) -> bool:
-        roots = [self.by.folders.root_of(path) for path in seen.paths_with(self.by.store, self.key)]
-        return any(root is not None and root.place.are_copies for root in roots)
 
     def _is_said_in_original(self, record: Record) -> bool:
         """Return whether a record of a fork has only caught up with the original: then it replaces nothing."""
@@ -346,11 +356,11 @@ class _ConversationCapture:
         name = self._name(record.id)
         return says_less(self._turns(record), turns_of_lines(self.by.store, [name]).get(name, []))
 
-    def _turns(self, record: Record) -> list[tuple[str, str]]:
-        """Return what a record says, as it is stored: (role, text)."""
+    def _turns(self, record: Record) -> list[Said]:
+        """Return what a record says, as it is stored."""
         clean, _ = self.by.cleaner.clean_line(self._line_of(record, revised=False).rstrip(b"\n"))
         turns = self.reader.turns([(0, clean)], self.key, subagent=self.origin.subagent is not None)
-        return [(turn.role, turn.text) for turn in turns]
+        return [(turn.role, turn.text, turn.tool) for turn in turns]
 
     def _name(self, ident: str) -> str:
         return f"{self.reader.ids_of or self.origin.harness}:{ident}"
@@ -368,17 +378,7 @@ class _ConversationCapture:
         raw = RawSegment(before.offset, lines)
         found = self.container.found
         after = before._replace(offset=raw.end, dev=found.dev, inode=found.inode, tail_hash=b"")
-        state, policy, session = self._state(), self.by.policy(), self.origin.session_id
-        reading = tail.Reading(
-            self.origin,
-            self._path,
-            before,
-            policy,
-            self.by.cleaner,
-            policy.closed_now(session),
-            ledger.last_rule(self.by.store, state) if state else None,
-            self.by.is_tainted(policy, session),
-        )
+        reading = self.by.reading(self.origin, self.container.found.name, before, self._state())
         self.tally.add(self.by.sink(tail.make_segment(raw, reading, after), partial(claim_records, records=noted)))
         return after
 

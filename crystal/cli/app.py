@@ -34,6 +34,8 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Find and read": {
         "sessions": ("sessions", "List sessions, newest first."),
+        "changed": ("work", "List the files that agents edited."),
+        "blame": ("work", "Show which session wrote lines of a file, and why."),
         "projects": ("projects", "List projects; rename, join, split or mark them."),
         "memories": ("memories", "List memories; edit, hide or restore them, show former versions."),
         "vault": ("vault", "Keep memories as Markdown files that you can edit."),
@@ -57,6 +59,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Agents": {
         "agents": ("agents", "List the agents found here, and how much of each is captured."),
         "mcp": ("mcp", "Serve the memory to an agent (MCP)."),
+        "access": ("access", "Say who may ask this memory over HTTP."),
         "watch": ("watch", "Capture what agents without a hook write, at once."),
         "sync": ("capture", "Capture what the hooks missed, then make vectors and summaries."),
     },
@@ -65,6 +68,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "verify": ("verify", "Prove that no byte is missing; repair what is damaged."),
         "secrets": ("secrets", "Find passwords and keys in the agents' transcripts."),
         "config": ("config", "Show or change the settings."),
+        "recall": ("recall", "Test how well search finds what your memory is known to contain."),
         "models": ("models", "Choose the model that turns text into vectors; install one."),
         "completion": ("completion", "Print a script that completes commands in your shell."),
         "uninstall": ("uninstall", "Remove what init added."),

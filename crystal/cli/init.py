@@ -185,16 +185,21 @@ def init(
     if every:
         _say_left_out(config)
     sharing.apply(config, asks=asks)
-    with open_machine({"agent_id": agent, "data_dir": str(plan.places.data_dir)}) as machine:
+    _begin(plan, wanted=import_past, asks=asks, wait=wait)
+    if plan.problems:
+        raise plan.problems[0]
+
+
+def _begin(plan: SetupPlan, *, wanted: bool | None, asks: bool, wait: bool) -> None:
+    """Meet the folders of transcripts, offer what is in them, and say what works now."""
+    with open_machine({"agent_id": plan.agent, "data_dir": str(plan.places.data_dir)}) as machine:
         make_capture(machine).meet()
         refresh_notice(machine)
-        if plan.settings or plan.live or plan.swept or import_past:
-            _offer_past(machine, wanted=import_past, asks=asks, wait=wait)
+        if plan.settings or plan.live or plan.swept or wanted:
+            _offer_past(machine, wanted=wanted, asks=asks, wait=wait)
             _say_what_works(machine, plan)
         elif plan.clients:
             _say_what_is_asked(plan)
-    if plan.problems:
-        raise plan.problems[0]
 
 
 def _say_left_out(config: Config) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from crystal.mcp.offer import McpSettings
 
 
 def mcp(
@@ -16,26 +20,84 @@ def mcp(
             help="The agent that uses the server, such as codex: it also sees its own isolated conversations.",
         ),
     ] = None,
+    http: Annotated[bool, typer.Option("--http", help="Serve over HTTP, to programs with a token.")] = False,
+    host: Annotated[
+        str | None,
+        typer.Option(help="With --http: where to listen; this machine alone if left out.", metavar="ADDRESS"),
+    ] = None,
+    port: Annotated[str | None, typer.Option(help="With --http: the port; 0 for any free one.", metavar="PORT")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="With --http: a certificate with its chain, for TLS.", metavar="FILE")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The certificate's key.", metavar="FILE")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="With --http: the address that clients use.", metavar="https://NAME")
+    ] = None,
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="With --http: a proxy before it does TLS.")
+    ] = False,
 ) -> None:
-    """Serve the memory to an agent over standard input and output (MCP).
+    """Serve the memory to an agent over standard input and output (MCP), or to programs elsewhere over HTTP.
 
     An agent's client starts it: claude mcp add crystal -- crystal mcp --agent claude-code
     It ends with its input, at once or after the requests that are open, for which it waits 10 seconds at most.
+    With --http it runs until Ctrl-C, and answers who has a token: crystal access make --label phone
     """
+    from crystal.errors import UsageError
+
+    if http:
+        if agent is not None:
+            raise UsageError("--agent does not go with --http", hint="leave it out: a token says who asks")
+        _serve_http(host, port, tls_cert, tls_key, url, behind_proxy=behind_proxy)
+        return
+    if any((host, port, tls_cert, tls_key, url, behind_proxy)):
+        raise UsageError("--host, --port, --tls-cert, --tls-key, --url and --behind-proxy go with --http",
+                         hint="add --http, or leave them out")  # fmt: skip
     import contextlib
     import os
 
-    from crystal.mcp.offer import ClientContext, CrystalOffer, McpSettings
+    from crystal.mcp.offer import ClientContext, CrystalOffer
     from crystal.mcp.protocol import serve
-
-    def settings() -> McpSettings:
-        from crystal.app.context import this_config
-
-        config = this_config()
-        return McpSettings(config.mcp_aliases, config.mcp_max_characters)
 
     folder = os.environ.get("CLAUDE_PROJECT_DIR") or None
     with contextlib.suppress(OSError):  # the folder is gone
         folder = folder or os.getcwd()  # noqa: PTH109 - text, as transcripts name it
     client = ClientContext(os.environ.get("CLAUDE_CODE_SESSION_ID") or None, folder, agent=agent)
-    serve(CrystalOffer(client, settings).offer())
+    serve(CrystalOffer(client, _settings).offer())
+
+
+def _settings() -> McpSettings:
+    from crystal.app.context import this_config
+    from crystal.mcp.offer import McpSettings
+
+    config = this_config()
+    return McpSettings(config.mcp_aliases, config.mcp_max_characters)
+
+
+def _serve_http(
+    host: str | None,
+    port: str | None,
+    certificate: Path | None,
+    key: Path | None,
+    url: str | None,
+    *,
+    behind_proxy: bool,
+) -> None:
+    import sys
+
+    from crystal.app.context import open_reader
+    from crystal.cli import render
+    from crystal.cli.options import whole_number
+    from crystal.mcp.remote.server import Site, serve
+    from crystal.serving.listening import LOOPBACK
+
+    with open_reader() as machine:  # refuses where there is no memory yet
+        places = machine.places
+    number = None if port is None else whole_number(port, "--port")
+
+    def ready(address: str) -> None:
+        render.say(address)
+        sys.stdout.flush()
+        render.say("crystal: answers who has a token (crystal access list); Ctrl-C ends it", stream=sys.stderr)
+
+    serve(places, _settings, Site(host or LOOPBACK, number, certificate, key, url, behind_proxy), ready)

@@ -110,14 +110,9 @@ commands.command()(review)
 
 
 @commands.command(name="show")
-def show_(memory: Ident, as_json: AsJson = False) -> None:
-    """Show a memory, its former versions, newest first, and the words from which it was learned."""
-    history(memory, as_json=as_json)
-
-
 @commands.command()
 def history(memory: Ident, as_json: AsJson = False) -> None:
-    """Show a memory and its former versions, newest first; the same as `show`."""
+    """Show a memory, its former versions, newest first, and the words from which it was learned."""
     with open_reader() as machine:
         show_memory(machine, memory, as_json=as_json)
 

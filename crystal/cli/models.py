@@ -27,7 +27,19 @@ from crystal.app.models import (
 from crystal.cli.json_output import print_json, record
 from crystal.cli.options import AsJson
 from crystal.cli.progress import bar_shown, progress_bar
-from crystal.cli.render import cells, count_words, look_of, note, one_line, padded, say, say_item, size_words, warn
+from crystal.cli.render import (
+    cells,
+    count_words,
+    look_of,
+    note,
+    one_line,
+    padded,
+    say,
+    say_item,
+    say_table,
+    size_words,
+    warn,
+)
 from crystal.config.providers import runs_here
 from crystal.embedding.local.catalog import KNOWN, KnownModel
 from crystal.embedding.local.manifest import ModelManifest
@@ -36,7 +48,8 @@ from crystal.store.search.vectors import serving_generation
 
 if TYPE_CHECKING:
     from crystal.embedding.local.build import InstallOptions
-    from crystal.evaluate.trial import ModelScore, Score, Trial
+    from crystal.evaluate.questions import Score
+    from crystal.evaluate.trial import ModelScore, Trial
 
 FILL_SECONDS = 7 * 86_400.0
 
@@ -339,9 +352,7 @@ def _print_trial(trial: Trial) -> None:
     rows = [("", "first", "in first 5", "MRR"), ("keywords alone", *_cells(trial.keywords))]
     for label, score in (("present", trial.present), ("new", trial.new)):
         rows += _rows_of(label, score) if score else []
-    width = max(cells(row[0]) for row in rows)
-    for row in rows:
-        say(f"{padded(row[0], width)}  {row[1]:>6}  {row[2]:>10}  {row[3]:>6}")
+    say_table(rows)
     if trial.present is None:
         note(f"the present model was left out: {one_line(trial.why_no_present or '')}")
     else:

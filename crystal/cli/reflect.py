@@ -11,7 +11,7 @@ import typer
 from crystal.app.context import Machine, open_machine, open_reader
 from crystal.cli.json_output import iso_times, print_json, record
 from crystal.cli.options import AsJson
-from crystal.cli.render import look_of, one_line, say
+from crystal.cli.render import count_words, look_of, one_line, say
 from crystal.errors import UnavailableError, UsageError
 from crystal.text.harmless import harmless
 from crystal.timewords.parse import ago
@@ -19,6 +19,7 @@ from crystal.timewords.parse import ago
 if TYPE_CHECKING:
     from crystal.app.reflect import Learned
     from crystal.model.recall import Remembered
+    from crystal.store.memories.learned import ReflectorRun
 
 QUOTE = 160
 
@@ -32,7 +33,9 @@ def reflect(
     from crystal.app.reflect import reflect as learn
     from crystal.app.reflect import unreviewed
     from crystal.capture.lock import try_lock
+    from crystal.reflect.by_model import PART
     from crystal.store.memories.learned import ReflectorRun
+    from crystal.store.problems import find_problem
 
     with open_machine() as machine:
         if machine.config.reflect_mode == "off":
@@ -43,12 +46,25 @@ def reflect(
             if held is None:
                 raise UnavailableError("a worker is busy with the memory", hint="try again in a minute")
             run = learn(machine) if now or is_reflection_due(machine) else ReflectorRun(machine.now())
-        waiting = len(unreviewed(machine))
+        waiting, problem = len(unreviewed(machine)), find_problem(machine.store, PART)
     if as_json:
-        print_json({"run": iso_times(run._asdict()), "unreviewed": waiting})
-        return
+        print_json({"run": iso_times(run._asdict()), "unreviewed": waiting, "problem": problem and problem.message})
+    else:
+        _say_run(run, waiting)
+    if problem is not None:
+        raise UnavailableError(f"sessions wait for a model: {problem.message}", hint="crystal reflect --now")
+
+
+def asked_lines(run: ReflectorRun) -> list[str]:
+    """Return how often a model was asked, in a line; none if it was not."""
+    words = f"a model was asked {count_words(run.asked, 'time')}, ${run.usd:.4f}; {run.unusable} answers were of no use"
+    return [words] if run.asked else []
+
+
+def _say_run(run: ReflectorRun, waiting: int) -> None:
     found = f"{run.inserted} learned, {run.confirmed} confirmed, {run.skipped} left out"
     say(f"new turns: {run.turns:,}; {found}" if run.turns else "nothing new was read")
+    say(*asked_lines(run))
     if waiting:
         say(f"{waiting} to review: crystal memories review")
 
@@ -112,10 +128,7 @@ def _ask_each(found: list[Learned], moment: int) -> None:
         words = typer.prompt("the text", default=one.memory.text) if key == "e" else None
         what, act = _verdicts()["k" if key == "e" else key]
         with open_machine() as machine:
-            if words is None:
-                act(machine, one.memory.id)
-            else:
-                keep_learned(machine, one.memory.id, words)
+            act(machine, one.memory.id) if words is None else keep_learned(machine, one.memory.id, words)
         say(what, "")
 
 

@@ -180,6 +180,13 @@ def padded(text: str, width: int) -> str:
     return text + " " * (width - cells(text))
 
 
+def say_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of cells: the first column to the left, the others to the right."""
+    widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+    for first, *rest in rows:
+        say("  ".join([padded(first, widths[0]), *map(str.rjust, rest, widths[1:])]))
+
+
 def speaker(role: str, tool: str | None = None, harness: str | None = None) -> str:
     """Return the speaker of a message, in words: an agent by its name if its harness is known."""
     if role in ("tool_call", "tool_result"):

@@ -9,6 +9,7 @@ from crystal.app.usage import Period
 from crystal.app.usage import usage as gather
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
+from crystal.cli.reflect import asked_lines
 from crystal.cli.render import say
 
 
@@ -45,7 +46,8 @@ def _lines(period: Period) -> list[str]:
         if period.injections
         else ["  told      nothing"]
     )
-    return [*learned, *said, f"  spent     {spent}"]
+    asked = [f"            {line}" for line in asked_lines(run)]
+    return [*learned, *asked, *said, f"  spent     {spent}"]
 
 
 def _used(period: Period) -> str:

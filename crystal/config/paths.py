@@ -69,6 +69,16 @@ class Places(NamedTuple):
         return self.ldm_home / "config.json"
 
     @property
+    def access(self) -> Path:
+        """Return the list of who may ask this memory over HTTP; absent until somebody may."""
+        return self.data_dir / "access.json"
+
+    @property
+    def access_log(self) -> Path:
+        """Return the log of who asked what over HTTP."""
+        return self.data_dir / "access.log"
+
+    @property
     def models(self) -> Path:
         """Return the folder of the installed models, a folder each."""
         return self.ldm_home / "models"

@@ -10,7 +10,7 @@ import re
 from types import MappingProxyType
 from typing import NamedTuple
 
-from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
+from crystal.config.providers import EMBEDDING_PROVIDERS, PROGRAMS, needs_key
 
 
 class Price(NamedTuple):
@@ -59,7 +59,7 @@ def price_of(provider: str, model: str) -> Price:
 
     A provider's prefix (``models/``, ``openai/``) and a date at the end of the name do not matter.
     """
-    if not needs_key(provider):
+    if not needs_key(provider) and provider not in PROGRAMS:
         return FREE
     name = model.strip().lower().rpartition("/")[2]
     return PRICES.get(name) or PRICES.get(re.sub(_DATED, "", name)) or UNKNOWN

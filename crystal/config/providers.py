@@ -156,6 +156,11 @@ SUMMARIZERS: Mapping[str, tuple[str, str]] = {
 }
 """Providers of models that write, each with its address and default model."""
 
+PROGRAMS: Mapping[str, str] = {"claude": "haiku", "codex": "default"}
+"""The user's own agents that a model can be asked through, each with its default model."""
+
+WRITERS = (*SUMMARIZERS, *PROGRAMS)
+
 EMBEDDING_PROVIDERS: Mapping[str, EmbeddingProvider] = {row.name: row for row in _ROWS}
 
 
@@ -168,4 +173,4 @@ def runs_here(provider: str) -> bool:
 def needs_key(provider: str) -> bool:
     """Return True if a provider's own address wants an API key; an unknown provider does."""
     row = EMBEDDING_PROVIDERS.get(provider)
-    return provider != NO_PROVIDER and (row is None or row.needs_key)
+    return provider not in (NO_PROVIDER, *PROGRAMS) and (row is None or row.needs_key)

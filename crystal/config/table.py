@@ -13,7 +13,7 @@ from typing import Any
 
 from crystal.config.kinds import AGENT, BOOLEAN, FOLDERS, PATTERNS, TEXT, URL, choice, number, whole
 from crystal.config.paths import Places
-from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, SUMMARIZERS
+from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, SUMMARIZERS, WRITERS
 from crystal.config.setting import Alias, Setting, meant, only_for, setting
 from crystal.errors import UsageError
 
@@ -116,7 +116,12 @@ class Config:
         "How a session's summary is written: `simple` from its own words, `llm` by a model, "
         "`auto` by a model when a key and `summary.consent` exist.",
     )
-    summary_provider: str = setting("openai", choice(*SUMMARIZERS), "The provider of the model that writes summaries.")
+    summary_provider: str = setting(
+        "openai",
+        choice(*WRITERS),
+        "The provider of the model that writes summaries and, with `reflect.extractor`, finds memories. `claude` and "
+        "`codex` are your own programs, run as `claude -p` and `codex exec`.",
+    )
     summary_model: str | None = setting(
         None,
         TEXT,
@@ -134,7 +139,8 @@ class Config:
     summary_consent: bool = setting(
         False,
         BOOLEAN,
-        "Whether condensed conversations may be sent to the summary provider. Mode `auto` never sends without it.",
+        "Whether condensed conversations may be sent to the summary provider, and your own sentences for "
+        "`reflect.extractor`. Mode `auto` never sends without it.",
     )
     summary_daily_cap_usd: float = setting(
         0.5,
@@ -253,6 +259,17 @@ class Config:
         "What happens to memories learned from sessions: `propose` waits for your `crystal memories review`, "
         "`auto` keeps the certain ones at once, `off` learns nothing.",
     )
+    reflect_extractor: str = setting(
+        "rules",
+        choice("rules", "model"),
+        "What finds memories in your sentences: `rules` on this machine, or the `model` of `summary.provider`, which "
+        "is sent them if `summary.consent` is true. One on this machine needs no consent.",
+    )
+    reflect_daily_cap_usd: float = setting(
+        0.25,
+        number(0, 1000),
+        "The daily limit for what that model may cost, in US dollars. Above it, sessions wait for the next day.",
+    )
     reflect_interval: int = setting(15, whole(1, 10_080), "After how many minutes sessions are read again for that.")
     hook_wait: bool = setting(
         False,
@@ -300,9 +317,10 @@ class Config:
 
     @property
     def asked_providers(self) -> tuple[tuple[str, str | None], ...]:
-        """Return the providers used for vectors, summaries and deep search, each with its address."""
+        """Return the providers used for vectors, summaries, memories and deep search, each with its address."""
         asked = [(self.embedding_provider, self.embedding_base_url)]
-        if self.summary_mode == "llm" or (self.summary_mode == "auto" and self.summary_consent):
+        writes = self.summary_mode == "llm" or (self.summary_mode == "auto" and self.summary_consent)
+        if writes or (self.reflect_mode != "off" and self.reflect_extractor == "model"):
             asked.append((self.summary_provider, self.summary_base_url))
         if self.deep_provider != "none":
             asked.append((self.deep_provider, self.deep_base_url))

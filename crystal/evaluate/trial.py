@@ -11,7 +11,6 @@ The sample and the questions depend only on the memory.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -23,6 +22,7 @@ from typing import Literal
 
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
+from crystal.evaluate.questions import MIN_CHARACTERS, Score, hide_question, score_of
 from crystal.model.capture import Chunk, Origin, Turn
 from crystal.search.engine import search
 from crystal.search.index import bring_up_to_date
@@ -32,23 +32,10 @@ from crystal.store.capture.turns import add_turns
 from crystal.store.search import vectors
 from crystal.store.search.trials import Sampled, sample_turns
 
-MIN_CHARACTERS = 120
 MIN_MOMENTS = 10
 DEPTH = 50
 """Number of results that are searched for the target."""
 BATCH = 16
-
-_SENTENCE = re.compile(r"[^\n.!?。！？]+[.!?。！？]*")  # noqa: RUF001 - full-width marks end sentences too
-_WORD = re.compile(r"\w{2,}")
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """Share of targets found first, among the first five, and the mean reciprocal rank."""
-
-    hit_at_1: float
-    hit_at_5: float
-    mrr: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +165,7 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
         questions=len(asked),
         turns=len(moments),
         is_cut=is_cut,
-        keywords=_score(keywords),
+        keywords=score_of(keywords),
         present=before,
         new=after,
         better=sum(1 for old, young in pairs if young < old),
@@ -196,39 +183,13 @@ def _moments(sampled: Sequence[Sampled], questions: int) -> list[_Moment]:
     used: set[str] = set()
     left = questions
     for place, one in enumerate(sampled):
-        hidden = _hidden(one, prefers_reply=place % 2 == 1) if left > 0 else None
+        hidden = hide_question(one, prefers_reply=place % 2 == 1) if left > 0 else None
         question, text = hidden or (None, one.text)
         left -= question is not None
         used |= {one.before} if question is not None and one.before is not None and question in one.before else set()
         made.append(_Moment(f"{one.id:032x}", text, question, one))
     kept = [one for one in made if one.question is not None or one.sampled.text not in used]
     return sorted(kept, key=lambda one: one.question is None)  # stable: keeps the order of the sample
-
-
-def _hidden(one: Sampled, *, prefers_reply: bool) -> tuple[str, str] | None:
-    """Return a question and the turn's text without it; None if the turn is unsuitable."""
-    reply = _reply(one)
-    return (reply or _sentence(one.text)) if prefers_reply else (_sentence(one.text) or reply)
-
-
-def _reply(one: Sampled) -> tuple[str, str] | None:
-    """Return the user's question for an answer that does not repeat it."""
-    asked = " ".join((one.before or "").split())[:300]
-    if len(set(_WORD.findall(asked))) < 4 or asked in " ".join(one.text.split()):
-        return None
-    cut = (one.before or "").strip()[:300]
-    return cut, one.text
-
-
-def _sentence(text: str) -> tuple[str, str] | None:
-    """Return the sentence of 5 to 30 words with the most different long words, and the text without it."""
-    found = [match[0].strip() for match in _SENTENCE.finditer(text)]
-    fit = [each for each in found if 5 <= len(_WORD.findall(each)) <= 30]
-    if len(fit) < 2:
-        return None
-    best = max(fit, key=lambda each: (len({word.lower() for word in _WORD.findall(each) if len(word) > 4}), each))
-    rest = text.replace(best, " ")
-    return (best, rest) if len(_WORD.findall(rest)) >= 10 else None
 
 
 # -------------------------------------------------------------------------------------------------------- measuring
@@ -288,7 +249,7 @@ def _measure(
         alone.append(next((rank for rank, (ident, _) in enumerate(near, 1) if ident == target), inf))
         together.append(_rank(sample, embedder, one, now, how))
     name = f"{embedder.provider} {embedder.model}"
-    return ModelScore(name, _score(alone), _score(together), rate), together
+    return ModelScore(name, score_of(alone), score_of(together), rate), together
 
 
 def _rank(sample: Store, embedder: Embedder | None, one: _Moment, now: int, how: How | None) -> float:
@@ -296,12 +257,3 @@ def _rank(sample: Store, embedder: Embedder | None, one: _Moment, now: int, how:
     request = SearchRequest(one.question or "", now, DEPTH, how=how or How())
     found = search([MemorySource(sample, embedder=embedder)], request)
     return next((rank for rank, hit in enumerate(found.hits, 1) if hit.uuid == one.uuid), inf)
-
-
-def _score(places: Sequence[float]) -> Score:
-    count = max(1, len(places))
-    return Score(
-        sum(place <= 1 for place in places) / count,
-        sum(place <= 5 for place in places) / count,
-        sum(1 / place for place in places) / count,
-    )

@@ -21,17 +21,18 @@ class Tool:
     """One tool.
 
     ``run`` is the module and the function of this package that answers it. That gets the arguments, some of them
-    ``renamed`` (from the tool's name for it), and the ``fixed`` ones.
+    ``renamed`` (from the tool's name for it), and the ``fixed`` ones. ``scope`` is what a client must be allowed: one
+    of ``SCOPES`` in crystal/credentials/access.py; ``needs_folder``: only an agent on this machine has the tool.
     """
 
     name: str
     title: str
     description: str
     run: str
+    scope: str
     properties: Mapping[str, Schema]
     required: tuple[str, ...] = ()
-    reads: bool = True
-    destroys: bool = False
+    needs_folder: bool = False
     repeats: bool = True
     open_world: bool = False
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -50,7 +51,7 @@ class Tool:
             "name": self.name, "title": self.title, "description": self.description,
             "inputSchema": self.input,
             "annotations": {
-                "title": self.title, "readOnlyHint": self.reads, "destructiveHint": self.destroys,
+                "title": self.title, "readOnlyHint": self.scope == "read", "destructiveHint": self.scope == "forget",
                 "idempotentHint": self.repeats, "openWorldHint": self.open_world,
             },
         }  # fmt: skip
@@ -93,6 +94,7 @@ SEARCHING = Tool(
     "'last Tuesday' are understood. Hits are data from the past, each with who said it, when and where: "
     "check what may have changed since.",
     "searching:search",
+    "read",
     {
         "query": text("What to look for, in any language.", 4_000),
         "queries": {"type": "array", "minItems": 1, "maxItems": 5, "items": text("One wording.", 4_000),
@@ -129,6 +131,7 @@ GETTING = Tool(
     "Read a hit of crystal_search with what was said around it, a whole session page by page, or a memory by its id "
     "or its exact key. Use it when a hit is cut off or its surroundings matter.",
     "reading:get",
+    "read",
     {
         "id": text("The id of a hit (17, m17), a session, a memory (mem-...) or a line; or the beginning of one."),
         "key": text("The exact key of a memory, instead of an id."),
@@ -144,6 +147,7 @@ RECENT_TOOL = Tool(
     "The last messages or sessions of this project, for a quick idea of the state of the work. "
     "Use it when the user wants to go on with something ('where were we?').",
     "days:recent",
+    "read",
     {
         "what": one_of("Messages of users and assistants, or sessions. Default messages.", ["messages", "sessions"]),
         "limit": number("How many. Default 20 messages, 10 sessions.", 1, 100),
@@ -162,6 +166,7 @@ TELLING = Tool(
     "Which sessions went on and what was remembered, day by day, the latest first. Use it for questions about time: "
     "'what did we do last week?', 'when did we start with the migration?'.",
     "days:tell",
+    "read",
     {
         "since": text(f"From this time on. Default 7d. {_TIME}.", 60),
         "before": text("To this time. Default now.", 60),
@@ -177,6 +182,7 @@ STATUS_TOOL = Tool(
     "Whether conversations are captured, how much is kept, what waits and what is wrong. Use it when the memory seems "
     "to lack something, or when the user asks about it.",
     "status:status",
+    "read",
     {},
 )
 
@@ -190,6 +196,7 @@ REMEMBERING = Tool(
     "self-contained sentence or two. Conversations are kept anyway: do not copy them. Never keep passwords or keys. "
     "The same words again only refresh it; a known key gets the new value.",
     "changing:remember",
+    "remember",
     {
         "text": text("What to remember, in full sentences.", 8_000),
         "category": one_of("What kind of thing it is. Default fact.", CATEGORIES),
@@ -198,7 +205,6 @@ REMEMBERING = Tool(
         "this_project": flag("It applies to the project of the current folder."),
     },
     ("text",),
-    reads=False,
 )
 
 _IDS: Schema = {
@@ -217,6 +223,7 @@ FORGETTING = Tool(
     "first call only shows what would go, and gives a token; show the user that list, and call it again with "
     "confirm=TOKEN when they agree. It cannot be undone.",
     "changing:forget",
+    "forget",
     {
         "id": _IDS,
         "query": text("Everything with these words.", 1_000),
@@ -226,9 +233,39 @@ FORGETTING = Tool(
         "key": text("The memory with this key."),
         "confirm": text("The token of the preview: carry out exactly what it showed."),
     },
-    reads=False,
-    destroys=True,
     repeats=False,
+)
+
+CHANGED_TOOL = Tool(
+    "crystal_changed",
+    "Which files were changed",
+    "Which files agents edited in a session or since a time, with the sessions. Use it to see what earlier work "
+    "touched.",
+    "work:changed",
+    "read",
+    {
+        "session": text(_SESSION),
+        "since": text(f"From this time on. Default 7d, without a session. {_TIME}.", 60),
+        "before": text("Before this time.", 60),
+        "project": text(_PROJECT),
+        "offset": number(_OFFSET, 0, 10_000),
+    },
+)
+
+BLAME_TOOL = Tool(
+    "crystal_blame",
+    "Why these lines are as they are",
+    "Which past session wrote lines of a file, what the user had asked for, and what the agent said. Use it before "
+    "you change or remove code whose reason you do not know.",
+    "work:blame",
+    "read",
+    {
+        "file": text("The file, relative to your working folder.", 1_000),
+        "first": number("Its first line. Default 1.", 1, 10_000_000),
+        "last": number("The last line. Default: the first, or all if that is left out.", 1, 10_000_000),
+    },
+    ("file",),
+    needs_folder=True,
 )
 
 _SOURCE = text("Only this source, by its name.", 60)
@@ -239,10 +276,11 @@ ADDING_SOURCE = Tool(
     "Index the text files of a folder inside your working folder, so that crystal_search finds them beside "
     "conversations: notes, documentation, code. Only when the user asks for it.",
     "sources:add",
+    "remember",
     {"path": text("The folder, relative to your working folder.", 1_000),
      "name": text("What to call it. Default: the folder's name.", 60)},
     ("path",),
-    reads=False,
+    needs_folder=True,
 )  # fmt: skip
 
 SYNCING_SOURCES = Tool(
@@ -251,8 +289,9 @@ SYNCING_SOURCES = Tool(
     "Read what has changed in the folders that the user has added, so that crystal_search finds it. Use it before you "
     "search for something that was written into a file just now.",
     "sources:sync",
+    "remember",
     {"name": _SOURCE},
-    reads=False,
+    needs_folder=True,
 )
 
 SOURCES_TOOL = Tool(
@@ -260,6 +299,7 @@ SOURCES_TOOL = Tool(
     "Indexed folders",
     "Which folders of files are indexed, and when they were last read.",
     "sources:status",
+    "read",
     {},
 )
 
@@ -273,6 +313,8 @@ TOOLS = tuple(
         GETTING,
         RECENT_TOOL,
         TELLING,
+        BLAME_TOOL,
+        CHANGED_TOOL,
         ADDING_SOURCE,
         SYNCING_SOURCES,
         SOURCES_TOOL,
@@ -283,28 +325,30 @@ _SCOPE = one_of("Where it applies; global only if the user allows it. Default pr
 
 ALIASES = (
     Tool("search_memory", "Search the memory (other name)", "The same as crystal_search, by another name.",
-         "searching:search",
+         "searching:search", "read",
          {"query": SEARCHING.properties["query"], "limit": SEARCHING.properties["limit"]}, ("query",),
          open_world=True),
     Tool("get_recent_conversations", "The last sessions (other name)",
-         "The last sessions of all projects: crystal_recent by another name.", "days:recent",
+         "The last sessions of all projects: crystal_recent by another name.", "days:recent", "read",
          {"n": number("How many. Default 10.", 1, 100)},
          renamed={"n": "limit"}, fixed={"what": "sessions", "all": True}),
     Tool("save_memory", "Remember something (other name)", "The same as crystal_remember, by another name.",
-         "changing:remember",
+         "changing:remember", "remember",
          {"content": REMEMBERING.properties["text"], "source": text("Who or what asks for it.", 100)},
-         ("content",), reads=False, renamed={"content": "text"}),
+         ("content",), renamed={"content": "text"}),
     Tool("memory_search", "Search by similarity (other name)",
-         "Search by meaning alone: each hit with its score, a cosine from 0 to 1.", "searching:search_by_similarity",
+         "Search by meaning alone: each hit with its score, a cosine from 0 to 1.",
+         "searching:search_by_similarity", "read",
          {"query": SEARCHING.properties["query"],
           "maxResults": number("How many hits at most. Default 10.", 1, 50),
           "minScore": {"type": "number", "minimum": 0, "maximum": 1, "description": "Only hits at least as near."}},
          ("query",), open_world=True, renamed={"maxResults": "limit"}, fixed={"fusion": "similarity"}),
     Tool("read_memory", "Read what is remembered (other name)",
          "What is remembered for this project, or with scope global for all projects, the latest first.",
-         "scopes:read", {"scope": _SCOPE}),
+         "scopes:read", "read", {"scope": _SCOPE}, needs_folder=True),
     Tool("write_memory", "Remember something (other name)",
          "Remember something for this project, or with scope global for all projects.",
-         "scopes:write", {"content": REMEMBERING.properties["text"], "scope": _SCOPE}, ("content",), reads=False),
+         "scopes:write", "remember", {"content": REMEMBERING.properties["text"], "scope": _SCOPE}, ("content",),
+         needs_folder=True),
 )  # fmt: skip
 """The names of neighbours, so that instructions written for those work; on with the setting ``mcp.aliases``."""

@@ -38,6 +38,8 @@ def remember(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         if client.folder is None:
             raise UsageError("the folder of this project is not known", hint=hint)
         project = "."
+    if client.projects:
+        project = _allowed(client, project)
     source = source_via(arguments.get("source") or "mcp", client.agent)
     with client.reader() as seen, open_machine() as machine:  # the reader first: a memory is not made by the way
         kept = remember_text(
@@ -52,6 +54,17 @@ def remember(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     note = "" if is_whole else "\nnote: secrets and private parts were removed from the text"
     words = f"remembered as {kept.id}: a {kept.category} for {where}{named}{note}"
     return ToolAnswer(fenced(words, NONCE), {**memory_data(kept), "is_as_given": is_whole})
+
+
+def _allowed(client: ClientContext, project: str | None) -> str:
+    """Return the project of a memory for a client that sees some projects alone."""
+    known = {one.casefold(): one for one in client.projects}
+    found = (
+        known.get(project.strip().casefold()) if project else next(iter(known.values())) if len(known) == 1 else None
+    )
+    if found is None:
+        raise UsageError("name one of your projects", hint=f"project is {' or '.join(client.projects)}")
+    return found
 
 
 def forget(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:

@@ -9,14 +9,14 @@ import contextlib
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from crystal import __version__
 from crystal.errors import CrystalError, UsageError
-from crystal.mcp.protocol import INVALID_PARAMS, McpError, Offer, Result
+from crystal.mcp.protocol import FORBIDDEN, INVALID_PARAMS, McpError, Offer, Result
 from crystal.text.fence import new_nonce
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ class McpSettings:
     room: int = 20_000
 
 
+Settings = Callable[[], McpSettings]
+"""Reads the settings; called for each answer, so that a change needs no new server."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClientContext:
     """The agent at the other end.
@@ -53,6 +57,7 @@ class ClientContext:
         folder: The folder that it works in.
         room: How many characters an answer may have.
         previews: The plans of forgetting that it was shown, by their token.
+        projects: The names of the projects that it may see, and nothing else; empty: all of the memory.
         agent: Its name in crystal/config/harnesses.py, if the user's settings of the client say it. What the client
             says of itself does not count: it would open what is isolated.
     """
@@ -62,12 +67,13 @@ class ClientContext:
     room: int = 20_000
     previews: dict[str, Any] = field(default_factory=dict)
     agent: str | None = None
+    projects: tuple[str, ...] = ()
 
     def reader(self) -> AbstractContextManager[Machine]:
         """Open the memory for reading, without what is isolated from this agent."""
         from crystal.app.context import open_reader_for
 
-        return open_reader_for(self.agent, self.folder)
+        return open_reader_for(self.agent, self.folder, projects=self.projects or None)
 
     def left_out(self, machine: Machine, arguments: Mapping[str, object]) -> str | None:
         """Return the session whose messages are left out of an answer, if any.
@@ -98,27 +104,40 @@ def refuse_folder(project: str | None) -> None:
         raise UsageError(f"project is {project[:80]!r}, a folder", hint="give the project's name")
 
 
+class ScopeMissingError(McpError):
+    """The client's token does not allow this."""
+
+    def __init__(self, scope: str) -> None:
+        hint = f"the user can make a token that does: crystal access make --scope {scope} --label NAME"
+        super().__init__(FORBIDDEN, f"this token does not allow to {scope}; {hint}", {"scope": scope})
+
+
 class CrystalOffer:
     """crystal's tools and resources.
 
     Args:
         client: Who asks.
-        settings: Reads the settings; called for each answer, so that a change needs no new server.
+        settings: Reads the settings.
+        scopes: What a client elsewhere is allowed; None for an agent on this machine, which has every tool.
     """
 
-    def __init__(self, client: ClientContext, settings: Callable[[], McpSettings]) -> None:
-        self._client, self._settings = client, settings
+    def __init__(self, client: ClientContext, settings: Settings, scopes: Collection[str] | None = None) -> None:
+        self._client, self._settings, self._scopes = client, settings, scopes
         self._one_at_a_time = threading.Lock()
 
     def offer(self) -> Offer:
         """Return what the server answers with."""
         methods: dict[str, Callable[[Mapping[str, Any]], Result]] = {
             "tools/list": lambda params: {
-                "tools": _one_page(params, [tool.definition for tool in self._tools().values()])
+                "tools": _one_page(
+                    params, [one.definition for one in self._tools().values() if self._allows(one.scope)]
+                )
             },
             "tools/call": self._call,
             "resources/list": lambda params: {
-                "resources": _one_page(params, _imported("reading").listed(self._client))
+                "resources": _one_page(
+                    params, _imported("reading").listed(self._client) if self._allows("read") else []
+                )
             },
             "resources/templates/list": lambda params: {
                 "resourceTemplates": _one_page(params, _imported("reading").TEMPLATES)
@@ -131,7 +150,14 @@ class CrystalOffer:
         from crystal.mcp.catalog import ALIASES, TOOLS
 
         tools = (*TOOLS, *ALIASES) if self._settings_or_usual().aliases else TOOLS
-        return {tool.name: tool for tool in tools}
+        return {tool.name: tool for tool in tools if self._scopes is None or not tool.needs_folder}
+
+    def _allows(self, scope: str) -> bool:
+        return self._scopes is None or scope in self._scopes
+
+    def _require(self, scope: str) -> None:
+        if not self._allows(scope):
+            raise ScopeMissingError(scope)
 
     def _settings_or_usual(self) -> McpSettings:
         """Return the settings, or the defaults if they cannot be read: a tool then reports the error."""
@@ -145,6 +171,7 @@ class CrystalOffer:
         tool = self._tools().get(params["name"])
         if tool is None:
             raise McpError(INVALID_PARAMS, f"there is no tool {params['name'][:100]!r}")
+        self._require(tool.scope)
         from crystal.mcp.arguments import checked
 
         try:
@@ -166,10 +193,11 @@ class CrystalOffer:
         given = {**tool.fixed, **{tool.renamed.get(name, name): value for name, value in arguments.items()}}
         from crystal.app.context import damage_explained
 
-        with damage_explained(), self._one_at_a_time if tool.destroys else contextlib.nullcontext():
+        with damage_explained(), self._one_at_a_time if tool.scope == "forget" else contextlib.nullcontext():
             return answer(client, given)  # type: ignore[no-any-return]
 
     def _read_resource(self, params: Mapping[str, Any]) -> Result:
+        self._require("read")
         client = replace(self._client, room=self._settings_or_usual().room)
         return {"contents": _imported("reading").contents(client, params["uri"], new_nonce())}
 

@@ -31,6 +31,8 @@ CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 
 CAPABILITIES = {"tools": {"listChanged": False}, "resources": {"listChanged": False, "subscribe": False}}
+GREETINGS = ("initialize", "server/discover", "ping")
+"""Methods that tell nothing of the memory."""
 WITHOUT_PARAMS = ("tools/list", "resources/list", "resources/templates/list")
 """Methods that need no parameters."""
 
@@ -40,7 +42,9 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 BUSY = -32000
+FORBIDDEN = -32003
 RESOURCE_NOT_FOUND = -32002
+HEADER_MISMATCH = -32020
 UNSUPPORTED_VERSION = -32022
 
 MAX_AT_ONCE = 4
@@ -129,11 +133,64 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
+class Answers:
+    """What a server answers, whatever carries the messages."""
+
+    def __init__(self, offer: Offer) -> None:
+        self._offer = offer
+
+    def knows(self, method: str) -> bool:
+        """Return whether there is such a method, besides the greetings."""
+        return method in self._offer.methods
+
+    def answer(self, message: Message, version: str) -> Result:
+        """Return the response to a request, whatever happens."""
+        try:
+            _check(message, version)
+            result = self._stamped(message.method, version, self._offer.methods[message.method](message.params))
+            return response(message.id, result)
+        except McpError as error:
+            return error.response(message.id)
+        except Exception as error:  # noqa: BLE001 - a bug in one answer must not end the others
+            sys.excepthook(type(error), error, error.__traceback__)
+            words = f"{type(error).__name__} in crystal; see standard error"
+            return McpError(INTERNAL_ERROR, words).response(message.id)
+
+    def greeting(self, request: Message, version: str | None) -> Result:
+        """Return the result of a greeting.
+
+        Raises:
+            McpError: It lacks something.
+        """
+        if request.method == "ping":
+            return {} if version is None else self._stamped("ping", version, {})
+        about = {"capabilities": CAPABILITIES, "instructions": self._offer.instructions}
+        if request.method == "server/discover":
+            if version is None:
+                raise McpError(METHOD_NOT_FOUND, f"server/discover belongs to {MODERN[-1]}: name it in params._meta")
+            return self._stamped("server/discover", version, {"supportedVersions": list(MODERN), **about})
+        asked = request.params.get("protocolVersion")
+        if not isinstance(asked, str):
+            raise McpError(INVALID_PARAMS, "protocolVersion is missing")
+        agreed = asked if asked in GREETED else GREETED[-1]
+        return {"protocolVersion": agreed, "serverInfo": self._info(), **about}
+
+    def _stamped(self, method: str, version: str, result: Result) -> Result:
+        """Return a result with the fields that the protocol version of 2026 requires on each."""
+        if version not in MODERN:
+            return result
+        cache = {} if method in ("ping", "tools/call") else {"ttlMs": 0, "cacheScope": "private"}
+        return {"resultType": "complete", **cache, **result, "_meta": {SERVER_KEY: self._info()}}
+
+    def _info(self) -> Result:
+        return {"name": self._offer.name, "title": self._offer.name, "version": self._offer.version}
+
+
 class Server:
     """One client, from its first line to the end of its input. A slow request keeps no other one waiting."""
 
     def __init__(self, wire: Wire, offer: Offer) -> None:
-        self._wire, self._offer = wire, offer
+        self._wire, self._answers = wire, Answers(offer)
         self._version = GREETED[-1]
         self._open: dict[Future[None], Message] = {}
 
@@ -165,13 +222,15 @@ class Server:
             if message.method == "notifications/cancelled":
                 self._cancel(message.params.get("requestId"))
             return
-        version = _version_of(message)
-        if message.method in ("initialize", "server/discover", "ping"):
-            self._wire.write(_response(message.id, self._greeting(message, version)))
-        elif message.method in self._offer.methods:
+        version = version_of(message)
+        if message.method in GREETINGS:
+            result = self._answers.greeting(message, version)
+            self._version = result.get("protocolVersion", self._version)
+            self._wire.write(response(message.id, result))
+        elif self._answers.knows(message.method):
             self._start(message, version or self._version)
         else:
-            raise McpError(METHOD_NOT_FOUND, f"method {message.method[:100]!r} is not supported")
+            raise unsupported(message)
 
     def _cancel(self, ident: object) -> None:
         for message in list(self._open.values()):
@@ -186,52 +245,24 @@ class Server:
         future.add_done_callback(self._open.pop)
 
     def _work(self, message: Message, version: str) -> None:
-        """Answer a request in a thread, whatever happens."""
         if message.is_cancelled:
             return
-        try:
-            _check(message, version)
-            result = self._stamped(message.method, version, self._offer.methods[message.method](message.params))
-            answer = _response(message.id, result)
-        except McpError as error:
-            answer = error.response(message.id)
-        except Exception as error:  # noqa: BLE001 - a bug in one answer must not end the others
-            sys.excepthook(type(error), error, error.__traceback__)
-            words = f"{type(error).__name__} in crystal; see standard error"
-            answer = McpError(INTERNAL_ERROR, words).response(message.id)
+        answer = self._answers.answer(message, version)
         if not message.is_cancelled:
             self._wire.write(answer)
 
-    def _greeting(self, request: Message, version: str | None) -> Result:
-        if request.method == "ping":
-            return {} if version is None else self._stamped("ping", version, {})
-        about = {"capabilities": CAPABILITIES, "instructions": self._offer.instructions}
-        if request.method == "server/discover":
-            if version is None:
-                raise McpError(METHOD_NOT_FOUND, f"server/discover belongs to {MODERN[-1]}: name it in params._meta")
-            return self._stamped("server/discover", version, {"supportedVersions": list(MODERN), **about})
-        asked = request.params.get("protocolVersion")
-        if not isinstance(asked, str):
-            raise McpError(INVALID_PARAMS, "protocolVersion is missing")
-        self._version = asked if asked in GREETED else GREETED[-1]
-        return {"protocolVersion": self._version, "serverInfo": self._info(), **about}
 
-    def _stamped(self, method: str, version: str, result: Result) -> Result:
-        """Return a result with the fields that the protocol version of 2026 requires on each."""
-        if version not in MODERN:
-            return result
-        cache = {} if method in ("ping", "tools/call") else {"ttlMs": 0, "cacheScope": "private"}
-        return {"resultType": "complete", **cache, **result, "_meta": {SERVER_KEY: self._info()}}
-
-    def _info(self) -> Result:
-        return {"name": self._offer.name, "title": self._offer.name, "version": self._offer.version}
-
-
-def _response(ident: Id | None, result: Result) -> Result:
+def response(ident: Id | None, result: Result) -> Result:
+    """Return the message that answers a request."""
     return {"jsonrpc": "2.0", "id": ident, "result": result}
 
 
-def _version_of(request: Message) -> str | None:
+def unsupported(message: Message) -> McpError:
+    """Return the error for a method that there is not."""
+    return McpError(METHOD_NOT_FOUND, f"method {message.method[:100]!r} is not supported")
+
+
+def version_of(request: Message) -> str | None:
     """Return the version that a request names for itself; None if it leaves that to ``initialize``."""
     meta = request.params.get("_meta")
     if request.method == "initialize" or not isinstance(meta, dict) or VERSION_KEY not in meta:

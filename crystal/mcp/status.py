@@ -30,6 +30,9 @@ def status(client: ClientContext, _: Mapping[str, Any]) -> ToolAnswer:
     if is_partial:  # a message may name a file
         capture = {**capture, "reasons": [{**one, "message": one["code"], "fix": FIX} for one in capture["reasons"]]}
         capture["stalled"] = None if capture["stalled"] is None else FIX
+    if client.projects:  # how far others are is not told either
+        capture = {**capture, "reasons": [], "last": span["last"]}
+        found["queues"]["notes"] = 0
     reason = next((f"{one['message']} (fix: {one['fix']})" for one in capture["reasons"]), None)
     problems = [
         {"part": one["part"], "message": quote_line(str(one["message"]), MESSAGE), "since": iso(one["since"])}

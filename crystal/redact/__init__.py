@@ -11,8 +11,6 @@ This package works on bytes and knows nothing of turns, stores or settings. What
 Source: docs/adr/0003-redaction-rules.md and docs/explanation/redaction.md.
 """
 
-from __future__ import annotations
-
 from crystal.redact.redactor import FAILED_LINE, Redactor
 
 __all__ = ["FAILED_LINE", "Redactor"]

@@ -5,8 +5,6 @@ written ``\n``. Each hint lets through all that ``named.py`` takes out, and as l
 mentions a password or a token assigns an expression to it.
 """
 
-from __future__ import annotations
-
 from crystal.redact.names import KEY_NAME, PASSWORD_NAME, SECRET_NAME
 
 _ESCAPED = rb"|\\+[nrt\"'])"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
+from typing import NamedTuple, Protocol
 
 from crystal.model.capture import Project
 from crystal.reflect.own_words import own_sentences
-from crystal.reflect.rules import Kind, Statement, find_statement, is_passing
-from crystal.store.memories.learned import ReadTurn
+from crystal.reflect.rules import Kind, Statement, find_statement, is_passing, lasting_part
+from crystal.store.memories.learned import MAX_STATEMENTS, DueSession, ReadTurn
+from crystal.work.results import is_failed
 
 MIN_RUNS = 3
 """Sessions in which a command must have succeeded."""
@@ -68,39 +71,94 @@ _RUNNER = re.compile(
     r"|docker compose (?:up|build)|tox|nox|ctest|swift (?:test|build)|flutter (?:test|build)|bazel (?:test"
     r"|build))\b[ \w./:=@,-]*",
 )
-_FAILED = re.compile(
-    r"\s*(?:Exit code:? -?[1-9]|Process exited with code [1-9]|<tool_use_error>|Error\b|The user doesn't"
-    r" want|\[Request interrupted|Command (?:failed|timed out)|Permission|API Error)",
-    re.IGNORECASE,
-)
 _SHELL_ARGUMENTS = re.compile(r"\n[a-zA-Z_]\w*: ")
 
 
-def extract(turns: Sequence[ReadTurn], after: int) -> list[Lesson]:
+class Candidate(NamedTuple):
+    """A sentence of the user's own that may be learned; ``found`` is what the rules say, None if they find nothing."""
+
+    turn: ReadTurn
+    number: int
+    text: str
+    found: Statement | None
+
+
+Chosen = tuple[Candidate, Statement]
+
+
+class Extractor(Protocol):
+    """What decides which of the user's sentences are learned."""
+
+    def choose(self, session: DueSession, own: Sequence[Candidate]) -> list[Chosen] | None:
+        """Return the sentences to learn, and what each states; None if the session has to wait."""
+
+    def close(self, session: DueSession) -> None:
+        """Delete what was kept for a session. Inside the transaction that moves its cursor."""
+
+    def tally(self) -> dict[str, float]:
+        """Return what the run did besides, by the names of ``ReflectorRun``."""
+
+
+class RuleExtractor:
+    """The rules alone."""
+
+    def choose(self, _session: DueSession, own: Sequence[Candidate]) -> list[Chosen]:
+        """See ``Extractor``."""
+        return [(one, one.found) for one in own if one.found]
+
+    def close(self, session: DueSession) -> None:
+        """See ``Extractor``."""
+
+    def tally(self) -> dict[str, float]:
+        """See ``Extractor``."""
+        return {}
+
+
+def candidates(turns: Sequence[ReadTurn], after: int) -> list[Candidate]:
+    """Return the user's sentences after the cursor that may be learned; gates have left out the others.
+
+    What the rules find is counted for itself, so that its memory has the same id whoever chooses.
+    """
+    every: list[Candidate] = []
+    for turn in turns:
+        if turn.role != "user" or turn.id <= after:
+            continue
+        numbers = count()
+        for at, sentence in enumerate(islice(own_sentences(turn.text), MAX_STATEMENTS)):
+            found, text = find_statement(sentence), lasting_part(sentence)
+            if text is not None:
+                every.append(Candidate(turn, next(numbers) if found else MAX_STATEMENTS + at, text, found))
+    return every
+
+
+def extract(turns: Sequence[ReadTurn], after: int, chosen: Sequence[Chosen]) -> list[Lesson]:
     """Return what the turns after the cursor teach.
 
     Args:
         turns: A session's turns in order; those up to the cursor are only context.
         after: The cursor: id of the last turn that was read before.
+        chosen: What the user's own sentences state.
     """
-    found: list[Lesson] = []
+    own: dict[int, list[tuple[int, Statement]]] = {}
+    for candidate, statement in chosen:
+        own.setdefault(candidate.turn.id, []).append((candidate.number, statement))
+    lessons: list[Lesson] = []
     for at, turn in enumerate(turns):
-        if turn.id <= after:
-            continue
-        is_run = turn.role == "tool_result"
-        for number, one in enumerate(_statements(turns, at)):
-            line = (turn.uuid, turn.part, number, turn.at, turn.project)
-            found.append(Lesson(one.kind, one.text, one.confidence, one.is_personal, *line, is_run))
-    return found
+        if turn.id > after:
+            found = sorted(own.get(turn.id, ())) or enumerate(_answered(turns, at))
+            for number, one in found:
+                line = (turn.uuid, turn.part, number, turn.at, turn.project)
+                lessons.append(
+                    Lesson(one.kind, one.text, one.confidence, one.is_personal, *line, turn.role == "tool_result")
+                )
+    return lessons
 
 
-def _statements(turns: Sequence[ReadTurn], at: int) -> Iterator[Statement]:
+def _answered(turns: Sequence[ReadTurn], at: int) -> Iterator[Statement]:
+    """Yield what the user accepted with a turn, or the command that succeeded."""
     turn = turns[at]
     if turn.role == "user":
-        found = [one for one in map(find_statement, own_sentences(turn.text)) if one is not None]
-        yield from found
-        if not found:
-            yield from _accepted(turn.text, _said_before(turns, at))
+        yield from _accepted(turn.text, _said_before(turns, at))
     elif turn.role == "tool_result" and not is_failed(turn.text):
         call = next((one for one in reversed(turns[:at]) if one.role in ("tool_call", "user")), None)
         command = None if call is None or call.role != "tool_call" else project_command(call.text)
@@ -135,11 +193,6 @@ def _accepted(reply: str, said: str) -> Iterator[Statement]:
 
 def _is_plain(text: str) -> bool:
     return len(text) <= 240 and "\n" not in text and not is_passing(text) and "http" not in text
-
-
-def is_failed(result: str) -> bool:
-    """Return True if the result of a tool says that it failed; some programs' results do not tell."""
-    return _FAILED.match(result) is not None
 
 
 def project_command(call: str) -> str | None:

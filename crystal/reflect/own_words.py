@@ -20,6 +20,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=\S)|;\s+|(?<=\u3002)")
 _MARKED = re.compile(
     r"```|~~~|<[\w/!?|]|\[(?:recalled|INST|/INST)\]|^(?![`\w])|^\d{1,4}[-:]\d\d\b|^(?:INFO|WARN|DEBUG|TRACE)"
 )
+_SIGN = re.compile(r"[>|#$%<]")
 _LABEL = re.compile(r"([^`]{1,60}?):\s")
 _OWN_LABEL = re.compile(
     r"(?:to|for(?! example| instance)|in(?! the)|found it|remember|note|fyi|again|keep in mind|from now|going forward"
@@ -62,7 +63,7 @@ def own_sentences(message: str) -> Iterator[str]:
         return
     for sentence in _sentences(line):
         label = _LABEL.match(sentence)
-        if is_quoting(sentence) or (label is not None and _OWN_LABEL.match(label[1]) is None):
+        if _SIGN.match(sentence) or is_quoting(sentence) or (label is not None and _OWN_LABEL.match(label[1]) is None):
             return
         if len(sentence) <= MAX_SENTENCE:
             yield sentence

@@ -63,19 +63,24 @@ def read_rules() -> tuple[tuple[Rule, ...], Mapping[str, re.Pattern[str]]]:
     return tuple(rules), gates
 
 
+def lasting_part(sentence: str) -> str | None:
+    """Return a sentence without words such as "please" before it; None if it asks, or `is_passing`, or is too short."""
+    _, gates = read_rules()
+    plain = gates["LEAD"].sub("", sentence).strip()
+    is_wish = gates["POLITE_QUESTION"].match(plain) is not None and gates["ASKED_ALWAYS"].match(plain) is None
+    is_none = (plain.endswith("?") and not is_wish) or len(plain.split()) < MIN_WORDS or is_passing(plain)
+    return None if is_none else plain[0].upper() + plain[1:]
+
+
 def find_statement(sentence: str) -> Statement | None:
     """Return the lasting statement that a sentence of the user makes, or None."""
     rules, gates = read_rules()
-    plain = gates["LEAD"].sub("", sentence).strip()
-    is_wish = gates["POLITE_QUESTION"].match(plain) is not None and gates["ASKED_ALWAYS"].match(plain) is None
-    if (plain.endswith("?") and not is_wish) or len(plain.split()) < MIN_WORDS or is_passing(plain):
-        return None
-    rule = next((one for one in rules if one.pattern.search(plain)), None)
-    is_unclear = rule is not None and rule.kind not in ("cause", "correction") and gates["POINTING"].match(plain)
-    if rule is None or is_unclear:
+    plain = lasting_part(sentence)
+    rule = None if plain is None else next((one for one in rules if one.pattern.search(plain)), None)
+    if plain is None or rule is None or (rule.kind not in ("cause", "correction") and gates["POINTING"].match(plain)):
         return None
     is_personal = gates["PERSONAL"].search(plain) is not None and rule.kind in ("preference", "convention", "fact")
-    return Statement(rule.kind, plain[0].upper() + plain[1:], rule.confidence, is_personal)
+    return Statement(rule.kind, plain, rule.confidence, is_personal)
 
 
 def is_passing(sentence: str) -> bool:

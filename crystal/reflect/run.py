@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from crystal.errors import CrystalError
 from crystal.reflect.compare import Similarity
-from crystal.reflect.extract import extract
+from crystal.reflect.extract import Extractor, candidates, extract
 from crystal.reflect.learn import Learner, archive_stale
 from crystal.store.memories import learned
 from crystal.store.memories.learned import DueSession, ReflectorRun
@@ -19,8 +19,10 @@ MAX_SESSIONS = 100
 Embed = Callable[[Sequence[str]], list[bytes]]
 
 
-def reflect_sessions(learner: Learner, now: Callable[[], int], should_stop: Callable[[], bool]) -> ReflectorRun:
-    """Read the sessions with new turns, oldest first, until none is left or ``should_stop``.
+def reflect_sessions(
+    learner: Learner, extractor: Extractor, now: Callable[[], int], should_stop: Callable[[], bool]
+) -> ReflectorRun:
+    """Read the sessions with new turns, oldest first, until none is left, one has to wait, or ``should_stop``.
 
     Idempotent: a cursor moves in the transaction that writes what was learned up to it.
     """
@@ -28,32 +30,41 @@ def reflect_sessions(learner: Learner, now: Callable[[], int], should_stop: Call
     read: set[str] = set()
     while due := learned.sessions_to_reflect(learner.store, MAX_SESSIONS):
         for session in due:
-            if should_stop():
+            done = None if should_stop() else read_session(learner, extractor, session, now())
+            if done is None:
                 break
-            done = read_session(learner, session, now())
             read.add(session.id)
             total = add_runs(total, done)
         else:
             continue
         break
-    if read:
+    more = extractor.tally()
+    if read or more:
         with learner.store.transaction():
             archived = archive_stale(learner.store, total.at)
             ms = round(1000 * (time.monotonic() - began))
-            total = total._replace(sessions=len(read), archived=archived, ms=ms)
+            total = add_runs(total, ReflectorRun(0, ms, len(read), archived=archived, **more))  # type: ignore[arg-type]
             learned.add_run(learner.store, total)
     return total
 
 
-def read_session(learner: Learner, session: DueSession, now: int) -> ReflectorRun:
-    """Read the next turns of a session, and move its cursor in the transaction that writes what they teach."""
+def read_session(learner: Learner, extractor: Extractor, session: DueSession, now: int) -> ReflectorRun | None:
+    """Read the next turns of a session, and move its cursor in the transaction that writes what they teach.
+
+    Returns:
+        What was done; None if the session has to wait.
+    """
     turns = learned.read_after(learner.store, session, BATCH_TURNS)
     new = [turn.id for turn in turns if turn.id > session.cursor]
     upto = session.last_turn if len(new) < BATCH_TURNS else new[-1]
-    lessons = extract(turns, session.cursor)
+    chosen = extractor.choose(session, candidates(turns, session.cursor))
+    if chosen is None:
+        return None
+    lessons = extract(turns, session.cursor, chosen)
     with learner.store.transaction():
         if not learned.move_cursor(learner.store, session, upto):
             return ReflectorRun(now)
+        extractor.close(session)
         return learner.learn(session, lessons, now)._replace(turns=len(new))
 
 

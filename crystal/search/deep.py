@@ -8,7 +8,6 @@ docs/adr/0016-deep-search.md.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -17,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from crystal.errors import CrystalError, ModelUnavailableError, UnavailableError
+from crystal.llm.ask import LanguageModel, PaidModel, Prompt, body_of, estimated_tokens, fenced
+from crystal.llm.chat import ChatModel
 from crystal.store import Store
-from crystal.summarize.llm import Prompt, SummaryModel, ask_paid, estimated_tokens
-from crystal.summarize.models import ChatModel
 from crystal.timewords.parse import iso
 
 _QUESTION = 1_000
@@ -48,7 +47,7 @@ _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)")
 
 def expansion_prompt(question: str, now: int) -> str:
     """Return the prompt that asks for other wordings; ``now`` in ms, for questions that hold times."""
-    return fenced(_EXPANSION_TASK.format(now=(iso(now) or "")[:16]), "question", question[:_QUESTION])
+    return _prompt(_EXPANSION_TASK.format(now=(iso(now) or "")[:16]), "question", question[:_QUESTION])
 
 
 def variants_in(answer: str, question: str) -> tuple[str, ...]:
@@ -106,7 +105,7 @@ _NUMBER = re.compile(r"(?<![-0-9])[0-9]{1,4}(?![0-9])")
 def reranking_prompt(question: str, passages: Sequence[str]) -> str:
     """Return the prompt that asks for the order of passages; the beginning of each is shown."""
     lines = [f"Question: {_line(question, _QUESTION)}", *map(_passage, range(1, len(passages) + 1), passages)]
-    return fenced(_RERANKING_TASK, "passages", "\n".join(lines))
+    return _prompt(_RERANKING_TASK, "passages", "\n".join(lines))
 
 
 def order_in(answer: str, count: int) -> list[int]:
@@ -131,26 +130,8 @@ def _line(text: str, limit: int) -> str:
     return words if len(words) <= limit else words[:limit] + " …"
 
 
-# ---------------------------------------------------------------------------------------------------- answers
-
-_THOUGHT = re.compile(r"<think(?:ing)?>.{0,20000}?(?:</think(?:ing)?>|\Z)", re.DOTALL)
-_FENCED = re.compile(r"```(?:json|text)?(.*?)```", re.DOTALL)
-
-
-def body_of(answer: str) -> str:
-    """Return the answer without reasoning before it and without a code fence around it."""
-    text = _THOUGHT.sub("", answer, count=3).strip()
-    fenced = _FENCED.search(text)
-    return (fenced[1] if fenced else text).strip()
-
-
-def fenced(task: str, name: str, data: str) -> str:
-    """Return a task followed by untrusted data between marks.
-
-    The mark is the hash of the data, so no data can hold its own.
-    """
-    mark = hashlib.sha256(data.encode("utf-8", "replace")).hexdigest()[:20]
-    return f"{task}\nMark: {mark}\n--- {name} {mark}\n{data}\n--- end of {name} {mark}\nNow the JSON array."
+def _prompt(task: str, name: str, data: str) -> str:
+    return f"{task}\n{fenced(name, data)}Now the JSON array."
 
 
 T = TypeVar("T")
@@ -191,7 +172,7 @@ class ChatAsker:
         seconds: After how long nobody waits for the answer any more.
     """
 
-    model: SummaryModel
+    model: LanguageModel
     ledger: Callable[[], AbstractContextManager[Store]]
     daily_cap_usd: float
     now: int
@@ -206,8 +187,7 @@ class ChatAsker:
 
         def paid() -> str:
             with self.ledger() as store:
-                answer = ask_paid(store, model, wanted, purpose=PURPOSE, daily_cap_usd=self.daily_cap_usd, now=self.now)
-            return answer.text
+                return PaidModel(store, model, PURPOSE, self.daily_cap_usd).ask(wanted, self.now).text
 
         return within(self.seconds, paid)[:MAX_CHARACTERS]
 

@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, TypeVar
 from crystal.model.recall import Filters, Hit
 from crystal.search.candidates import QuestionVector, by_meaning_alone, note_of_unread, propose_chunks
 from crystal.search.index import folder_of
-from crystal.search.ranking.listing import is_time_alone, list_latest, list_showing
+from crystal.search.ranking.listing import (
+    dates_in_digits,
+    is_time_alone,
+    list_latest,
+    list_showing,
+    without_times,
+)
 from crystal.search.request import MemorySource, Mode, SearchRequest, SearchResult
 from crystal.search.results import RankedAnswer, SearchedStore, hits_of
 from crystal.store.memories.memories import superseded
@@ -108,26 +114,35 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A prepared question: parsed, and embedded only once, however often it is searched."""
+    """A prepared question: parsed, and embedded only once, however often it is searched.
+
+    ``wordings`` are other words for it, ``dates`` its dates in digits; both count less than its words in ``asked``.
+    """
 
     sources: Sequence[MemorySource]
     request: SearchRequest
     asked: Query
     vectors: Sequence[QuestionVector]
     times: tuple[TimeSpan, ...]
+    is_time_alone: bool
+    dates: tuple[str, ...]
     wordings: tuple[str, ...]
 
     @classmethod
     def of(cls, sources: Sequence[MemorySource], request: SearchRequest) -> _Question:
         asked, deep = parse_query(request.query), request.how.deep
+        times = find_times(asked.text, now=request.now, tz=request.how.tz)
+        is_alone, dates = is_time_alone(asked, times), dates_in_digits(times)
+        if dates and not is_alone:
+            asked = parse_query(without_times(asked.text, dates))
         known: dict[str, bytes] = {}
         vectors = [
             QuestionVector.of(source.store, source.embedder, source.without_embedder, asked.text, known)
             for source in sources
         ]
-        times = find_times(asked.text, now=request.now, tz=request.how.tz)
         wordings = deep.expand(asked.text)[1:] if deep is not None and asked.text else ()
-        return cls(sources, request, asked, vectors, times, wordings)
+        words = tuple(dict.fromkeys(date.words for date in dates))
+        return cls(sources, request, asked, vectors, times, is_alone, words, wordings)
 
     def answer(self, filters: Filters) -> SearchResult:
         """Search within filters, in one state of each memory."""
@@ -171,7 +186,7 @@ class _Question:
     def _find(self, places: Sequence[SearchedStore]) -> _Found:
         if self.request.how.fusion == "similarity":
             return self._nearest(places)
-        if is_time_alone(self.asked, self.times):
+        if self.is_time_alone:
             return self._latest(places)
         if not self.asked.has_words:  # pictures
             answers = list_showing(places, self.asked.text, self.request.limit)
@@ -191,7 +206,9 @@ class _Question:
         model = None if how.late is None else how.late()
 
         def ranked(fields: Sequence[Field], asked: Query) -> tuple[Sequence[RankedAnswer], Notes]:
-            wanted = RankingRequest(request.query, asked, request.limit, preferences, self.wordings, reorder)
+            wanted = RankingRequest(
+                request.query, asked, request.limit, preferences, (*self.wordings, *self.dates), reorder
+            )
             return rank(places, fields, wanted, model)
 
         (answers, said), asked, relaxed, why_not = self._with_indexes(places, ranked)
@@ -259,7 +276,7 @@ class _Question:
 
         most = max(CANDIDATES, 4 * self.request.limit)
         store = place.source.store
-        ids = propose_chunks(store, self.asked, self.wordings, place.scope, place.vector, most)
+        ids = propose_chunks(store, self.asked, (*self.wordings, *self.dates), place.scope, place.vector, most)
         return index_of_chunks(store, ids)
 
     def _latest(self, places: Sequence[SearchedStore]) -> _Found:

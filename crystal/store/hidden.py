@@ -4,7 +4,11 @@ from typing import NamedTuple
 
 
 class Hidden(NamedTuple):
-    """What an agent does not see: what was said in these agents, and in these folders of projects."""
+    """What an agent does not see: what was said in these agents, and in these folders of projects.
+
+    ``only``: the folders of projects that it sees, if it sees no other ones, nor what belongs to no project.
+    """
 
     agents: tuple[str, ...]
     folders: frozenset[str] | None = None
+    only: frozenset[str] | None = None

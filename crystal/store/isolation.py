@@ -15,6 +15,7 @@ MAX_SOURCE = 50
 
 _NOT_HIDDEN = "NOT EXISTS (SELECT 1 FROM main.sessions h WHERE h.{} = x.{} AND (h.harness IN ({{names}}){{strayed}}))"
 _OF_SEEN_SESSION = _NOT_HIDDEN.format("id", "session")
+_OF_KNOWN_SESSION = _NOT_HIDDEN.format("session_id", "session_id") + "{known}"
 _OF_SEEN_TRANSCRIPT = "EXISTS (SELECT 1 FROM capture_state s WHERE s.id = x.transcript)"
 _OF_SEEN_MEMORY = "EXISTS (SELECT 1 FROM memories m WHERE m.id = x.memory)"
 
@@ -22,22 +23,28 @@ SHADOWS = {
     "sessions": _NOT_HIDDEN.format("id", "id"),
     "turns": f"{_OF_SEEN_SESSION}{{elsewhere}}",
     "turn_copies": f"{_OF_SEEN_SESSION} AND EXISTS (SELECT 1 FROM turns t WHERE t.id = x.turn)",
-    "memories": f"{_NOT_HIDDEN.format('session_id', 'session')}{{not_theirs}}{{elsewhere}}",
+    "memories": f"{_NOT_HIDDEN.format('session_id', 'session')}{{not_theirs}}{{elsewhere}}{{owned}}",
     "memory_history": _OF_SEEN_MEMORY,
     "learned_from": _NOT_HIDDEN.format("session_id", "session")
     + " AND EXISTS (SELECT 1 FROM memories m WHERE m.uid = x.memory)",
     "chunks": f"{_OF_SEEN_SESSION} AND (x.memory IS NULL OR {_OF_SEEN_MEMORY})"
-    " AND (x.source = 'file' OR (TRUE{elsewhere}))",
-    "projects": "EXISTS (SELECT 1 FROM sessions s WHERE s.project = x.id)"
+    " AND (x.source = 'file' OR (TRUE{elsewhere})) AND (x.turn IS NOT NULL OR (TRUE{owned}))",
+    "projects": "(EXISTS (SELECT 1 FROM sessions s WHERE s.project = x.id)"
     " OR EXISTS (SELECT 1 FROM chunks c WHERE c.project = x.id)"
     " OR EXISTS (SELECT 1 FROM memories m WHERE m.project = x.id)"
-    " OR EXISTS (SELECT 1 FROM main.source_collections c WHERE c.project = x.id)",
-    "capture_state": f"x.harness NOT IN ({{names}}) AND {_NOT_HIDDEN.format('session_id', 'session_id')}",
+    " OR EXISTS (SELECT 1 FROM main.source_collections c WHERE c.project = x.id)){listed}",
+    "capture_state": f"x.harness NOT IN ({{names}}) AND {_OF_KNOWN_SESSION}",
     **dict.fromkeys(("segments", "snapshot_records", "record_counts"), _OF_SEEN_TRANSCRIPT),
-    "injection_logs": _NOT_HIDDEN.format("session_id", "session_id"),
+    **dict.fromkeys(("work_calls", "work_lines", "work_errors"), "EXISTS (SELECT 1 FROM turns t WHERE t.id = x.turn)"),
+    "injection_logs": _OF_KNOWN_SESSION,
     "problems": "FALSE",
 }
 """For each table that tells of conversations, which of its rows stay. Messages of problems may name files."""
+FILE_SHADOWS = {
+    "source_collections": "TRUE{owned}",
+    "source_files": "EXISTS (SELECT 1 FROM source_collections c WHERE c.id = x.collection)",
+}
+"""The same for files, which are hidden only from who sees some projects alone."""
 
 
 def source_via(source: str, agent: str | None) -> str:
@@ -53,27 +60,33 @@ def hide(store: Store, hidden: Hidden | None) -> None:
     # Only Claude Code's prompts ask to remember; the session of such a memory may not be stored yet, or no longer.
     sources = [*hidden.agents, *(["prompt"] if CLAUDE_CODE in hidden.agents else [])]
     words = {"names": names, "not_theirs": "".join(f" AND ' ' || x.source NOT LIKE '% {name}'" for name in sources),
-             "strayed": "", "elsewhere": ""}  # fmt: skip
+             "strayed": "", "elsewhere": "", "owned": "", "known": "", "listed": ""}  # fmt: skip
     with translated(store.path):
         store.db.execute("PRAGMA query_only = 0")
-        if hidden.folders is not None:
-            _list_projects(store, hidden.folders)
+        if hidden.folders is not None or hidden.only is not None:
+            _list_projects(store, hidden.folders or (), hidden.only)
             words["strayed"] = " OR h.project NOT IN temp.seen_projects OR h.id IN temp.strayed_sessions"
             words["elsewhere"] = " AND (x.project IS NULL OR x.project IN temp.seen_projects)"
-        for table, condition in SHADOWS.items():
+        if hidden.only is not None:
+            words["strayed"] += " OR h.project IS NULL"
+            words["owned"] = " AND x.project IN temp.seen_projects"
+            words["known"] = " AND EXISTS (SELECT 1 FROM sessions s WHERE s.session_id = x.session_id)"
+            words["listed"] = " AND x.id IN temp.seen_projects"
+        for table, condition in (SHADOWS if hidden.only is None else SHADOWS | FILE_SHADOWS).items():
             which = condition.format(**words)
             store.db.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table} AS x WHERE {which}")
         store.db.execute("PRAGMA query_only = 1")
     store.hidden = hidden
 
 
-def _list_projects(store: Store, folders: Iterable[str]) -> None:
+def _list_projects(store: Store, folders: Iterable[str], only: Iterable[str] | None) -> None:
     """List the projects that may be seen: one that comes meanwhile may not; and sessions that went into others."""
     store.db.execute("CREATE TEMP TABLE seen_projects (id INTEGER PRIMARY KEY)")
     store.db.execute("CREATE TEMP TABLE strayed_sessions (id INTEGER PRIMARY KEY)")
     store.db.execute(
-        "INSERT INTO seen_projects SELECT id FROM projects WHERE cwd NOT IN (SELECT value FROM json_each(?))",
-        (json.dumps([*folders]),),
+        "INSERT INTO seen_projects SELECT id FROM projects WHERE cwd NOT IN (SELECT value FROM json_each(?))"
+        " AND (? IS NULL OR cwd IN (SELECT value FROM json_each(?)))",
+        (json.dumps([*folders]), *2 * (None if only is None else json.dumps([*only]),)),
     )
     store.db.execute(
         "INSERT OR IGNORE INTO strayed_sessions SELECT session FROM chunks"
@@ -82,8 +95,7 @@ def _list_projects(store: Store, folders: Iterable[str]) -> None:
 
 
 def hidden_rows(store: Store) -> tuple[list[int], list[int]]:
-    """Return the rows that a connection cannot see: sessions, and chunks of memories."""
+    """Return the rows that a connection cannot see: sessions, and chunks of memories and files."""
     sessions = "SELECT id FROM main.sessions EXCEPT SELECT id FROM sessions"
-    memories = "SELECT id FROM main.memories EXCEPT SELECT id FROM memories"
-    chunks = f"SELECT id FROM main.chunks WHERE memory IN ({memories})"
+    chunks = "SELECT id FROM main.chunks WHERE turn IS NULL EXCEPT SELECT id FROM chunks WHERE turn IS NULL"
     return [ident for (ident,) in store.rows(sessions)], [ident for (ident,) in store.rows(chunks)]

@@ -13,22 +13,13 @@ from pathlib import Path
 
 from crystal.config.paths import make_private_dir, write_private
 from crystal.errors import CrystalError, UnavailableError
+from crystal.llm.ask import InvalidAnswerError, LanguageModel, PaidModel, retry_at
 from crystal.store import Store
-from crystal.store.costs import DAY_MS, day_start
-from crystal.store.problems import clear_problem, find_problem, record_problem, rest_ms
+from crystal.store.problems import clear_problem, find_problem, record_problem
 from crystal.store.sessions import sessions
 from crystal.store.sessions.conversations import Session
 from crystal.summarize.deeds import deeds_of
-from crystal.summarize.llm import (
-    CHARACTERS,
-    ROLES,
-    CostCapError,
-    InvalidSummaryError,
-    SummaryModel,
-    ask_paid,
-    build_prompt,
-    parse_answer,
-)
+from crystal.summarize.llm import CHARACTERS, ROLES, build_prompt, parse_answer
 from crystal.summarize.markdown import SummaryText, new_summary_path, render
 from crystal.summarize.simple import summarize_simply
 
@@ -42,9 +33,6 @@ PURPOSE = "summary"
 MAX_AGAIN = 1000
 MAX_BAD_ANSWERS = 3
 """Invalid answers in a row after which the model is paused, because each one costs."""
-
-FIRST_WAIT_MS = 60_000
-MAX_WAIT_MS = 3_600_000
 
 # Characters read of one turn and of a session, for simple summaries and for models.
 _EACH, _TOTAL = 8_000, 2_000_000
@@ -74,7 +62,7 @@ class _Job:
 
     store: Store
     agent_folder: Callable[[str], Path]
-    model: SummaryModel | None
+    model: LanguageModel | None
     daily_cap_usd: float
     now: int
     report: SummaryReport = field(default_factory=SummaryReport)
@@ -86,7 +74,7 @@ def summarize_due(
     store: Store,
     *,
     agent_folder: Callable[[str], Path],
-    model: SummaryModel | None,
+    model: LanguageModel | None,
     daily_cap_usd: float,
     now: int,
     idle_ms: int,
@@ -120,7 +108,7 @@ def summarize_due(
 
 
 def summarize_again(
-    store: Store, *, agent_folder: Callable[[str], Path], model: SummaryModel, daily_cap_usd: float, now: int
+    store: Store, *, agent_folder: Callable[[str], Path], model: LanguageModel, daily_cap_usd: float, now: int
 ) -> SummaryReport:
     """Let the model write the summaries that it has not written, newest first, until it fails or the cap is reached.
 
@@ -194,11 +182,13 @@ def _text_of(job: _Job, session: Session) -> tuple[SummaryText, sessions.Summary
         try:
             text = _ask(job, job.model, session)
         except CrystalError as error:
-            is_useless = isinstance(error, InvalidSummaryError)  # paid: not requested again until the session grows
+            is_useless = isinstance(error, InvalidAnswerError)  # paid: not requested again until the session grows
             mode = "simple" if is_useless else mode
             job.bad_answers += is_useless
             rests = not is_useless or job.bad_answers >= MAX_BAD_ANSWERS
-            record_problem(job.store, PART, error.message, job.now, _retry_at(job, error) if rests else None)
+            record_problem(
+                job.store, PART, error.message, job.now, retry_at(job.store, PART, error, job.now) if rests else None
+            )
             job.report.problems.append(error.message)
             job.instead = error.message if rests else None
         else:
@@ -211,19 +201,7 @@ def _text_of(job: _Job, session: Session) -> tuple[SummaryText, sessions.Summary
     return summarize_simply(said, title=session.given_title, session_id=session.session_id), mode
 
 
-def _ask(job: _Job, model: SummaryModel, session: Session) -> SummaryText:
+def _ask(job: _Job, model: LanguageModel, session: Session) -> SummaryText:
     said = sessions.read_said(job.store, session.id, ROLES, each=max(CHARACTERS.values()), total=_MODEL_TOTAL)
-    prompt = build_prompt(session, said)
-    completion = ask_paid(job.store, model, prompt, purpose=PURPOSE, daily_cap_usd=job.daily_cap_usd, now=job.now)
+    completion = PaidModel(job.store, model, PURPOSE, job.daily_cap_usd).ask(build_prompt(session, said), job.now)
     return parse_answer(completion.text, title=session.given_title)
-
-
-def _retry_at(job: _Job, error: CrystalError) -> int:
-    """Return when the model is tried again.
-
-    After one minute, doubled with each failure up to an hour; over the cap, at the start of the next UTC day.
-    """
-    if isinstance(error, CostCapError):
-        return day_start(job.now) + DAY_MS
-    before = find_problem(job.store, PART)
-    return job.now + rest_ms(error, before.tries + 1 if before else 1, FIRST_WAIT_MS, MAX_WAIT_MS)

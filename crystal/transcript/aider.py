@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, clean_text, format_line, word
-from crystal.transcript.messages import MessageReader
+from crystal.transcript.messages import MessageReader, unique_name
 from crystal.transcript.parts import Part
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 
@@ -89,8 +89,7 @@ def _sessions(source: Source) -> Iterator[_Session]:
         if asked is not None:
             beginning = "\n".join(one.lines[: asked + 1]).encode("utf-8", "surrogatepass")
             ident = f"aider-{re.sub('[-: ]', '', one.started)}-{hashlib.sha256(beginning).hexdigest()[:8]}"
-            times[ident] += 1
-            yield one._replace(ident=ident if times[ident] == 1 else f"{ident}-{times[ident]}")
+            yield one._replace(ident=unique_name(ident, times))
 
 
 def _messages(lines: list[str]) -> Iterator[tuple[str, list[str]]]:

@@ -21,7 +21,7 @@ from crystal.transcript.line import (
     parse_time,
     word,
 )
-from crystal.transcript.messages import MessageReader, title_record
+from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, parts_of_blocks
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 
@@ -62,9 +62,7 @@ class ClineReader(MessageReader, SnapshotReader):
                 model = fields_of(message.get("modelInfo")).get("id")
                 place = message.get("ts") or number
                 ident = identifier(message.get("id")) or f"{place}-{message.get('role')}"
-                used[ident] += 1
-                name = ident if used[ident] == 1 else f"{ident}-{used[ident]}"
-                yield Record(f"{own}-{name}", format_line(message), context.with_texts(model=model))
+                yield Record(f"{own}-{unique_name(ident, used)}", format_line(message), context.with_texts(model=model))
         if conversation.subagent is None:
             yield from title_record(own, context)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from crystal.transcript.line import Fields, fields_of, format_line, parse_line, word
 from crystal.transcript.parts import Part, call_text
+from crystal.transcript.tables import object_of
 
 ITEM = "response_item"
 SUMMARY = "compacted"
@@ -126,7 +127,7 @@ def _result(item: Fields) -> str:
     """Return the text of a result: a text, blocks, an object around one of them, or a list of found tools."""
     output = item.get("output")
     if isinstance(output, str) and output.startswith('{"output"'):
-        output = parse_line(output.encode("utf-8", "replace")) or output
+        output = object_of(output) or output
     if isinstance(output, dict):
         inner = output.get("output") or output.get("content")
         output = inner if isinstance(inner, str | list) else format_line(output).decode()

@@ -20,14 +20,14 @@ from crystal.transcript.context import Context
 from crystal.transcript.cursor_store import parse_value
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, path_of_uri
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
-from crystal.transcript.messages import MessageReader, title_record
+from crystal.transcript.messages import MessageReader, title_record, unnamed_record
 from crystal.transcript.parts import Part, call_text, unique_id
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.tables import tables_of
 
 _OLD_CHATS = "workbench.panel.aichat.view.aichat.chatdata"
 _USER, _ASSISTANT = (1, "user"), (2, "ai")
 _ID_LENGTH = 36
-_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
 # A message's row id changes when the editor replaces it; that and its length are told without reading its value.
 _STAMPS = (
     "SELECT substr(key, 10, ?), count(*), sum(rowid), sum(octet_length(value)) FROM cursorDiskKV"
@@ -93,7 +93,7 @@ def _time_of(fields: Fields, context: Context) -> int | None:
 
 def _composers(source: Source) -> Iterator[Conversation]:
     """Yield the editor's conversations that have messages."""
-    tables = {name for (name,) in source.rows(_TABLES)}
+    tables = tables_of(source)
     if not tables & {_CHAT_TABLE, "ItemTable"}:
         raise SourceError(f"{source.path} is no database of Cursor", hint="update crystal")
     workspace = hashlib.sha256(b"".join(source.sides.values())).hexdigest()[:16]
@@ -121,7 +121,7 @@ def _composers(source: Source) -> Iterator[Conversation]:
 
 
 def _records(source: Source, conversation: Conversation) -> Iterator[Record]:
-    tables = {name for (name,) in source.rows(_TABLES)}
+    tables = tables_of(source)
     cid = conversation.subagent or conversation.session
     for tab, chat in _tabs(source, tables):
         if tab == cid:
@@ -134,8 +134,7 @@ def _records(source: Source, conversation: Conversation) -> Iterator[Record]:
         yield Record(unique_id(ident, cid), format_line({"bubbleId": ident, **bubble}), _placed(context, bubble))
     summary = fields_of(fields_of(composer.get("latestConversationSummary")).get("summary")).get("summary")
     if word(summary):
-        line = format_line({"conversationSummary": summary})
-        yield Record(f"{cid}-{hashlib.sha256(line).hexdigest()[:16]}", line, context)
+        yield unnamed_record(cid, format_line({"conversationSummary": summary}), context)
 
 
 def _bubbles(source: Source, cid: str, composer: Fields) -> Iterator[tuple[str, Fields]]:

@@ -14,9 +14,10 @@ from pathlib import PurePath
 
 from crystal.transcript.context import Context
 from crystal.transcript.editor import path_of_uri
-from crystal.transcript.line import Fields, fields_of, format_line, identifier, milliseconds, parse_line, word
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, milliseconds, parse_lines, word
 from crystal.transcript.parts import Part, block_text, call_text, result_text
 from crystal.transcript.reader import Conversation, Record, Source, SourceError
+from crystal.transcript.tables import object_of
 
 _STORE, _META = "store.db", "meta.json"
 _FOLDER_FILES = (".workspace-trusted", "repo.json")
@@ -38,8 +39,8 @@ def parse_value(value: object) -> Fields:
     """Parse what a column holds: JSON as text, as bytes, or as text of hexadecimal digits; empty for anything else."""
     if isinstance(value, str):
         is_hex = value[:2] == "7b" and re.fullmatch(r"[0-9a-fA-F]+", value) and len(value) % 2 == 0
-        value = bytes.fromhex(value) if is_hex else value.encode("utf-8", "replace")
-    return (parse_line(value) or {}) if isinstance(value, bytes) else {}
+        value = bytes.fromhex(value) if is_hex else value
+    return object_of(value)
 
 
 def side_files(path: PurePath) -> tuple[PurePath, ...]:
@@ -64,7 +65,7 @@ def conversation(source: Source) -> Conversation:
         root = identifier(parent.get("rootParentAgentId")) or identifier(parent.get("parentAgentId"))
         stamp = f"{meta.get('latestRootBlobId')} {meta.get('name')} {sides}"
         return Conversation(root or ident, stamp, ident if root else None)
-    if not any(_is_message(line) for line in _lines(source.data)):
+    if not any(_is_message(line) for line in parse_lines(source.data)):
         raise SourceError(f"{source.path} has no messages of Cursor", hint="update crystal")
     above = source.path.parent
     stamp = f"{hashlib.sha256(source.data).hexdigest()} {sides}"
@@ -127,7 +128,7 @@ def _typed(text: str) -> Part:
 
 
 def _context_of(sides: Mapping[PurePath, bytes], meta: Fields, messages: list[Fields]) -> Context:
-    beside = [parse_line(content) or {} for content in sides.values()]
+    beside = [object_of(content) for content in sides.values()]
     names = ("cwd", "workspacePath", "workspace")
     folders = [path_of_uri(word(one.get(name))) for one in (*beside, meta) for name in names]
     folder = next(filter(None, folders), None) or next((found for one in messages if (found := _folder_in(one))), None)
@@ -152,17 +153,13 @@ def _folder_in(message: Fields) -> str | None:
 # -- the copy in JSON lines ------------------------------------------------------------------------------------------
 
 
-def _lines(data: bytes) -> list[Fields]:
-    return [fields for line in data.split(b"\n") if (fields := parse_line(line)) is not None]
-
-
 def _is_message(fields: Fields) -> bool:
     inner = fields_of(fields.get("message")).get("content", fields.get("content"))
     return fields.get("role") in ("user", "assistant") and isinstance(inner, str | list)
 
 
 def _copied(data: bytes) -> Iterator[tuple[str, Fields]]:
-    for fields in _lines(data):
+    for fields in parse_lines(data):
         yield hashlib.sha256(format_line(fields)).hexdigest(), fields
 
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
 from crystal.transcript.context import Context
-from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
-from crystal.transcript.messages import MessageReader
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, parse_lines, word
+from crystal.transcript.messages import MessageReader, unnamed_record
 from crystal.transcript.parts import Part, call_text, result_text, unique_id, without_files
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 
@@ -58,8 +58,7 @@ class GeminiReader(MessageReader, SnapshotReader):
             context = context.with_texts(model=message.get("model"))
             yield Record(unique_id(ident, conversation.session), format_line(message), context)
         for fields in others:
-            line = format_line(fields)
-            yield Record(f"{conversation.session}-{hashlib.sha256(line).hexdigest()[:16]}", line, context)
+            yield unnamed_record(conversation.session, format_line(fields), context)
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""
@@ -84,8 +83,7 @@ def _objects(data: bytes) -> list[Fields]:
     whole = parse_line(data)
     if whole is not None:
         return [whole]
-    lines = data.split(b"\n")[:-1]  # the last one may be half written
-    return [fields for line in lines if (fields := parse_line(line)) is not None]
+    return parse_lines(data.rpartition(b"\n")[0])  # the last one may be half written
 
 
 def _replay(data: bytes) -> tuple[dict[str, Fields], list[Fields]]:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Role
 from crystal.transcript.context import Context
-from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
-from crystal.transcript.messages import MessageReader, title_record
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_lines, word
+from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, block_text, call_text
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import columns_of, moment_of, object_of, rows_of
@@ -103,7 +103,7 @@ def _is_database(source: Source) -> bool:
 
 def _document(source: Source) -> tuple[Fields, list[Fields]]:
     """Return what the first line of a file says of the session, and the messages."""
-    every = [fields for line in source.data.split(b"\n") if (fields := parse_line(line)) is not None]
+    every = parse_lines(source.data)
     first = every[0] if every and "role" not in every[0] else {}
     return first, [_said(one) for one in every if "role" in one and isinstance(one.get("content"), list)]
 
@@ -135,9 +135,8 @@ def _named(messages: list[Fields]) -> Iterator[tuple[str, Fields]]:
         told = [(item.get("type"), item.get("text") or item.get("thinking") or item.get("id")) for item in items]
         digest = hashlib.sha256(format_line(told)).hexdigest()[:16]
         name = f"{(moment_of(message['created']) or 0) // 1000}-{message['role']}-{digest}"
-        used[name] += 1
         copied = {_COPIED: True} if is_copy else {}
-        yield name if used[name] == 1 else f"{name}-{used[name]}", {**message, "content": named, **copied}
+        yield unique_name(name, used), {**message, "content": named, **copied}
 
 
 def _copies(messages: list[Fields]) -> Iterator[bool]:

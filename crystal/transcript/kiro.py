@@ -25,13 +25,14 @@ from crystal.transcript.line import (
     identifier,
     list_of,
     milliseconds,
-    parse_line,
+    parse_lines,
     parse_time,
     word,
 )
 from crystal.transcript.messages import MessageReader, title_record
 from crystal.transcript.parts import Part, call_text, unique_id
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.tables import object_of
 
 _EVENTS, _SESSION = "messages.jsonl", "session.json"
 _SAID = ("Prompt", "AssistantMessage", "ToolResults")
@@ -98,20 +99,16 @@ def _time_of(fields: Fields) -> int | None:
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
-def _lines(data: bytes) -> Iterator[Fields]:
-    return (fields for line in data.split(b"\n") if (fields := parse_line(line)) is not None)
-
-
 def _beside(source: Source) -> Fields:
     """Return what the file beside a session says; of one that is very long, the folder."""
     for content in source.sides.values():
         found = _CWD.search(content)
-        return parse_line(content) or (parse_line(b'{"cwd":' + found[1] + b"}") if found else None) or {}
+        return object_of(content) or (object_of(b'{"cwd":' + found[1] + b"}") if found else {})
     return {}
 
 
 def _session(source: Source) -> Conversation:
-    if not any(fields.get("kind") in _SAID or "payload" in fields for fields in _lines(source.data)):
+    if not any(fields.get("kind") in _SAID or "payload" in fields for fields in parse_lines(source.data)):
         raise SourceError(f"{source.path} has no messages of Kiro", hint="update crystal")
     beside = _beside(source)
     name = source.path.parent.name if source.path.name == _EVENTS else source.path.stem
@@ -147,7 +144,7 @@ def _of_file(source: Source, session: str, context: Context) -> Iterator[Record]
 def _merged(data: bytes) -> Iterator[tuple[str, Fields]]:
     """Yield the messages, the pieces of each as one. What has no id is known by its content."""
     merged: dict[str, Fields] = {}
-    for fields in _lines(data):
+    for fields in parse_lines(data):
         inner = fields_of(fields.get("data"))
         ident = identifier(inner.get("message_id")) or identifier(fields.get("id"))
         key = f"{ident}-{fields.get('kind')}" if "kind" in fields else ident

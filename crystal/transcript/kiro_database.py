@@ -7,19 +7,11 @@ import re
 from collections.abc import Iterator
 
 from crystal.transcript.context import Context
-from crystal.transcript.line import (
-    Fields,
-    fields_of,
-    format_line,
-    identifier,
-    list_of,
-    milliseconds,
-    parse_line,
-    parse_time,
-    word,
-)
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
+from crystal.transcript.messages import unnamed_record
 from crystal.transcript.parts import Part, call_text, unique_id
 from crystal.transcript.reader import Conversation, Record, Source, SourceError
+from crystal.transcript.tables import object_of, tables_of
 
 NAMES = "crystalTools"
 """The names of the tools by the ids of their calls, in a record of results."""
@@ -28,7 +20,6 @@ _TYPED = re.compile(r"--- USER MESSAGE BEGIN ---\n(.*?)--- USER MESSAGE END ---"
 _TOLD = re.compile(
     r"\s*<(EnvironmentContext|steering-reminder|implicit-rules|kiro-ide-message)\b.*?</\1>\s*", re.DOTALL
 )
-_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
 _CURRENT = "SELECT conversation_id, key, updated_at, octet_length(value) FROM conversations_v2"
 _OLD = "SELECT key, value FROM conversations"
 
@@ -60,7 +51,7 @@ def conversations(source: Source) -> Iterator[Conversation]:
 
 def _rows(source: Source) -> Iterator[tuple[str, str, str, bool]]:
     """Yield (session, folder, stamp, whether it is in the newer table)."""
-    tables = {name for (name,) in source.rows(_TABLES)}
+    tables = tables_of(source)
     if not tables & {"conversations", "conversations_v2"}:
         raise SourceError(f"{source.path} is no database of Kiro", hint="update crystal")
     seen = set()
@@ -70,14 +61,9 @@ def _rows(source: Source) -> Iterator[tuple[str, str, str, bool]]:
                 seen.add(ident)
                 yield str(ident), str(folder), repr(stamp), True
     for folder, value in source.rows(_OLD) if "conversations" in tables else ():
-        ident = identifier(_parsed(value).get("conversation_id"))
+        ident = identifier(object_of(value).get("conversation_id"))
         if ident is not None and ident not in seen:
             yield ident, str(folder), hashlib.sha256(str(value).encode("utf-8", "replace")).hexdigest(), False
-
-
-def _parsed(value: object) -> Fields:
-    data = value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
-    return parse_line(data) or {}
 
 
 def records(source: Source, session: str) -> Iterator[Record]:
@@ -86,7 +72,7 @@ def records(source: Source, session: str) -> Iterator[Record]:
     sql = "SELECT value FROM conversations_v2 WHERE conversation_id = ?" if is_current else _OLD.replace("key, ", "")
     rows = source.rows(sql + ("" if is_current else " WHERE key = ?"), (session if is_current else folder,))
     for (value,) in rows:
-        whole = _parsed(value)
+        whole = object_of(value)
         model = fields_of(whole.get("model_info")).get("model_id") or whole.get("model")
         context = Context().with_texts(cwd=folder, model=model)
         names: Fields = {}
@@ -102,8 +88,7 @@ def records(source: Source, session: str) -> Iterator[Record]:
             yield from _of_entry(fields, session, number, names, context)
         summary = next(iter(list_of(whole.get("latest_summary"))), None)
         if word(summary):
-            line = format_line({"latest_summary": summary})
-            yield Record(f"{session}-{hashlib.sha256(line).hexdigest()[:16]}", line, context)
+            yield unnamed_record(session, format_line({"latest_summary": summary}), context)
 
 
 def _of_entry(fields: Fields, session: str, number: int, names: Fields, context: Context) -> Iterator[Record]:

@@ -39,6 +39,11 @@ def parse_line(line: bytes) -> Fields | None:
     return fields if isinstance(fields, dict) else None
 
 
+def parse_lines(data: bytes) -> list[Fields]:
+    """Parse lines; those that are no JSON objects are left out."""
+    return [fields for line in data.split(b"\n") if (fields := parse_line(line)) is not None]
+
+
 def format_line(fields: object) -> bytes:
     """Return what was parsed as JSON in one line. Never raises; only what is nested a thousand deep becomes empty.
 

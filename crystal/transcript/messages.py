@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Turn
@@ -74,6 +75,17 @@ class MessageReader(TranscriptReader):
                 shared = self.turn_of(fields, context)._replace(uuid=uuid, offset=offset)
                 is_subagents = subagent or self.is_subagents(fields)
                 yield from turns_of_parts(self.named_parts(fields, tools), shared, fields, subagent=is_subagents)
+
+
+def unique_name(name: str, used: Counter[str]) -> str:
+    """Return a name that came before with its number, and count it."""
+    used[name] += 1
+    return name if used[name] == 1 else f"{name}-{used[name]}"
+
+
+def unnamed_record(session: str, line: bytes, context: Context) -> Record:
+    """Return a record without an id of its own: it is known by its content."""
+    return Record(f"{session}-{hashlib.sha256(line).hexdigest()[:16]}", line, context)
 
 
 def title_record(session: str, context: Context) -> Iterator[Record]:

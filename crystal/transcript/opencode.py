@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from crystal.model.capture import Turn
 from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, word
-from crystal.transcript.messages import MessageReader, title_record
+from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, call_text, result_text
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import columns_of, first_ancestor, moment_of, object_of, rows_of
@@ -62,6 +62,10 @@ class OpenCodeReader(MessageReader, SnapshotReader):
         title = word(row.get("title"))
         if title and conversation.subagent is None and not title.startswith(_UNTITLED):
             yield from title_record(ident, context.with_texts(title=title))
+
+    def lasting_id(self, ident: str) -> str:
+        """Return an id without the first prompt in it."""
+        return ident.partition("-")[2] or ident
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""
@@ -156,8 +160,7 @@ def _named(messages: list[Fields], conversation: Conversation) -> Iterator[tuple
     for message in messages:
         at = _created(message)
         name = str(message["id"]) if at is None else f"{root}-{at}-{_role(message)}"
-        used[name] += 1
-        yield name if used[name] == 1 else f"{name}-{used[name]}", message
+        yield unique_name(name, used), message
 
 
 def _first_line(message: Fields) -> str:

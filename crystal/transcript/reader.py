@@ -274,6 +274,10 @@ class SnapshotReader(TranscriptReader):
             SourceError: The source has another form.
         """
 
+    def lasting_id(self, ident: str) -> str:
+        """Return what of a record's id stays when the agent deletes other records of the conversation."""
+        return ident
+
     def identify(self, path: PurePath) -> Identity:
         """Return what a file belongs to. Its conversations say so themselves."""
         return Identity(path.stem)

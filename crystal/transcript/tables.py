@@ -20,6 +20,11 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 MAX_UNPACKED_BYTES = 256 << 20
 
 
+def tables_of(source: Source) -> set[str]:
+    """Return the names of the tables."""
+    return {name for (name,) in source.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
 def columns_of(source: Source, table: str) -> list[str]:
     """Return the columns of a table, none if it does not exist."""
     return [name for (name,) in source.rows("SELECT name FROM pragma_table_info(?)", (table,))]

@@ -20,6 +20,7 @@ from crystal.transcript.line import Fields, fields_of, format_line, identifier, 
 from crystal.transcript.messages import MessageReader, title_record
 from crystal.transcript.parts import Part, call_text, unique_id
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.tables import object_of
 
 _ANSWER_FIELDS = ("response", "result")
 _REPEATED_FIELDS = ("requestId", "timestamp", "modelId", "modelState")
@@ -214,8 +215,7 @@ class _Tools:
 
     def _parts(self, call: Fields) -> Iterator[Part]:
         name, arguments = word(call.get("name")), call.get("arguments")
-        given = parse_line(arguments.encode("utf-8", "replace")) if isinstance(arguments, str) else arguments
-        yield Part("tool_call", call_text(name, given or arguments), name)
+        yield Part("tool_call", call_text(name, object_of(arguments) or arguments), name)
         result = fields_of(self._results.get(str(call.get("id"))))
         yield Part("tool_result", "\n".join(_texts_in(result.get("content"))), name)
 

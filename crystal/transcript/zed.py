@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
-from crystal.transcript.messages import MessageReader, title_record
+from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, call_text
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
 from crystal.transcript.tables import first_ancestor, moment_of, rows_of, unpacked
@@ -100,8 +100,7 @@ def _named(thread: Fields, ident: str) -> Iterator[tuple[str, object]]:
         if "User" in message or message.get("role") == "user":
             said = "".join(part.text for part in _parts(message))
             digest = hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:16]
-            used[digest] += 1
-            prompt, place = f"{ident}-{digest}" + (f"-{used[digest]}" if used[digest] > 1 else ""), 0
+            prompt, place = unique_name(f"{ident}-{digest}", used), 0
             yield prompt, message
         else:
             place += 1

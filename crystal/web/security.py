@@ -5,7 +5,6 @@ Every request passes ``Guard`` before it reaches a page, also one for a page tha
 
 from __future__ import annotations
 
-import hmac
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,11 +15,11 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from crystal.web.peer import is_other_user
+from crystal.serving.checks import LOCAL_NAMES, is_same, name_of_host, read_body
+from crystal.serving.peer import is_other_user
 
 OPEN_PATH = "/open"
 MAX_FORM_BYTES = 1 << 20
-LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
     " base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -59,7 +58,7 @@ class Access:
 
     def use_link(self, token: str) -> bool:
         """Return True for the right token, once."""
-        if not self.link or not _is_same(token, self.link):
+        if not self.link or not is_same(token, self.link):
             return False
         self.link = ""
         return True
@@ -126,11 +125,11 @@ class Guard:
 
     def _answer(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the answer to a request that reaches no page, None for one that does."""
-        if _name_of_host(", ".join(headers.getlist("host"))) not in LOCAL_NAMES:
+        if name_of_host(", ".join(headers.getlist("host"))) not in LOCAL_NAMES:
             return self._refuse(WRONG_HOST)
         if is_other_user(scope.get("client")):
             return self._refuse(OTHER_USER)
-        has_cookie = _is_same(_cookie(headers, self._access.cookie_name), self._access.cookie)
+        has_cookie = is_same(_cookie(headers, self._access.cookie_name), self._access.cookie)
         if scope["path"] == OPEN_PATH and scope["method"] == "GET":
             return self._open(scope, has_cookie=has_cookie)
         if not has_cookie:
@@ -150,13 +149,7 @@ class Guard:
     def _check_form(self, fields: dict[str, str] | None) -> Response | None:
         if fields is None:
             return self._refuse(TOO_LONG)
-        return None if _is_same(fields.pop("csrf", ""), self._access.csrf) else self._refuse(WRONG_FORM)
-
-
-def _name_of_host(host: str) -> str:
-    """Return the name in a Host header; any port will do, because a tunnel has its own."""
-    name, colon, port = host.lower().rpartition(":")
-    return name if colon and port.isdecimal() else host.lower()
+        return None if is_same(fields.pop("csrf", ""), self._access.csrf) else self._refuse(WRONG_FORM)
 
 
 def _cookie(headers: Headers, name: str) -> str:
@@ -175,20 +168,11 @@ def _is_own_origin(headers: Headers) -> bool:
     return origin == f"http://{headers.get('host')}" and site in (None, "same-origin")
 
 
-def _is_same(given: str, known: str) -> bool:
-    return hmac.compare_digest(given.encode(), known.encode())
-
-
 async def _read_form(headers: Headers, receive: Receive) -> dict[str, str] | None:
     """Return the fields of a form, empty if it is none; None if it is too long."""
-    body = b""
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if len(body) > MAX_FORM_BYTES:
-            return None
-        if message["type"] == "http.disconnect" or not message.get("more_body"):
-            break
+    body = await read_body(receive, MAX_FORM_BYTES)
+    if body is None:
+        return None
     if headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
         return {}
     return dict(parse_qsl(body.decode("latin-1"), keep_blank_values=True))

@@ -21,7 +21,7 @@ from relay_worker.errors import ClientGoneError, RequestRefusedError
 from relay_worker.limits import address_of, is_trusted
 from relay_worker.model import MAX_NUMBER, Token
 from relay_worker.services import MAX_WAITING, Services
-from relay_worker.store.sqlite import INLINE_BYTES
+from relay_worker.store.files import INLINE_BYTES
 
 MAX_WAIT = 30
 MAX_QUERY = 4096
@@ -150,7 +150,7 @@ class Call:
                 )
             yield
 
-    def authenticate(self, schemes: tuple[str, ...]) -> None:
+    async def authenticate(self, schemes: tuple[str, ...]) -> None:
         """Authenticate the request and apply the rate limit.
 
         Args:
@@ -165,7 +165,7 @@ class Call:
             self.claim = secret
             return
         parsed = tokens.parse_token(secret) if "bearer" in schemes and scheme == "bearer" else None
-        token = self.relay.store.token(parsed[0]) if parsed else None
+        token = await self.relay.store.token(parsed[0]) if parsed else None
         if parsed is None or not tokens.is_valid(parsed[1], token):
             raise self.unauthenticated()
         assert token is not None

@@ -50,7 +50,7 @@ async def put_blob(call: Call) -> Reply:
         is_new = await relay.store.put(blobs.put, new, stream, seq, tag)
     if is_new:
         relay.metrics.put_bytes.inc(len(body))
-        relay.signals.notify(f"account {call.account}")
+        relay.announce(f"account {call.account}")
     return stored_reply(is_new, seq=seq, tag=tag.hex())
 
 
@@ -82,7 +82,7 @@ async def acknowledge(call: Call) -> Reply:
     stream = call.path("stream", ID)
     call.need_stream(stream, "ack")
     asked = await call.json(Acknowledgement)
-    await call.relay.store.write(blobs.ack, call.account, stream, int(asked.upto), call.relay.now())
+    await call.relay.store.write(call.account, blobs.ack, call.account, stream, int(asked.upto), call.relay.now())
     return NO_CONTENT
 
 
@@ -131,7 +131,7 @@ async def delete_object(call: Call) -> Reply:
     """Delete an object if it exists."""
     object_id = call.path("id", ID)
     call.need("objects:write")
-    await call.relay.store.write(objects.delete, call.account, object_id)
+    await call.relay.store.write(call.account, objects.delete, call.account, object_id)
     return NO_CONTENT
 
 
@@ -158,7 +158,7 @@ async def make_token(call: Call) -> Reply:
     call.need("home")
     asked = await call.json(TokenRequest)
     new, text = new_token(call.account, asked.label, asked.scopes, relay.now(), relay.random)
-    await relay.store.write(lambda batch: accounts.add(batch.db, new))
+    await relay.store.write(call.account, accounts.add, new)
     return json_reply({"id": new.id, "token": text, "label": new.label, "scopes": new.scopes}, 201)
 
 
@@ -173,8 +173,7 @@ async def revoke_token(call: Call) -> Reply:
     """Revoke a token."""
     token_id = call.path("token_id", TOKEN_ID)
     call.need("home")
-    now = call.relay.now()
-    await call.relay.store.write(lambda batch: accounts.revoke(batch.db, call.account, token_id, now))
+    await call.relay.store.write(call.account, accounts.revoke, call.account, token_id, call.relay.now())
     return NO_CONTENT
 
 
@@ -196,7 +195,9 @@ async def open_mailbox(call: Call) -> Reply:
     relay = call.relay
     call.need("pair")
     await call.json(MailboxRequest)
-    box = await relay.store.write(mailboxes.open_one, call.account, nameplates(relay.random(96)), relay.now())
+    box = await relay.store.write(
+        mailboxes.LOCK, mailboxes.open_one, call.account, nameplates(relay.random(96)), relay.now()
+    )
     return json_reply({"nameplate": box.nameplate, "expires_at": box.expires_at}, 201)
 
 
@@ -208,7 +209,9 @@ async def claim_mailbox(call: Call) -> Reply:
     if wait:
         raise RequestRefusedError("rate-limited", "too many claims of this address", retry_after=wait)
     assert call.claim is not None, "the route takes a claim"
-    box, is_new = await relay.store.write(mailboxes.claim, nameplate, hash_secret(call.claim), relay.now())
+    box, is_new = await relay.store.write(
+        mailboxes.LOCK, mailboxes.claim, nameplate, hash_secret(call.claim), relay.now()
+    )
     return json_reply({"nameplate": nameplate, "expires_at": box.expires_at}, 201 if is_new else 200)
 
 
@@ -223,8 +226,8 @@ async def put_mail(call: Call) -> Reply:
     async with call.body(MAX_MAIL) as (body, _):
         if not body:
             raise RequestRefusedError("bad-request", "a message has at least one byte")
-        is_new = await relay.store.write(mailboxes.put_mail, nameplate, side, phase, body, relay.now())
-    relay.signals.notify(f"mailbox {nameplate}")
+        is_new = await relay.store.write(mailboxes.LOCK, mailboxes.put_mail, nameplate, side, phase, body, relay.now())
+    relay.announce(f"mailbox {nameplate}")
     return stored_reply(is_new)
 
 
@@ -248,8 +251,8 @@ async def close_mailbox(call: Call) -> Reply:
     """Delete the mailbox."""
     nameplate = call.path("nameplate", NAMEPLATE)
     if await _mine(call, nameplate) is not None:
-        await call.relay.store.write(mailboxes.close, nameplate)
-        call.relay.signals.notify(f"mailbox {nameplate}")
+        await call.relay.store.write(mailboxes.LOCK, mailboxes.close, nameplate)
+        call.relay.announce(f"mailbox {nameplate}")
     return NO_CONTENT
 
 

@@ -6,42 +6,72 @@ import contextlib
 import fcntl
 import os
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import apsw
 
 from relay_worker.errors import CannotServeError, RequestRefusedError
+from relay_worker.model import NewBody
 from relay_worker.settings import Settings
 from relay_worker.store.files import BodyFiles, sync_path
 
 APPLICATION_ID = 0x43525259
 """``CRRY``: marks the file as a relay's."""
 
-ACCOUNT = "(SELECT id FROM accounts WHERE name = ?)"
-"""SQL for the id of an account."""
-
 BUSY_TIMEOUT_MS = 10_000
 CHECKPOINT_PAGES = 2000
 PAGE_BYTES = 8192
 
 
-@dataclass(slots=True)
-class Batch:
+class SqliteRows:
+    """Connection on which statements run; see ``relay_worker.store.rows``.
+
+    Attributes:
+        db: The connection.
+    """
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self.db = db
+
+    def one(self, sql: str, *values: Any) -> tuple[Any, ...] | None:
+        """Return the first row."""
+        for row in self.db.execute(sql, values):
+            return tuple(row)
+        return None
+
+    def all(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return all rows."""
+        return self.db.execute(sql, values).fetchall()
+
+    def run(self, sql: str, *values: Any) -> None:
+        """Run a statement that returns nothing."""
+        self.db.execute(sql, values)
+
+    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Run a statement once for each row of values."""
+        self.db.executemany(sql, rows)
+
+
+class Batch(SqliteRows):
     """Transaction of some jobs, and everything that they need.
 
     Attributes:
-        db: The connection. A job may raise ``RequestRefusedError`` only before it writes.
         settings: The limits of streams and accounts.
         files: The body files.
         unused: Names of body files to be deleted after the COMMIT.
     """
 
-    db: apsw.Connection
-    settings: Settings
-    files: BodyFiles
-    unused: list[str] = field(default_factory=list)
+    def __init__(self, db: apsw.Connection, settings: Settings, files: BodyFiles) -> None:
+        super().__init__(db)
+        self.settings, self.files = settings, files
+        self.unused: list[str] = []
+
+    def check_disk(self, new: NewBody) -> None:
+        """Refuse a body without room. Pages of deleted rows are reused before the database grows."""
+        (free,) = (0,) if new.file else self.one("PRAGMA freelist_count") or (0,)
+        self.files.check_room(free * PAGE_BYTES)
 
     def drop(self, *files: str | None) -> None:
         """Delete body files after the COMMIT."""
@@ -61,13 +91,6 @@ def migrations() -> list[tuple[int, str]]:
     """Return the migrations as (number, SQL), in order."""
     files = sorted(Path(__file__).with_name("migrations").glob("[0-9][0-9][0-9][0-9]_*.sql"))
     return [(int(file.name[:4]), file.read_text("utf-8")) for file in files]
-
-
-def one(db: apsw.Connection, sql: str, *values: Any) -> tuple[Any, ...] | None:
-    """Return the first row."""
-    for row in db.execute(sql, values):
-        return tuple(row)
-    return None
 
 
 def connect(path: Path) -> apsw.Connection:

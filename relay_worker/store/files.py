@@ -19,6 +19,8 @@ from typing import BinaryIO
 from relay_worker.errors import RequestRefusedError
 
 READ_BYTES = 256 << 10
+INLINE_BYTES = 128 << 10
+"""Bodies up to this size are kept in the database; larger ones in files, where the store has files."""
 RESERVE_BYTES = 128 << 20
 """Disk space that bodies leave free, or half of a small disk, because deleting also needs some."""
 
@@ -30,6 +32,11 @@ def sync_path(path: Path) -> None:
         os.fsync(number)
     finally:
         os.close(number)
+
+
+def lost() -> RequestRefusedError:
+    """Return the refusal for a body whose row is there and whose bytes are not."""
+    return RequestRefusedError("body-lost", "the relay has lost these bytes; they must be sent again")
 
 
 class BodyFiles:
@@ -107,14 +114,13 @@ class BodyFiles:
         Raises:
             RequestRefusedError: ``body-lost``; it is missing or truncated.
         """
-        lost = RequestRefusedError("body-lost", "the relay has lost these bytes; they must be sent again")
         try:
             file = self.path(name).open("rb")
         except OSError as error:
-            raise lost from error
+            raise lost() from error
         if os.fstat(file.fileno()).st_size != size:
             file.close()
-            raise lost
+            raise lost()
         return BodyFile(file, size)
 
 

@@ -4,71 +4,66 @@ from __future__ import annotations
 
 from typing import Any
 
-import apsw
-
 from relay_worker.errors import RequestRefusedError
 from relay_worker.model import NewBody, ObjectEntry
 from relay_worker.store.blobs import check_room
-from relay_worker.store.database import ACCOUNT, Batch, one
+from relay_worker.store.rows import ACCOUNT, Rows, Transaction
+
+_KNOWN = (
+    "SELECT a.id, a.bytes, o.id, coalesce(o.size, 0), o.digest, o.file FROM accounts a"
+    " LEFT JOIN objects o ON o.account = a.id AND o.object = ? WHERE a.name = ?"
+)
 
 
-def put(batch: Batch, new: NewBody, object_id: bytes) -> bool:
+def put(batch: Transaction, new: NewBody, object_id: bytes) -> bool:
     """Store a write-once object."""
-    db = batch.db
-    account = one(db, "SELECT id, bytes FROM accounts WHERE name = ?", new.account)
-    if account is None:
+    known = batch.one(_KNOWN, object_id, new.account)
+    if known is None:
         raise RequestRefusedError("unauthenticated", "the account is gone")
-    account_id, held = account
-    stored = one(
-        db, "SELECT id, size, digest, file FROM objects WHERE account = ? AND object = ?", account_id, object_id
-    )
-    row, replaced, digest, replaced_file = stored or (None, 0, new.digest, None)
-    if digest != new.digest:
+    account_id, held, row, replaced, digest, replaced_file = known
+    if row is not None and digest != new.digest:
         raise RequestRefusedError("object-conflict", "another object is stored under this id")
-    if stored and not new.resend:
+    if row is not None and not new.resend:
         batch.drop(new.file)
         return False
     check_room(batch, new, held - replaced)
-    db.execute("DELETE FROM objects WHERE id = ?", (row,))
-    db.execute(
+    if row is not None:
+        batch.run("DELETE FROM objects WHERE id = ?", row)
+    batch.run(
         "INSERT INTO objects (account, object, size, at, digest, file, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (account_id, object_id, new.size, new.now, new.digest, new.file, new.inline),
+        *(account_id, object_id, new.size, new.now, new.digest, new.file, new.inline),
     )
-    db.execute("UPDATE accounts SET bytes = bytes + ? WHERE id = ?", (new.size - replaced, account_id))
+    batch.run("UPDATE accounts SET bytes = bytes + ? WHERE id = ?", new.size - replaced, account_id)
     batch.drop(replaced_file)
     return True
 
 
-def delete(batch: Batch, account: str, object_id: bytes) -> None:
+def delete(batch: Transaction, account: str, object_id: bytes) -> None:
     """Delete an object if it exists."""
-    db = batch.db
     sql = f"SELECT id, size, file, account FROM objects WHERE account = {ACCOUNT} AND object = ?"
-    stored = one(db, sql, account, object_id)
+    stored = batch.one(sql, account, object_id)
     if stored is None:
         return
     row, size, file, account_id = stored
-    db.execute("DELETE FROM objects WHERE id = ?", (row,))
-    db.execute("UPDATE accounts SET bytes = bytes - ? WHERE id = ?", (size, account_id))
+    batch.run("DELETE FROM objects WHERE id = ?", row)
+    batch.run("UPDATE accounts SET bytes = bytes - ? WHERE id = ?", size, account_id)
     batch.drop(file)
 
 
-def list_after(db: apsw.Connection, account: str, after: bytes, limit: int) -> list[ObjectEntry]:
+def list_after(db: Rows, account: str, after: bytes, limit: int) -> list[ObjectEntry]:
     """Return the objects above ``after`` by rising id."""
-    sql = (
-        f"SELECT lower(hex(object)), size, at FROM objects WHERE account = {ACCOUNT} AND object > ?"
-        " ORDER BY object LIMIT ?"
-    )
-    return [ObjectEntry(*row) for row in db.execute(sql, (account, after, limit))]
+    sql = f"SELECT object, size, at FROM objects WHERE account = {ACCOUNT} AND object > ? ORDER BY object LIMIT ?"
+    return [ObjectEntry(name.hex(), size, at) for name, size, at in db.all(sql, account, after, limit)]
 
 
-def find(db: apsw.Connection, account: str, object_id: bytes) -> tuple[Any, ...]:
+def find(db: Rows, account: str, object_id: bytes) -> tuple[Any, ...]:
     """Return size, digest as tag, digest, file and body of an object.
 
     Raises:
         RequestRefusedError: ``no-object``.
     """
     sql = f"SELECT size, digest, digest, file, body FROM objects WHERE account = {ACCOUNT} AND object = ?"
-    row = one(db, sql, account, object_id)
+    row = db.one(sql, account, object_id)
     if row is None:
         raise RequestRefusedError("no-object", "there is no such object")
     return row

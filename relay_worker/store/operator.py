@@ -10,38 +10,33 @@ from pathlib import Path
 import apsw
 
 from relay_worker.errors import CannotServeError
-from relay_worker.model import Token, Usage
+from relay_worker.model import Token
 from relay_worker.store import accounts
-from relay_worker.store.database import connect, prepare
+from relay_worker.store.database import SqliteRows, connect, prepare
 from relay_worker.store.files import BodyFiles, sync_path
 
-_FILES = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FROM objects WHERE file IS NOT NULL"
-_USAGE = (
-    "SELECT (SELECT count(*) FROM blobs), (SELECT count(*) FROM objects), (SELECT coalesce(sum(bytes), 0) FROM"
-    " accounts), (SELECT count(*) FROM streams), (SELECT count(*) FROM tokens WHERE revoked_at IS NULL),"
-    " (SELECT min(at) FROM blobs)"
-)
-
-
-def usage_of(db: apsw.Connection) -> Usage:
-    """Return the relay's usage."""
-    return Usage(*db.execute(_USAGE).get)
+FILES = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FROM objects WHERE file IS NOT NULL"
 
 
 def prune_bodies(folder: Path, files: BodyFiles, now: int) -> None:
     """Delete files without a row at the server's start, and make every client list everything again."""
-    with opened(folder) as db:
-        files.sweep({name for (name,) in db.execute(_FILES)})
-        with db:
-            accounts.raise_floors(db, now)
+    with opened(folder) as rows:
+        files.sweep({name for (name,) in rows.all(FILES)})
+        with rows.db:
+            accounts.raise_floors(rows, now)
+
+
+def create(folder: Path) -> None:
+    """Create the data directory and the database if missing."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    prepare(folder / "relay.db")
 
 
 def add_token(folder: Path, token: Token) -> None:
     """Store a new token; creates the data directory if missing."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    prepare(folder / "relay.db")
-    with opened(folder) as db, db:
-        accounts.add(db, token)
+    create(folder)
+    with opened(folder) as rows, rows.db:
+        accounts.add(rows, token)
 
 
 def back_up(folder: Path, target: Path) -> tuple[int, int]:
@@ -51,13 +46,13 @@ def back_up(folder: Path, target: Path) -> tuple[int, int]:
     started on the copy answers ``body-lost`` for it.
     """
     part = target.with_name(f".{target.name}.part")
-    with opened(folder) as db:
+    with opened(folder) as rows:
         if target.exists():
             raise CannotServeError(f"{target} exists already", hint="give the folder of a new backup")
         shutil.rmtree(part, ignore_errors=True)
         try:
             part.mkdir(mode=0o700, parents=True)
-            counts = _copy(db, BodyFiles(folder), part)
+            counts = _copy(rows.db, BodyFiles(folder), part)
             part.rename(target)
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)
@@ -74,7 +69,7 @@ def _copy(db: apsw.Connection, bodies: BodyFiles, part: Path) -> tuple[int, int]
         with copy.backup("main", db, "main") as run:
             while not run.done:
                 run.step(-1)
-        for name in [str(row[0]) for row in copy.execute(_FILES)]:
+        for name in [str(row[0]) for row in copy.execute(FILES)]:
             try:
                 shutil.copyfile(bodies.path(name), kept.path(name))
                 kept.path(name).chmod(0o600)
@@ -88,7 +83,7 @@ def _copy(db: apsw.Connection, bodies: BodyFiles, part: Path) -> tuple[int, int]
 
 
 @contextlib.contextmanager
-def opened(folder: Path) -> Iterator[apsw.Connection]:
+def opened(folder: Path) -> Iterator[SqliteRows]:
     """Open the database of the relay in a folder.
 
     Raises:
@@ -105,7 +100,7 @@ def opened(folder: Path) -> Iterator[apsw.Connection]:
     try:
         db = connect(path)
         try:
-            yield db
+            yield SqliteRows(db)
         finally:
             db.close()
     except apsw.FullError as error:  # its message says that there is no error

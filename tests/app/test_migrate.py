@@ -249,7 +249,7 @@ def migrate_dying(found: FoundStore, at: int = 0) -> int:
     return run.statements
 
 
-@pytest.mark.parametrize("name", ["memory-crystal", "claude-mem"])
+@pytest.mark.parametrize("name", [pytest.param("memory-crystal", marks=pytest.mark.slow), "claude-mem"])
 def test_it_can_die_at_any_statement_and_run_again(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("CRYSTAL_EMBEDDING_PROVIDER", "openai")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -278,6 +278,7 @@ def test_the_owner_may_be_at_work(home: Path) -> None:
     assert took("claude-mem")["new"] == 0
 
 
+@pytest.mark.slow
 def test_lancedb_tables_come_with_their_vectors(home: Path) -> None:
     lancedb = pytest.importorskip("lancedb")
     folder = home / ".ldm" / "memory" / "lance"

@@ -23,6 +23,7 @@ from crystal.ingest import archive
 from crystal.store import Store
 from crystal.store.capture import ledger
 from tests.support.capture_machine import line
+from tests.support.small_disk import small_disk
 from tests.support.whole_memory import ROOT, Memory
 
 pytestmark = [
@@ -259,18 +260,8 @@ def test_the_first_meeting_replays_nothing_and_loses_no_first_turn(home: Path) -
 
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs", str(disk)]
-    if sys.platform != "linux" or os.geteuid() != 0:
-        pytest.skip("a small disk of one's own needs Linux and root")
-    done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"cannot mount a small disk: {done.stderr.strip()}")
-    try:
+    with small_disk(tmp_path, "4m") as disk:
         yield disk
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def test_a_full_disk_costs_nothing_but_time(tiny_disk: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from crystal.transcript import (
     reader_of,
 )
 from crystal.transcript.line import parse_line
+from tests.support import agent_samples as samples
 from tests.support.command import crystal
 
 Message = dict[str, str]
@@ -157,6 +158,29 @@ def test_what_disappears_from_the_file_stays(diary: Path) -> None:
     diary.joinpath("d1.json").unlink()
     sync()
     assert len(said()) == 2
+    assert_proved()
+
+
+def test_a_first_prompt_that_opencode_deletes_stays_and_renames_no_other_message(home: Path) -> None:
+    start()
+    samples.lay_out("opencode", home)
+    sync()
+    before = samples.captured()
+    [database], session = home.rglob("opencode.db"), "ses_dfdd57b1effet3cZU0RyKA4O5L"
+    owner = apsw.Connection(str(database))
+    first = "SELECT id FROM message WHERE session_id = ? ORDER BY time_created LIMIT 1"
+    [(prompt,)] = owner.execute(first, (session,))
+    owner.execute("DELETE FROM part WHERE message_id = ?; DELETE FROM message WHERE id = ?", (prompt, prompt))
+    owner.execute("UPDATE event_sequence SET seq = seq + 1")
+    last = "UPDATE part SET data = json_set(data, '$.text', json_extract(data, '$.text') || ' More.') WHERE id = ?"
+    newest = "SELECT max(id) FROM part WHERE session_id = ? AND data ->> 'type' = 'text'"
+    [(part,)] = owner.execute(newest, (session,))
+    owner.execute(last, (part,))
+    owner.close()
+    sync()
+    sessions, turns = samples.captured()
+    grown = [now for old, now in zip(before[1], turns, strict=True) if old != now]
+    assert (sessions, [turn["text"][-6:] for turn in grown]) == (before[0], [" More."])
     assert_proved()
 
 

@@ -18,11 +18,12 @@ from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import URL, Pairs
 from tests.support.relay_commands import check_json, deliver, in_stream, joined, on, pairs, poll, say, site, waiting
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["on", "pairs", "site"]
 On = Callable[..., Done]
 
 
-@pytest.mark.slow
 def test_no_devices_yet_says_how_to_get_one(pairs: Pairs, on: On) -> None:
     done = on(pairs.home, "devices")
     assert (done.code, "crystal relay pair" in done.out) == (0, True)
@@ -33,7 +34,6 @@ def test_no_devices_yet_says_how_to_get_one(pairs: Pairs, on: On) -> None:
     }
 
 
-@pytest.mark.slow
 def test_a_device_is_listed_with_how_it_stands(pairs: Pairs, on: On) -> None:
     joined(pairs)
     assert on(pairs.home, "devices").out == "laptop  never heard\n"
@@ -54,7 +54,6 @@ def test_a_device_is_listed_with_how_it_stands(pairs: Pairs, on: On) -> None:
     assert "home of this machine" in on(pairs.device, "devices").out
 
 
-@pytest.mark.slow
 def test_a_name_that_would_do_something_on_a_terminal_is_shown_as_text(pairs: Pairs, on: On) -> None:
     joined(pairs)
     with pairs.home.open() as machine:
@@ -64,7 +63,6 @@ def test_a_name_that_would_do_something_on_a_terminal_is_shown_as_text(pairs: Pa
     assert "\u202e" not in done.out
 
 
-@pytest.mark.slow
 def test_renaming(pairs: Pairs, on: On) -> None:
     joined(pairs)
     done = on(pairs.home, "devices", "rename", "laptop", "desk")
@@ -80,7 +78,6 @@ def test_renaming(pairs: Pairs, on: On) -> None:
     assert in_stream(pairs).last_seq == 1  # its blobs are taken as before
 
 
-@pytest.mark.slow
 def test_revoking_refuses_what_comes_later_and_keeps_what_came(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note")
@@ -100,7 +97,6 @@ def test_revoking_refuses_what_comes_later_and_keeps_what_came(pairs: Pairs, on:
     assert done.code in {4, 5}
 
 
-@pytest.mark.slow
 def test_revoking_while_the_relay_is_down_is_made_up_for_by_a_poll(pairs: Pairs, on: On) -> None:
     joined(pairs)
 
@@ -120,7 +116,6 @@ def test_revoking_while_the_relay_is_down_is_made_up_for_by_a_poll(pairs: Pairs,
     assert pairs.valid_tokens() == []
 
 
-@pytest.mark.slow
 def test_rotating_reaches_the_device_and_ends_the_old_keys(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note")
@@ -147,7 +142,6 @@ def test_rotating_reaches_the_device_and_ends_the_old_keys(pairs: Pairs, on: On)
         assert {one.state for one in streams} <= {"ok", "left"}
 
 
-@pytest.mark.slow
 def test_a_device_says_where_its_commands_belong(pairs: Pairs, on: On) -> None:
     joined(pairs)
     for words in (("revoke", "mini"), ("rotate", "mini")):
@@ -155,7 +149,6 @@ def test_a_device_says_where_its_commands_belong(pairs: Pairs, on: On) -> None:
         assert (done.code, "home machine" in done.err) == (2, True)
 
 
-@pytest.mark.slow
 def test_another_device_is_left_alone(pairs: Pairs, on: On) -> None:
     joined(pairs)
     secret = on(pairs.home, "relay", "pair", "--offline", "--name", "barn").out

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 import uuid
 from pathlib import Path
 
 import pytest
 
 from crystal.config.edit import set_value
-from tests.support.command import Done, crystal
+from tests.support.command import crystal
 from tests.support.forgetting_machine import said
+
+pytestmark = pytest.mark.slow
 
 S1 = str(uuid.UUID(int=1))
 SECRET = "the quokka sleeps under the zanzibar bridge at seven"
@@ -35,30 +35,6 @@ def held(memory: Path) -> bool:
     return any(b"quokka" in path.read_bytes() for path in memory.rglob("*") if path.is_file())
 
 
-def answered(monkeypatch: pytest.MonkeyPatch, answer: str, *words: str) -> Done:
-    """Run the command on a terminal."""
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    out, err = io.StringIO(), io.StringIO()
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "argv", ["crystal", *words])
-        patch.setattr(sys, "stdin", Terminal(answer + "\n"))
-        patch.setattr(sys, "stdout", out)
-        patch.setattr(sys, "stderr", err)
-        from crystal.cli.app import main
-
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-    return Done(code, out.getvalue(), err.getvalue())
-
-
-@pytest.mark.slow
 def test_nobody_there_to_be_asked_is_a_usage_error_and_nothing_happens(memory: Path) -> None:
     done = crystal("forget", "--query", "quokka")
     assert (done.code, done.out) == (2, "")
@@ -67,7 +43,6 @@ def test_nobody_there_to_be_asked_is_a_usage_error_and_nothing_happens(memory: P
     assert crystal("forget", "--query", "unicorn").code == 1, "nothing is to be asked"
 
 
-@pytest.mark.slow
 def test_a_preview_forgets_nothing(memory: Path) -> None:
     done = crystal("forget", "--query", "quokka", "--dry-run")
     assert done.code == 0
@@ -77,17 +52,15 @@ def test_a_preview_forgets_nothing(memory: Path) -> None:
     assert held(memory)
 
 
-@pytest.mark.slow
-def test_no_on_a_terminal_forgets_nothing_and_yes_does(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert answered(monkeypatch, "n", "forget", "--query", "quokka").code == 130
+def test_no_on_a_terminal_forgets_nothing_and_yes_does(memory: Path) -> None:
+    assert crystal("forget", "--query", "quokka", typed="n\n", terminal=True).code == 130
     assert held(memory)
-    done = answered(monkeypatch, "y", "forget", "--query", "quokka")
+    done = crystal("forget", "--query", "quokka", typed="y\n", terminal=True)
     assert done.code == 0, done.err
     assert "forgotten: nothing of it is left on this machine" in done.out
     assert not held(memory)
 
 
-@pytest.mark.slow
 def test_yes_and_prove_in_json(memory: Path) -> None:
     done = crystal("forget", "--query", "quokka", "--yes", "--prove", "--json")
     assert done.code == 0, done.err
@@ -100,14 +73,12 @@ def test_yes_and_prove_in_json(memory: Path) -> None:
     assert crystal("verify").code == 0
 
 
-@pytest.mark.slow
 def test_a_transcript_that_still_has_it_is_named_once(memory: Path) -> None:
     done = crystal("forget", "--query", "quokka", "--yes", "--prove")
     assert "proved: " in done.out
     assert done.out.count(f"{S1}.jsonl") == 1
 
 
-@pytest.mark.slow
 def test_nothing_found_is_exit_code_1(memory: Path) -> None:
     done = crystal("forget", "--query", "unicorn", "--yes")
     assert done.code == 1
@@ -116,7 +87,6 @@ def test_nothing_found_is_exit_code_1(memory: Path) -> None:
     assert held(memory)
 
 
-@pytest.mark.slow
 def test_what_does_not_exist_is_not_found(memory: Path) -> None:
     for words in (["99999"], ["h99999"], ["mem-0123456789ab"], ["--session", "zz"], ["--project", "none"]):
         assert crystal("forget", *words, "--yes").code == 1, words
@@ -124,7 +94,6 @@ def test_what_does_not_exist_is_not_found(memory: Path) -> None:
     assert held(memory)
 
 
-@pytest.mark.slow
 def test_off_and_on_know_nothing_of_what_was_forgotten() -> None:
     crystal("forget", "--session", S1, "--yes")
     assert crystal("--status").out == "capture is on\n"
@@ -133,7 +102,6 @@ def test_off_and_on_know_nothing_of_what_was_forgotten() -> None:
     assert crystal("--status").out == "capture is on\n"
 
 
-@pytest.mark.slow
 def test_a_purge_deletes_the_names_as_well(memory: Path) -> None:
     crystal("forget", "--query", "quokka", "--yes")
     assert (memory / "forgotten.json").exists()

@@ -1,7 +1,5 @@
 """A change of the model that is killed at any statement leaves one whole model in use."""
 
-from __future__ import annotations
-
 import pytest
 
 from crystal.store.search import vectors

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import sys
 from typing import Any
@@ -19,6 +18,7 @@ from crystal.sync.client import RelayClient
 from crystal.sync.keys.forms import RelayKey, format_key
 from crystal.sync.keys.places import read_key
 from crystal.sync.keys.word_codes import paper_words
+from tests.support.command import Terminal
 from tests.support.pairing_boxes import ROOT, URL, Pairs
 from tests.support.relay_commands import On, check_json, deliver, in_stream, joined, on, pairs, poll, say, site
 
@@ -147,13 +147,7 @@ def test_a_qr_code_is_drawn_only_for_eyes(pairs: Pairs, on: On, monkeypatch: pyt
     monkeypatch.setattr("crystal.cli.qr.qr_ansi", lambda text: drawn.append(text) or "PICTURE")
     monkeypatch.setattr("crystal.cli.qr.qr_text", lambda text: drawn.append(text) or "PICTURE")
 
-    class Screen(io.StringIO):
-        encoding = "utf-8"
-
-        def isatty(self) -> bool:
-            return True
-
-    screen = Screen()
+    screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     relay_pairing._show("https://x", "7-apple-river-story", "CRYSTAL-JOIN:7-A-B-C:HTTPS://X")
     assert "code: 7-apple-river-story\n" in screen.getvalue()

@@ -16,13 +16,14 @@ from crystal.sync.envelope.blob import Channel, open_blob, seal, tag_of
 from tests.support.pairing_boxes import Pairs
 from tests.support.relay_commands import On, check_json, deliver, in_stream, joined, on, pairs, poll, say, site, waiting
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["on", "pairs", "site"]
 
 
 # ------------------------------------------------------------------------------------------------------ poll and sync
 
 
-@pytest.mark.slow
 def test_poll_and_sync_say_what_they_did(pairs: Pairs, on: On) -> None:
     joined(pairs)
     assert on(pairs.home, "relay", "poll").out == "nothing new\n"
@@ -35,7 +36,6 @@ def test_poll_and_sync_say_what_they_did(pairs: Pairs, on: On) -> None:
     assert on(pairs.home, "relay", "poll", "--quiet").out == ""
 
 
-@pytest.mark.slow
 def test_each_command_is_for_its_own_machine(pairs: Pairs, on: On) -> None:
     joined(pairs)
     other = on(pairs.home, "relay", "sync")
@@ -45,7 +45,6 @@ def test_each_command_is_for_its_own_machine(pairs: Pairs, on: On) -> None:
     assert on(pairs.device, "relay", "skip", "laptop", "1", "--yes").code == 3
 
 
-@pytest.mark.slow
 def test_a_delivery_that_fails_is_exit_code_4(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note")
@@ -63,7 +62,6 @@ def test_a_delivery_that_fails_is_exit_code_4(pairs: Pairs, on: On) -> None:
     assert check_json("crystal relay status", on(pairs.device, "relay", "status", "--json"))["outbox"]["unsent"] == 1
 
 
-@pytest.mark.slow
 def test_watching_goes_on_through_an_outage_and_ends_with_ctrl_c(
     pairs: Pairs, on: On, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +90,6 @@ def test_watching_goes_on_through_an_outage_and_ends_with_ctrl_c(
     assert "answers again" in done.err
 
 
-@pytest.mark.slow
 def test_a_device_that_watches_sends_what_is_captured_meanwhile(
     pairs: Pairs, on: On, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +112,6 @@ def test_a_device_that_watches_sends_what_is_captured_meanwhile(
     assert "1 blob sent" in done.out
 
 
-@pytest.mark.slow
 def test_a_revoked_device_learns_that_it_is_refused(pairs: Pairs, on: On) -> None:
     joined(pairs)
     assert on(pairs.home, "devices", "revoke", "laptop", "--yes").code == 0
@@ -125,7 +121,6 @@ def test_a_revoked_device_learns_that_it_is_refused(pairs: Pairs, on: On) -> Non
     assert (told["reachable"], "401" in told["problem"]) == (True, True)
 
 
-@pytest.mark.slow
 def test_the_timer_of_the_poll_is_for_a_home(pairs: Pairs, on: On) -> None:
     joined(pairs)
     done = on(pairs.device, "relay", "poll", "--install-timer")
@@ -135,7 +130,6 @@ def test_the_timer_of_the_poll_is_for_a_home(pairs: Pairs, on: On) -> None:
 # ---------------------------------------------------------------------------------------------------- status and skip
 
 
-@pytest.mark.slow
 def test_status_of_a_machine_that_keeps_to_itself(pairs: Pairs, on: On) -> None:
     with pairs.device.open():
         pass
@@ -144,7 +138,6 @@ def test_status_of_a_machine_that_keeps_to_itself(pairs: Pairs, on: On) -> None:
     assert check_json("crystal relay status", on(pairs.device, "relay", "status", "--json"))["ok"] is True
 
 
-@pytest.mark.slow
 def test_status_tells_what_waits_on_both_sides(pairs: Pairs, on: On) -> None:
     joined(pairs)
     assert on(pairs.device, "relay", "status").code == 0
@@ -175,7 +168,6 @@ def forge(pairs: Pairs, seq: int) -> None:
     pairs.home_way.after = change
 
 
-@pytest.mark.slow
 def test_a_forged_blob_stands_in_the_way_until_it_is_skipped_on_record(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note", "note", "note", "note")
@@ -211,7 +203,6 @@ def test_a_forged_blob_stands_in_the_way_until_it_is_skipped_on_record(pairs: Pa
     assert waiting(pairs) == 0
 
 
-@pytest.mark.slow
 def test_a_receipt_right_after_a_skip_takes_nothing_from_the_device(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note", "note")
@@ -233,7 +224,6 @@ def test_a_receipt_right_after_a_skip_takes_nothing_from_the_device(pairs: Pairs
     assert (waiting(pairs), in_stream(pairs).last_seq) == (0, 3)
 
 
-@pytest.mark.slow
 def test_after_a_skip_only_the_next_blob_may_name_any_predecessor(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note", "note", "note", "note")
@@ -258,7 +248,6 @@ def test_after_a_skip_only_the_next_blob_may_name_any_predecessor(pairs: Pairs, 
     assert on(pairs.home, "relay", "status").code == 5
 
 
-@pytest.mark.slow
 def test_a_number_that_never_came_can_be_skipped(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note", "note", "note")
@@ -288,7 +277,6 @@ def test_a_number_that_never_came_can_be_skipped(pairs: Pairs, on: On) -> None:
     assert (in_stream(pairs).state, in_stream(pairs).last_seq) == ("ok", 3)
 
 
-@pytest.mark.slow
 def test_blobs_of_a_revoked_device_are_counted_and_not_fetched(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note")
@@ -312,7 +300,6 @@ def test_blobs_of_a_revoked_device_are_counted_and_not_fetched(pairs: Pairs, on:
 # ------------------------------------------------------------------------------------------------------------ a timer
 
 
-@pytest.mark.slow
 def test_the_timer_of_the_poll_is_another_than_that_of_the_sweep(
     pairs: Pairs, on: On, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,14 +20,9 @@ from crystal.cli.sessions import _title
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.errors import NotFoundError, UsageError
 from crystal.sessions.reading import SessionSummary
-from tests.support.command import crystal
+from tests.support.command import Terminal, crystal
 
 PYTHON = shlex.quote(sys.executable)
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 # ------------------------------------------------------------------------------------------------------------ places

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 
 import pytest
@@ -8,6 +6,7 @@ from hypothesis import strategies as st
 
 from crystal.cli.render import Look, cells, clipped, harmless, look_of, one_line, padded, say, snippet, speaker
 from crystal.search.highlight import match_spans
+from tests.support.command import Terminal
 from tests.support.store_factory import open_store
 
 COLOUR = Look(60, colour=True)
@@ -19,13 +18,6 @@ YELLOW, END = "\x1b[1;33m", "\x1b[0m"
 def store(tmp_path_factory):
     with open_store(tmp_path_factory.mktemp("store")) as store:
         yield store
-
-
-class Terminal(io.StringIO):
-    encoding = "utf-8"
-
-    def isatty(self):
-        return True
 
 
 # ---------------------------------------------------------------------------------------------------------- matching

@@ -12,8 +12,9 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.support.loopback import Handler, LoopbackServer
 
 PATIENCE_SECONDS = 30.0
 PIECE = 500
@@ -194,20 +195,13 @@ def _event(kind: str, **fields: Any) -> Event:
     return kind, {"type": kind, **fields}
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+class _Server(LoopbackServer):
     model: FakeAnthropic
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that was killed in the middle is no news."""
 
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     protocol_version = "HTTP/1.1"
     server: _Server
-
-    def log_message(self, *_: object) -> None:
-        """Silence."""
 
     def do_GET(self) -> None:
         self._send_json(404, {"type": "error", "error": {"type": "not_found_error", "message": self.path}})
@@ -215,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
+        body = json.loads(self.body() or b"{}")
         if self.path.split("?")[0] != "/v1/messages":
             self._send_json(200, {"input_tokens": 20})
             return
@@ -248,11 +242,4 @@ class _Handler(BaseHTTPRequestHandler):
                 model.wait(item)
 
     def _send_json(self, status: int, value: object) -> None:
-        data = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(data)))
-        self.send_header("request-id", self.server.model.next_id("req"))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
+        self.send(status, value, {"request-id": self.server.model.next_id("req")})

@@ -14,8 +14,9 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.support.loopback import Handler, LoopbackServer
 
 
 @dataclass(frozen=True)
@@ -165,27 +166,20 @@ def _call() -> str:
     return f"call_{uuid.uuid4().hex[:24]}"
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+class _Server(LoopbackServer):
     models: FakeModels
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """An agent that ends in the middle is no news."""
 
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     protocol_version = "HTTP/1.1"
     server: _Server
-
-    def log_message(self, *_: object) -> None:
-        """Silence."""
 
     def do_GET(self) -> None:
         models = [{"id": "mock-model", "object": "model", "owned_by": "test"}]
         self._send("application/json", json.dumps({"object": "list", "data": models}))
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
+        body = json.loads(self.body() or b"{}")
         path, is_stream = self.path.split("?")[0], bool(body.get("stream"))
         if path.endswith(":countTokens"):
             self._send("application/json", json.dumps({"totalTokens": 20}))
@@ -215,9 +209,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.models.is_closed.wait()
 
     def _send(self, kind: str, text: str, *, more: bool = False) -> None:
-        data = text.encode()
-        self.send_response(200)
-        self.send_header("content-type", f"{kind}; charset=utf-8")
-        self.send_header("content-length", str(len(data) + more))
-        self.end_headers()
-        self.wfile.write(data)
+        self.send(200, text.encode(), {"Content-Type": f"{kind}; charset=utf-8"}, more=int(more))

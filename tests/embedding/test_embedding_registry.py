@@ -10,10 +10,8 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,7 @@ from crystal.config.prices import UNKNOWN, price_of
 from crystal.config.providers import EMBEDDING_PROVIDERS, EmbeddingProvider, ProviderKind, needs_key, runs_here
 from crystal.embedding.choice import make_embedder
 from crystal.embedding.local.extra import PACKAGES
+from tests.support.loopback import Handler, serving
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "how-to" / "add-an-embedding-provider.md"
@@ -75,27 +74,13 @@ def test_the_default_model_loads_no_package_of_the_others() -> None:
 
 @contextmanager
 def acme_server() -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
+    class Acme(Handler):
         def do_POST(self) -> None:
-            texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["texts"]
-            held = json.dumps({"vectors": [[1.0] * 384 for _ in texts], "tokens": 7}).encode()
-            self.send_response(200 if self.headers["Authorization"] == "Bearer secret" else 401)
-            self.send_header("Content-Length", str(len(held)))
-            self.end_headers()
-            self.wfile.write(held)
+            made = {"vectors": [[1.0] * 384 for _ in json.loads(self.body())["texts"]], "tokens": 7}
+            self.send(200 if self.headers["Authorization"] == "Bearer secret" else 401, made)
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Acme) as url:
+        yield url
 
 
 EMBED = """

@@ -1,7 +1,5 @@
 """Claims of ``crystal export``: what it chooses, that it writes all or nothing, privately, and what it refuses."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json

@@ -103,6 +103,7 @@ def test_the_page_may_run_its_own_script_and_style_and_load_nothing(home, tmp_pa
     assert not re.search(r"innerHTML|insertAdjacent|document\.write|eval\(|https?:", script)
 
 
+@pytest.mark.slow
 def test_a_sealed_page_tells_nothing_and_opens_with_the_passphrase_alone(home, tmp_path, monkeypatch):
     remember(home, ["the word is xylophonium"])
     page = sealed_page(tmp_path, monkeypatch)

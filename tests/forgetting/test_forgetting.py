@@ -12,6 +12,8 @@ from crystal.app.integrity import prove, repair_all
 from crystal.errors import NotFoundError, UsageError
 from tests.support.forgetting_machine import NOW, Desk, said
 
+pytestmark = pytest.mark.slow
+
 SECRET = "the quokka sleeps under the zanzibar bridge at seven"
 S1, S2 = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 
@@ -30,7 +32,6 @@ def proved(desk: Desk) -> float:
     return proof.percent
 
 
-@pytest.mark.slow
 def test_one_message_is_gone_from_every_file_and_its_neighbours_stay(desk: Desk) -> None:
     before, after = said("what stands before it stays"), said("what stands after it stays", role="assistant")
     note = b'{"type":"last-prompt","lastPrompt":"the quokka sleeps under the zanzi","sessionId":"%s"}\n' % S1.encode()
@@ -49,7 +50,6 @@ def test_one_message_is_gone_from_every_file_and_its_neighbours_stay(desk: Desk)
     assert proved(desk) == 100.0
 
 
-@pytest.mark.slow
 def test_nothing_brings_it_back(desk: Desk) -> None:
     path = desk.say(S1, said("hello there my friend"), said(SECRET))
     desk.capture()
@@ -65,7 +65,6 @@ def test_nothing_brings_it_back(desk: Desk) -> None:
     assert "hello there my friend" in desk.texts()
 
 
-@pytest.mark.slow
 def test_a_session_goes_as_a_whole(desk: Desk) -> None:
     desk.say(S1, said(SECRET), said("a secret answer to it", role="assistant"))
     desk.say(S2, said("another session stays as it is"))
@@ -79,7 +78,6 @@ def test_a_session_goes_as_a_whole(desk: Desk) -> None:
     desk.capture()
 
 
-@pytest.mark.slow
 def test_before_a_moment(desk: Desk) -> None:
     desk.say(S1, said(SECRET, at=NOW - 10_000), said("a newer thing was said", at=NOW))
     desk.capture()
@@ -90,7 +88,6 @@ def test_before_a_moment(desk: Desk) -> None:
     assert proved(desk) == 100.0
 
 
-@pytest.mark.slow
 def test_a_project(desk: Desk) -> None:
     desk.say(S1, said(SECRET, cwd="/home/dev/zoo"), said("elsewhere it is fine", cwd="/home/dev/other"))
     desk.capture()
@@ -101,7 +98,6 @@ def test_a_project(desk: Desk) -> None:
     assert proved(desk) == 100.0
 
 
-@pytest.mark.slow
 def test_it_stays_forgotten_when_the_database_is_lost(desk: Desk) -> None:
     desk.say(S1, said("what is said before it"), said(SECRET))
     desk.say(S2, said("another talk about " + SECRET + " in a session that goes as a whole"))
@@ -117,7 +113,6 @@ def test_it_stays_forgotten_when_the_database_is_lost(desk: Desk) -> None:
     assert desk.texts() == ["what is said before it"]
 
 
-@pytest.mark.slow
 def test_it_is_forgotten_again_when_the_database_is_put_back(desk: Desk) -> None:
     desk.say(S1, said("what is said before it"), said(SECRET))
     desk.capture()
@@ -132,7 +127,6 @@ def test_it_is_forgotten_again_when_the_database_is_put_back(desk: Desk) -> None
     assert desk.holding("quokka") == []
 
 
-@pytest.mark.slow
 def test_a_lost_archive_is_made_again_without_it(desk: Desk) -> None:
     note = b'{"type":"last-prompt","lastPrompt":"about the quokka"}\n'
     desk.say(S1, said("what is said before it"), said(SECRET), note)
@@ -152,7 +146,6 @@ def test_a_lost_archive_is_made_again_without_it(desk: Desk) -> None:
     assert proved(desk) == 100.0
 
 
-@pytest.mark.slow
 def test_what_is_said_afterwards_in_a_forgotten_session_is_kept(desk: Desk) -> None:
     desk.say(S1, said(SECRET))
     desk.capture()
@@ -164,7 +157,6 @@ def test_what_is_said_afterwards_in_a_forgotten_session_is_kept(desk: Desk) -> N
     assert proved(desk) == 100.0
 
 
-@pytest.mark.slow
 def test_a_fork_goes_without_what_it_copied_and_an_original_with_its_copies(desk: Desk) -> None:
     first = [said("the original question here", ident="8e8d3d0e-aaaa-4aaa-8aaa-000000000001")]
     desk.say(S1, *first)
@@ -180,28 +172,28 @@ def test_a_fork_goes_without_what_it_copied_and_an_original_with_its_copies(desk
     assert proved(desk) == 100.0
 
 
-@pytest.mark.slow
-def test_an_original_goes_also_where_its_fork_was_read_before(desk: Desk) -> None:
+@pytest.fixture
+def forked(desk: Desk) -> Desk:
+    """A fork of a session, and its original, which was read later."""
     first = [said("the original question here", ident="8e8d3d0e-aaaa-4aaa-8aaa-000000000001")]
     note = b'{"type":"queue-operation","operation":"enqueue","timestamp":"%s"}\n'
     desk.say(S2, note % b"2026-11-21T23:00:00.000Z", *first, said("only the fork says this quokka thing"))
     desk.capture()
     desk.say(S1, note % b"2026-01-01T10:00:00.000Z", *first)
     desk.capture()
+    return desk
+
+
+def test_an_original_goes_also_where_its_fork_was_read_before(forked: Desk) -> None:
+    desk = forked
     desk.forget(session=S1)
     assert desk.texts() == ["only the fork says this quokka thing"]
     assert desk.holding("original question") == []
     assert proved(desk) == 100.0
 
 
-@pytest.mark.slow
-def test_a_fork_that_was_read_before_its_original_leaves_it_alone(desk: Desk) -> None:
-    first = [said("the original question here", ident="8e8d3d0e-aaaa-4aaa-8aaa-000000000001")]
-    note = b'{"type":"queue-operation","operation":"enqueue","timestamp":"%s"}\n'
-    desk.say(S2, note % b"2026-11-21T23:00:00.000Z", *first, said("only the fork says this quokka thing"))
-    desk.capture()
-    desk.say(S1, note % b"2026-01-01T10:00:00.000Z", *first)
-    desk.capture()
+def test_a_fork_that_was_read_before_its_original_leaves_it_alone(forked: Desk) -> None:
+    desk = forked
     desk.forget(session=S2)
     assert desk.texts() == ["the original question here"]
     assert desk.holding("quokka") == []
@@ -214,7 +206,6 @@ def test_a_fork_that_was_read_before_its_original_leaves_it_alone(desk: Desk) ->
     assert proved(desk) == 100.0
 
 
-@pytest.mark.slow
 def test_notes_alone_are_forgotten_and_stay_out(desk: Desk) -> None:
     note = b'{"type":"queue-operation","content":"the zorilla","sessionId":"%s"}\n' % S1.encode()
     path = desk.say(S1, said("an ordinary line is said"), note)
@@ -229,7 +220,6 @@ def test_notes_alone_are_forgotten_and_stay_out(desk: Desk) -> None:
     assert desk.texts() == ["an ordinary line is said"]
 
 
-@pytest.mark.slow
 def test_a_line_without_an_id_is_known_by_where_it_stands(desk: Desk) -> None:
     path = desk.say(S1, said("what is said before it"), said(SECRET, uuid=None), said("what is said after it"))
     desk.capture()
@@ -248,7 +238,6 @@ def test_a_line_without_an_id_is_known_by_where_it_stands(desk: Desk) -> None:
     assert desk.texts() == ["what is said after it", "what is said before it"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["query", "session", "project", "key", "targets"])
 @pytest.mark.parametrize("value", ["\ud800", "a\0b", "", "' OR 1 --", "%", "*", "/", "9" * 40, "-1"])
 def test_odd_words_are_refused_or_find_nothing(desk: Desk, name: str, value: str) -> None:

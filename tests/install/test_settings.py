@@ -15,6 +15,8 @@ from crystal.install.claude_settings.hooks import TIMEOUTS
 from crystal.install.live import json_entries
 from tests.support.settings_entries import COMMAND, FOREIGN, OLDER, ours
 
+pytestmark = pytest.mark.slow
+
 # --- documents of every kind
 
 
@@ -62,7 +64,6 @@ def written_wildly(draw: st.DrawFn, value: Any) -> str:
     return json.dumps(value)
 
 
-@pytest.mark.slow
 @settings(max_examples=60)
 @given(documents())
 @example("{}")
@@ -86,7 +87,6 @@ def test_what_is_put_in_comes_out_again_to_the_byte(text: str) -> None:
     assert hooks_room.installed(hooks_room.installed(text, OLDER), COMMAND) == after
 
 
-@pytest.mark.slow
 @settings(max_examples=40)
 @given(documents())
 def test_every_character_that_was_there_stays_in_its_order(text: str) -> None:
@@ -94,7 +94,6 @@ def test_every_character_that_was_there_stays_in_its_order(text: str) -> None:
     assert all(letter in letters for letter in text)
 
 
-@pytest.mark.slow
 @settings(max_examples=40)
 @given(documents(), EVENTS, st.booleans())
 def test_what_was_added_meanwhile_stays(text: str, event: str, first: bool) -> None:
@@ -110,7 +109,6 @@ def test_what_was_added_meanwhile_stays(text: str, event: str, first: bool) -> N
     assert json_entries.others(document) == json_entries.others(left)
 
 
-@pytest.mark.slow
 @settings(max_examples=40)
 @given(documents())
 def test_a_client_that_rewrites_the_file_hinders_nothing(text: str) -> None:
@@ -119,7 +117,6 @@ def test_a_client_that_rewrites_the_file_hinders_nothing(text: str) -> None:
     assert json.loads(hooks_room.removed(rewritten, text)) == json.loads(text)
 
 
-@pytest.mark.slow
 @given(documents())
 def test_the_scanner_reads_what_json_reads(text: str) -> None:
     root = jsontext.parse(text)
@@ -128,7 +125,6 @@ def test_the_scanner_reads_what_json_reads(text: str) -> None:
         assert json.loads(text[child.node.start : child.node.end]) == child.node.value
 
 
-@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.text('{}[]",:\\ \n0123.eE+-truefalsnNaI/*#\x00\u2028', max_size=12))
 @example("1.")

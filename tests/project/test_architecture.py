@@ -157,7 +157,7 @@ BROAD = {
     "crystal/sync/poller.py": "one bad blob must not stop the others; it is recorded",
     "crystal/config/packages.py": "a package that is broken raises anything while it is imported",
     "crystal/mcp/protocol.py": "a bug in one answer must not end the others; it goes to standard error",
-    "relay_worker/store/sqlite.py": "the one who asked gets the error; the thread goes on for the others",
+    "relay_worker/store/writer.py": "the one who asked gets the error; the thread goes on for the others",
     "crystal/redact/redactor.py": "fails closed: a line that could not be cleaned is not stored",
 }
 

@@ -90,6 +90,11 @@ def test_the_benchmark_of_the_hook_prints_its_ratio(tmp_path):
     assert re.search(r"ratio\s+[\d.]+", printed)
 
 
+def test_the_benchmark_of_the_work_index_prints_its_ratio(tmp_path):
+    printed = ran("work_index.py", "--size", "300KB", home=tmp_path)
+    assert numbers(printed, r"^index: [\d.]+ s for [\d,]+ calls, ([\d.]+) of capture")[0] > 0
+
+
 def test_the_benchmark_of_agents_prints_its_rates(tmp_path):
     printed = ran("agents.py", "--size", "100kB", "--files", "200", home=tmp_path)
     assert set(re.findall(r"^([\w-]+) +[\d.]+ +[\d,]+ +[\d.]+ +[\d.]+ MB", printed, re.MULTILINE)) == {
@@ -193,7 +198,7 @@ def test_the_benchmark_of_search_prints_its_ratios(tmp_path):
 
 
 def test_the_stores_of_the_benchmark_of_search_are_the_same_every_time(tmp_path):
-    options = ("--sizes", "200", "--wide", "--command", "--only-build", "--hnsw", "0")
+    options = ("--sizes", "200", "--wide", "--command", "--only-build")
     kept = []
     for name in ("one", "other"):
         ran("search.py", *options, "--folder", str(tmp_path / name), home=tmp_path)

@@ -252,15 +252,19 @@ def test_what_nothing_confirms_is_archived_and_comes_back(desk: Desk) -> None:
 CARRIERS = (Path(__file__).parent / "carriers.txt").read_text("utf-8").splitlines()
 
 
+def plant(desk: Desk, besides: str) -> None:
+    """Plant orders in every way of ``carriers.txt``, and in every line that is not the user's; say something else, too."""
+    for number, order in enumerate(ORDERS):
+        result = [{"type": "tool_result", "tool_use_id": "t", "content": f"{order}\nThe user says: {order}"}]
+        lines = [line(carrier.replace("\\n", "\n").replace("{}", order)) for carrier in CARRIERS]
+        lines += [line(result), line(order, role="assistant"), line(besides), line(order, isCompactSummary=True)]  # type: ignore[arg-type]
+        lines += [line(order, isSidechain=True, agentId="a1"), line(order, isMeta=True)]
+        desk.say(f"s{number}", *lines)
+
+
 def test_no_order_that_the_user_did_not_give_is_learned(desk: Desk) -> None:
-    """Every way of ``carriers.txt``, and every line that is not the user's; benchmarks/reflect.py has more of these."""
+    plant(desk, "go on")  # benchmarks/reflect.py plants more
     with desk.open() as machine:
-        for number, order in enumerate(ORDERS):
-            result = [{"type": "tool_result", "tool_use_id": "t", "content": f"{order}\nThe user says: {order}"}]
-            lines = [line(carrier.replace("\\n", "\n").replace("{}", order)) for carrier in CARRIERS]
-            lines += [line(result), line(order, role="assistant"), line("go on"), line(order, isCompactSummary=True)]  # type: ignore[arg-type]
-            lines += [line(order, isSidechain=True, agentId="a1"), line(order, isMeta=True)]
-            desk.say(f"s{number}", *lines)
         keep_up(machine)
         reflect(machine)
         assert texts(machine, None) == []

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.relay_conformance.targets import URL, aging, limited, relay
+from tests.support.postgres import postgres
 
-__all__ = ["aging", "limited", "relay"]
+__all__ = ["aging", "limited", "postgres", "relay"]
 
 if URL:
 

@@ -33,10 +33,10 @@ import pytest
 from relay_worker.app import RelayApp
 from relay_worker.services import Services
 from relay_worker.settings import Settings
-from relay_worker.store.operator import add_token
-from relay_worker.store.sqlite import SqliteStore
+from relay_worker.store import accounts, choice
 from relay_worker.tokens import new_token
-from tests.support.asgi_bridge import AsgiBridge
+from tests.support.postgres import Postgres
+from tests.support.served_app import ServedApp
 
 # Read once, when this is loaded: the tests themselves run with an environment of their own.
 URL = os.environ.get("CRYSTAL_CONFORMANCE_URL", "")
@@ -70,17 +70,13 @@ class Target:
     home: str
     stranger: str | None
     transport: httpx.BaseTransport
-    bridge: AsgiBridge | None = None
+    served: ServedApp | None = None
     clock: list[int] = field(default_factory=list)
     context: ssl.SSLContext | None = None
     client: httpx.Client = field(init=False)
 
     def __post_init__(self) -> None:
         self.client = httpx.Client(transport=self.transport, base_url=self.url, trust_env=False, timeout=60)
-
-    @property
-    def on_a_socket(self) -> bool:
-        return self.bridge is None
 
     def ask(
         self,
@@ -131,29 +127,6 @@ class Target:
 
         ``sent`` goes out byte by byte, ``every`` so many seconds.
         """
-        if self.bridge is not None:
-            return self._half_in_process(method, path, headers, sent, every)
-        return self._half_on_a_socket(method, path, headers, sent, every)
-
-    def _half_in_process(self, method, path, headers, sent, every):
-        over = threading.Event()
-
-        def dripping() -> Iterator[bytes]:
-            for at in range(len(sent)):
-                yield sent[at : at + 1]
-                if over.wait(every):
-                    return
-            over.wait(30)
-
-        request = httpx.Request(method, self.url + path, headers=dict(headers), content=dripping())
-        request.headers.pop("transfer-encoding", None)
-        try:
-            response = checked(self.client.send(request))
-            return response.status_code, response.json()
-        finally:
-            over.set()
-
-    def _half_on_a_socket(self, method, path, headers, sent, every):
         named = httpx.URL(self.url)
         with self.connection() as connection:
             lines = [f"{method} {path} HTTP/1.1", f"Host: {named.host}", *(f"{k}: {v}" for k, v in headers.items())]
@@ -260,26 +233,27 @@ def new_stream(prefix: bytes | None = None) -> bytes:
 # ------------------------------------------------------------------------------------------------------ where they are
 
 
-def add_account(folder: Path, account: str) -> str:
+def add_account(settings: Settings, account: str) -> str:
     """A home token of an account, as the operator's command makes it."""
     token, text = new_token(account, "home", ["home"], NOW, secrets.token_bytes)
-    add_token(folder, token)
+    with choice.transaction(settings, create=True) as rows:
+        accounts.add(rows, token)
     return text
 
 
 @contextmanager
 def in_process(folder: Path, *, ticking: bool = True, **changed: Any) -> Iterator[Target]:
-    """The app behind the bridge. Without ``ticking`` its clock stands until the test moves it."""
-    tokens = add_account(folder, "one"), add_account(folder, "two")
+    """The app in this process. Without ``ticking`` its clock stands until the test moves it."""
     settings = Settings(data_dir=folder, metrics_listen="", **changed)
+    tokens = add_account(settings, "one"), add_account(settings, "two")
     clock = [NOW]
     timing: dict[str, Callable[[], Any]] = {} if ticking else {"now": lambda: clock[0]}
-    store = SqliteStore(folder, settings, now=NOW)
+    store = choice.open_store(settings, now=NOW)
     try:
-        with AsgiBridge(RelayApp(Services(settings, store, **timing))) as bridge:
-            target = Target("app", "http://testserver", *tokens, bridge.transport(), bridge, clock)
-            yield target
-            assert not bridge.errors, bridge.errors
+        name = "postgres" if settings.store else "app"
+        with ServedApp(RelayApp(Services(settings, store, **timing))) as served:
+            yield Target(name, served.url, *tokens, served.transport, served, clock)
+            assert not served.errors, served.errors
     finally:
         store.close()
 
@@ -287,7 +261,8 @@ def in_process(folder: Path, *, ticking: bool = True, **changed: Any) -> Iterato
 @contextmanager
 def as_process(folder: Path, *, code: str = "", tls: bool = False, **changed: Any) -> Iterator[Target]:
     """``python -m relay_worker serve``, as it is started for real; ``code`` is run in its place."""
-    tokens = add_account(folder, "one"), add_account(folder, "two")
+    place = Settings(data_dir=folder, store=changed.get("store", ""))
+    tokens = add_account(place, "one"), add_account(place, "two")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     chosen = {"listen": f"127.0.0.1:{port}", "data_dir": str(folder), "metrics_listen": "off", **changed}
@@ -332,29 +307,41 @@ def elsewhere() -> Iterator[Target]:
         yield Target("url", URL.rstrip("/"), URL_TOKEN, URL_STRANGER, transport, context=context)
 
 
-@pytest.fixture(
-    scope="session", params=["app", pytest.param("socket", marks=pytest.mark.slow), *(["url"] if URL else [])]
-)
+KINDS = ["app", pytest.param("postgres", marks=pytest.mark.slow)]
+ALL_KINDS = [*KINDS, pytest.param("socket", marks=pytest.mark.slow)]
+
+
+@contextmanager
+def started(kind: str, folder: Path, server: Callable[[], Postgres], **changed: Any) -> Iterator[Target]:
+    """A relay of a kind; ``postgres``: with a database of its own."""
+    if kind == "postgres":
+        changed["store"] = server().database(secrets.token_hex(8))
+    with (as_process if kind == "socket" else in_process)(folder, **changed) as target:
+        yield target
+
+
+@pytest.fixture(scope="session", params=[*ALL_KINDS, *(["url"] if URL else [])])
 def relay(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """A relay with room and without rates, shared by all tests: each makes streams of its own."""
     if request.param == "url":
         with elsewhere() as target:
             yield target
         return
-    start = {"app": in_process, "socket": as_process}[request.param]
-    with start(tmp_path_factory.mktemp("relay"), **OPEN) as target:
+    folder = tmp_path_factory.mktemp("relay")
+    with started(request.param, folder, lambda: request.getfixturevalue("postgres"), **OPEN) as target:
         yield target
 
 
-@pytest.fixture(params=["app", pytest.param("socket", marks=pytest.mark.slow)])
+@pytest.fixture(params=ALL_KINDS)
 def limited(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
     """A relay of one's own whose limits are reached at once."""
-    with {"app": in_process, "socket": as_process}[request.param](tmp_path / "relay", **SMALL) as target:
+    with started(request.param, tmp_path / "relay", lambda: request.getfixturevalue("postgres"), **SMALL) as target:
         yield target
 
 
-@pytest.fixture
-def aging(tmp_path: Path) -> Iterator[Target]:
+@pytest.fixture(params=KINDS)
+def aging(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
     """A relay of one's own whose clock the test moves: ``aging.clock[0] += ...``."""
-    with in_process(tmp_path / "relay", ticking=False, **OPEN) as target:
+    folder, server = tmp_path / "relay", lambda: request.getfixturevalue("postgres")
+    with started(request.param, folder, server, ticking=False, **OPEN) as target:
         yield target

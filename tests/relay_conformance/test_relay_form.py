@@ -1,7 +1,5 @@
 """Claims about the form of every request and answer: methods, versions, tokens, queries, JSON, errors, and their order."""
 
-from __future__ import annotations
-
 import zlib
 
 import httpx

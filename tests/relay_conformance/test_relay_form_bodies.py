@@ -1,6 +1,4 @@
-"""Claims about bodies and the wire: JSON, what operators ask, and what no library would send."""
-
-from __future__ import annotations
+"""Claims about bodies and the relay: JSON, what operators ask, and what no library would send."""
 
 import contextlib
 
@@ -139,25 +137,18 @@ def raw(relay, data):
         return read_answer(connection)
 
 
-@pytest.fixture
-def wire(relay):
-    if not relay.on_a_socket:
-        pytest.skip("there is no wire in one process")
-    return relay
-
-
-def test_headers_without_end_are_refused(wire):
+def test_headers_without_end_are_refused(relay):
     for name in (b"X-Evil: ", b"Authorization: Bearer "):
         head = b"GET /v1/streams HTTP/1.1\r\nHost: x\r\n" + name + b"x" * 1_000_000 + b"\r\n\r\n"
         status = None
         with contextlib.suppress(OSError, IndexError):
-            status, problem = raw(wire, head)
+            status, problem = raw(relay, head)
             assert (status, problem.get("code")) in [(431, "headers-too-large"), (400, "bad-request")]
         assert status != 200
-    assert wire.ask("GET", "/healthz").status_code == 200
+    assert relay.ask("GET", "/healthz").status_code == 200
 
 
-def test_what_is_no_http_is_refused(wire):
+def test_what_is_no_http_is_refused(relay):
     for data in (
         b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
         b"GET\r\n\r\n",
@@ -166,23 +157,23 @@ def test_what_is_no_http_is_refused(wire):
     ):
         status = None
         with contextlib.suppress(OSError, IndexError):
-            status, problem = raw(wire, data)
+            status, problem = raw(relay, data)
             assert problem == {} or problem["code"] in ("bad-request", "not-found")
         assert status in (None, 400, 404, 505)
-    assert wire.ask("GET", "/healthz").status_code == 200
+    assert relay.ask("GET", "/healthz").status_code == 200
 
 
-def test_two_ways_to_say_how_long_a_body_is_are_refused(wire):
-    line = f"PUT /v1/objects/{S} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {wire.home}\r\n"
+def test_two_ways_to_say_how_long_a_body_is_are_refused(relay):
+    line = f"PUT /v1/objects/{S} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {relay.home}\r\n"
     for lengths in (
         "Content-Length: 3\r\nContent-Length: 4\r\n",
         "Content-Length: -1\r\n",
         "Content-Length: x\r\n",
         "Content-Length: 3, 4\r\n",
     ):
-        status, problem = raw(wire, (line + lengths + "Connection: close\r\n\r\nabcd").encode())
+        status, problem = raw(relay, (line + lengths + "Connection: close\r\n\r\nabcd").encode())
         assert (status, problem.get("code", "bad-request")) == (400, "bad-request")
-    refused(wire.ask("GET", f"/v1/objects/{S}"), 404, "no-object")
+    refused(relay.ask("GET", f"/v1/objects/{S}"), 404, "no-object")
 
 
 def test_a_client_that_leaves_in_the_middle_leaves_nothing(relay):

@@ -1,7 +1,5 @@
 """Claims about limits: each has its own answer, says when to come again, and hurts nobody who stays within."""
 
-from __future__ import annotations
-
 import secrets
 
 import pytest

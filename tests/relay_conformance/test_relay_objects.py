@@ -1,7 +1,5 @@
 """Claims about objects: written once, listed by their ids, deleted by who stored them."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import secrets

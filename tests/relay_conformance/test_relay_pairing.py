@@ -112,7 +112,7 @@ A_CLAIM_OF_ANOTHER = [
     "Claim " + "A" * 44,
     "Claim " + "A" * 42 + "!",
     "Claim " + "A" * 43 + "=",
-    "Claim " + "A" * 100_000,
+    "Claim " + "A" * 30_000,
     "Bearer " + "A" * 43,
     "Basic " + "A" * 43,
     "A" * 43,
@@ -121,8 +121,6 @@ A_CLAIM_OF_ANOTHER = [
 
 def test_a_claim_of_another_form_is_none(relay):
     for said in A_CLAIM_OF_ANOTHER:
-        if len(said) > 1000 and relay.on_a_socket:
-            pytest.skip("the server refuses such headers before the app sees them")
         with opened(relay) as path:
             refused(
                 relay.ask("PUT", f"{path}/claim", token=None, headers={"Authorization": said}), 401, "unauthenticated"

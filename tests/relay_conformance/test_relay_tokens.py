@@ -1,7 +1,5 @@
 """Claims about tokens: shown once, listed without their secret, worthless from the moment they are revoked."""
 
-from __future__ import annotations
-
 import re
 import zlib
 

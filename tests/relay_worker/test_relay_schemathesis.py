@@ -4,8 +4,6 @@ schemathesis makes the requests out of the document that the relay itself serves
 a server's error, a status, type, header or body that the document does not know, or a success for what it forbids.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The relay's OpenAPI document, its specification and its routes say the same."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

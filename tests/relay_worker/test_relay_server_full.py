@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +13,7 @@ from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.model import NewBody
 from relay_worker.store import files, objects, operator
 from tests.support.relay_server import DAY, NOW, OpenStore, sealed
+from tests.support.small_disk import small_disk
 
 LARGE = 200_000
 
@@ -55,18 +53,8 @@ def test_bodies_are_refused_while_acknowledging_still_has_room(tmp_path, monkeyp
 
 @pytest.fixture
 def tiny_disk(tmp_path: Path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if sys.platform != "linux" or os.geteuid() != 0:
-        pytest.skip("a small disk of one's own needs Linux and root")
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64m,mode=0700", "tmpfs", str(disk)]
-    done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"cannot mount a small disk: {done.stderr.strip()}")
-    try:
+    with small_disk(tmp_path, "64m") as disk:
         yield disk
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def fill(opened: OpenStore, size: int) -> int:

@@ -15,8 +15,8 @@ from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.services import Services
 from relay_worker.settings import Settings
 from relay_worker.store import blobs, database, files, operator
-from tests.support.asgi_bridge import AsgiBridge
 from tests.support.relay_server import DAY, NOW, STREAM, OpenStore, sealed
+from tests.support.served_app import ServedApp
 
 LARGE = 200_000
 
@@ -107,7 +107,7 @@ def test_a_backup_of_a_serving_relay_serves_the_same(opened, tmp_path):
     with OpenStore(target) as copy:
         assert copy.seqs() == [1, 2]
         assert all(copy.get(seq) == body for seq, body in bodies.items())
-        assert copy.store.token(opened.text[4:20]) is not None
+        assert copy.run(copy.store.token(opened.text[4:20])) is not None
     with pytest.raises(CannotServeError, match="exists already"):
         operator.back_up(opened.folder, target)
 
@@ -163,8 +163,8 @@ def test_a_store_that_cannot_be_written_is_not_ready_and_is_still_read(tmp_path)
 
         clock = [NOW]
         app = RelayApp(Services(Settings(), opened.store, now=lambda: clock[0]))
-        with AsgiBridge(app, lifespan=False) as bridge:
-            http = httpx.Client(transport=bridge.transport(), base_url="http://relay")
+        with ServedApp(app, lifespan=False) as served:
+            http = httpx.Client(transport=served.transport, base_url=served.url)
             http.headers["Authorization"] = f"Bearer {opened.text}"
             assert http.get("/readyz").status_code == 200
             app.relay._probed_at = None

@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.errors import DeniedError, ModelUnavailableError
+from crystal.llm.ask import estimated_tokens
+from crystal.llm.chat import ChatModel
+from crystal.llm.choose import MissingModel
 from crystal.search.deep import (
     MAX_CHARACTERS,
     MAX_PASSAGES,
@@ -21,8 +24,6 @@ from crystal.search.deep import (
 )
 from crystal.store import Store
 from crystal.store.costs import spent_since
-from crystal.summarize.llm import estimated_tokens
-from crystal.summarize.models import ChatModel, MissingModel
 from tests.support.chat_server import Reply, chat_server, ollama_reply, openai_reply
 from tests.support.costs import totals
 

@@ -1,7 +1,5 @@
 """The derived index: it says what the store says, whatever happened to either."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The derived index: what is deleted is in no file, and what is damaged is made anew."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

@@ -1,7 +1,5 @@
 """The derived index: killed anywhere, built in steps, refreshed by several at once."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import threading

@@ -1,7 +1,5 @@
 """The derived index where the disk is full, files are lost, and stores are put in the place of others."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

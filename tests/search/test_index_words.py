@@ -1,7 +1,5 @@
 """The derived index: which parts are merged, and what the words of a document are."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The second look: what a text and its neighbours meet of a question, and what counts for which kind of model."""
 
-from __future__ import annotations
-
 from itertools import groupby
 
 import numpy as np

@@ -1,16 +1,14 @@
 """The list of hits: many sessions, nothing twice, enough around each hit, every filter in full, and reasons."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
 
+from crystal.llm.chat import ChatModel
 from crystal.model.recall import Filters
 from crystal.search.deep import ChatAsker, Deep
 from crystal.search.request import How
 from crystal.store import Store
-from crystal.summarize.models import ChatModel
 from tests.support.chat_server import Reply, chat_server, openai_reply
 from tests.support.ranked_by import by_default_too, search  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, Meaning, add_turn, embed_all, open_store

@@ -1,9 +1,7 @@
 """Time in search: what is new, time words in a question, and the memory as it was."""
 
-from __future__ import annotations
-
 import json
-from datetime import timezone
+from datetime import datetime, timezone
 
 import pytest
 
@@ -89,6 +87,17 @@ def test_a_better_hit_outside_of_the_time_still_comes_first(store):
     for number in range(20):
         add_turn(store, f"some migration number {number}", session=f"n{number}", ts=NOW - DAY)
     assert found(ask(store, "zanzibar kettle migration yesterday"))[0] == exact
+
+
+@pytest.mark.parametrize("date", ["{:%Y-%m-%d}", "{:%d.%m.%Y}"])
+def test_a_date_in_digits_means_a_time_more_than_the_same_digits_in_a_text(store, date):
+    then = datetime.fromtimestamp((NOW - 30 * DAY) / 1000, timezone.utc)
+    day = date.format(then)
+    meant = add_turn(store, "the migration of orders stopped", session="a", ts=NOW - 30 * DAY)
+    printed = [add_turn(store, f"{day} lock {day} {n}", session=f"l{n}", ts=NOW - n * DAY) for n in range(2)]
+    fill(store)
+    assert found(ask(store, f"the lock at migration {day}"))[0] == meant
+    assert found(ask(store, f'lock "{day}"'))[0] in printed
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Scripts with vowel signs, letters with signs, what the model does not know: found by the words, and by no accident."""
 
-from __future__ import annotations
-
 import pytest
 
 from crystal.embedding.choice import make_embedder

@@ -1,7 +1,5 @@
 """Search by similarity alone: scores are cosines, whoever answers, and nothing else decides."""
 
-from __future__ import annotations
-
 import zlib
 from array import array
 

@@ -1,7 +1,5 @@
 """Who speaks: a person with an assistant, or people; and what that changes in the order of answers."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,9 +1,7 @@
 """A question in several wordings, searched as one."""
 
-from __future__ import annotations
-
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.errors import UsageError
@@ -26,9 +24,15 @@ def store(tmp_path_factory):
         yield store
 
 
+@pytest.fixture(scope="module")
+def alone(store):
+    return {word: found(store, word, limit=50) for word in WORDS}
+
+
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4, unique=True), st.integers(1, 50))
-def test_any_wordings_find_what_each_finds_and_first_what_several_put_first(store, words, limit):
-    each = [found(store, word, limit=50) for word in words]
+def test_any_wordings_find_what_each_finds_and_first_what_several_put_first(store, alone, words, limit):
+    each = [alone[word] for word in words]
     together = found(store, words[0], *words[1:], limit=limit)
     assert len(together) == len(set(together)) == min(limit, len({one for hits in each for one in hits}))
     if len(words) == 1:

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from crystal.errors import ModelUnavailableError, NotConfiguredError
+from crystal.llm.chat import ChatModel
+from crystal.llm.choose import MissingModel
 from crystal.store.capture.turns import end_session
 from crystal.store.costs import DAY_MS, spent_since
 from crystal.store.problems import find_problem
 from crystal.summarize.due import PART, is_due, summarize_again
-from crystal.summarize.models import ChatModel, MissingModel
 from tests.support.chat_server import CARD, Reply, chat_server, ollama_reply, openai_reply
 from tests.support.costs import totals
 from tests.support.summary_runs import CHAT, IDLE, LATER, NAME, Fake, files, run, session

@@ -19,17 +19,11 @@ from crystal.errors import (
     UsageError,
     WrongAnswerError,
 )
+from crystal.llm.ask import InvalidAnswerError, Prompt, estimated_tokens
+from crystal.llm.chat import ChatModel
+from crystal.llm.choose import MissingModel, choose_model
 from crystal.store.sessions.sessions import SaidTurn
-from crystal.summarize.llm import (
-    ANSWER_SCHEMA,
-    InvalidSummaryError,
-    Prompt,
-    build_prompt,
-    condense,
-    estimated_tokens,
-    parse_answer,
-)
-from crystal.summarize.models import ChatModel, MissingModel, choose_model
+from crystal.summarize.llm import ANSWER_SCHEMA, build_prompt, condense, parse_answer
 from tests.summarize.test_summarize_simple import SESSION
 from tests.support.chat_server import CARD, Reply, chat_server, ollama_reply, openai_reply
 from tests.support.table import each_row
@@ -142,7 +136,7 @@ def test_a_given_title_stands_in_for_the_models() -> None:
     ],
 )
 def test_anything_else_is_refused(answer: str) -> None:
-    with pytest.raises(InvalidSummaryError) as caught:
+    with pytest.raises(InvalidAnswerError) as caught:
         parse_answer(answer)
     assert caught.value.exit_code == 1
 
@@ -292,7 +286,7 @@ def test_a_reply_that_is_no_json_is_the_servers_fault_and_may_be_billed(body: by
 def test_a_strange_reply_is_an_answer_that_says_nothing(body: object) -> None:
     with chat_server(Reply(body)) as server:
         completion = ChatModel("openai", "m", server.url, KEY).complete(PROMPT)
-    with pytest.raises(InvalidSummaryError):
+    with pytest.raises(InvalidAnswerError):
         parse_answer(completion.text)
     assert completion.input_tokens in (None, 1000)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.support.loopback import Handler, serving
 
 CARD = {
     "title": "Repair of the spool",
@@ -49,63 +50,49 @@ class Reply:
     silent: bool = False  # never answers
     endless: bool = False  # never stops
 
-    def data(self) -> bytes:
-        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+ReplyTo = Callable[[dict[str, Any]], Reply]
 
 
 @dataclass
 class ChatServer:
     url: str
-    script: list[Reply] = field(default_factory=list)  # one for each request; the last one stays
+    script: list[Reply | ReplyTo] = field(default_factory=list)  # one for each request; the last one stays
     requests: list[dict[str, Any]] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
     def next_reply(self) -> Reply:
         if not self.script:
             return Reply()
-        return self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        reply = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        return reply if isinstance(reply, Reply) else reply(self.requests[-1])
 
 
 @contextlib.contextmanager
-def chat_server(*script: Reply) -> Iterator[ChatServer]:
+def chat_server(*script: Reply | ReplyTo) -> Iterator[ChatServer]:
     state = ChatServer("", list(script))
 
-    class Handler(BaseHTTPRequestHandler):
+    class Chat(Handler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            state.requests.append({"path": self.path, "headers": dict(self.headers), "body": json.loads(body)})
+            body = json.loads(self.body())
+            state.requests.append({"path": self.path, "headers": dict(self.headers), "body": body})
             with contextlib.suppress(OSError):
                 self.answer(state.next_reply())
 
         def answer(self, reply: Reply) -> None:
             if reply.silent:
                 state.over.wait(20)
-                return
-            data = reply.data()
-            self.send_response(reply.status)
-            self.send_header("Content-Type", "application/json")
-            for name, value in reply.headers.items():
-                self.send_header(name, value)
-            if not reply.endless:
-                self.send_header("Content-Length", str(len(data) + (100 if reply.cut else 0)))
-            self.end_headers()
-            self.wfile.write(data)
-            while reply.endless and not state.over.is_set():
-                self.wfile.write(b" " * 65536)
+            elif reply.endless:
+                self.send_response(reply.status)
+                self.end_headers()
+                while not state.over.is_set():
+                    self.wfile.write(b" " * 65536)
+            else:
+                self.send(reply.status, reply.body, reply.headers, more=100 * reply.cut)
             self.close_connection = True
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    state.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield state
-    finally:
-        state.over.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Chat) as state.url:
+        try:
+            yield state
+        finally:
+            state.over.set()

@@ -1,7 +1,5 @@
 """Two entries of crystal's server in a client's file, of different versions."""
 
-from __future__ import annotations
-
 from crystal.install.clients.known import ServerCommand
 
 ENTRY = ServerCommand("/venv/bin/crystal", ("mcp",), {"LDM_HOME": "/home/user/my memory"})

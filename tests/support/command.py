@@ -21,13 +21,22 @@ class Done:
     err: str
 
 
-def crystal(*words: str) -> Done:
-    """Run ``crystal WORDS``. Standard input is empty, and neither stream is a terminal."""
+class Terminal(io.StringIO):
+    """A stream before which a person sits."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def crystal(*words: str, typed: str = "", terminal: bool = False) -> Done:
+    """Run ``crystal WORDS`` with something on standard input, which may be a terminal; the output is none."""
     out, err = io.StringIO(), io.StringIO()
     code = 0
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setattr(sys, "argv", ["crystal", *words])
-        patch.setattr(sys, "stdin", io.StringIO(""))
+        patch.setattr(sys, "stdin", (Terminal if terminal else io.StringIO)(typed))
         try:
             main()
         except SystemExit as end:

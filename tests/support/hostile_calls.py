@@ -1,7 +1,5 @@
 """Calls of the relay's client to a relay that answers with anything."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

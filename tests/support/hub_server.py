@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.support.loopback import Handler, serving
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LARGE = (".onnx", "_data", "tokenizer.json")
@@ -45,10 +45,7 @@ def git_hash(held: bytes) -> str:
 def serve_hub() -> Iterator[FakeHub]:
     hub = FakeHub()
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
+    class Hub(Handler):
         def do_HEAD(self) -> None:
             self.do_GET()
 
@@ -81,24 +78,11 @@ def serve_hub() -> Iterator[FakeHub]:
                 held = held[:-1] + bytes([held[-1] ^ 1])
             if fault == "html":
                 held = b"<html>log in first</html>"
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(held)))
-            self.send_header("ETag", f'"{git_hash(held)}"')
-            for key, value in (headers or {}).items():
-                self.send_header(key, value)
-            self.end_headers()
-            if self.command == "GET":
-                with contextlib.suppress(OSError):
-                    self.wfile.write(held[: len(held) // 2] if fault == "cut" else held)
+            headers = {"ETag": f'"{git_hash(held)}"', **(headers or {})}
+            sent = held[: len(held) // 2] if fault == "cut" else held
+            with contextlib.suppress(OSError):
+                self.send(status, sent, headers, more=len(held) - len(sent))
             self.close_connection = True
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
+    with serving(Hub) as hub.url:
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

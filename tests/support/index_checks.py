@@ -1,7 +1,5 @@
 """What an index must say, compared with its store."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A small store to index, and what the index must say of it, worked out the slow way."""
 
-from __future__ import annotations
-
 import random
 from array import array
 from collections import Counter

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from crystal.mcp.arguments import checked
 from crystal.mcp.catalog import ALIASES, TOOLS
 from crystal.mcp.offer import ClientContext, CrystalOffer, McpSettings
+from crystal.mcp.page import ToolAnswer
 from crystal.mcp.protocol import Offer, Server
 from crystal.mcp.stdio import Wire
 
@@ -133,10 +134,13 @@ class Tools:
     def call(self, name: str, /, **arguments: object) -> dict[str, Any]:
         return self.methods["tools/call"]({"name": name, "arguments": arguments})
 
-    def data(self, name: str, /, **arguments: object) -> dict[str, Any]:
-        """The structured form, also of the aliases, which have no argument for it."""
+    def answer(self, name: str, /, **arguments: object) -> ToolAnswer:
+        """Both forms, also of the aliases, which have no argument for the structured one."""
         tool = next(tool for tool in (*TOOLS, *ALIASES) if tool.name == name)
-        return dict(self.tools._run(tool, checked(tool.input, arguments)).data)
+        return self.tools._run(tool, checked(tool.input, arguments))
+
+    def data(self, name: str, /, **arguments: object) -> dict[str, Any]:
+        return dict(self.answer(name, **arguments).data)
 
     def text(self, name: str, /, **arguments: object) -> str:
         return str(self.call(name, **arguments)["content"][0]["text"])

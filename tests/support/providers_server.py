@@ -20,10 +20,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+
+from tests.support.loopback import Handler, serving
 
 KEY = "sk-test-0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -49,7 +50,6 @@ class Asked:
     body: Any
 
 
-Handler = BaseHTTPRequestHandler
 Failure = Callable[["Providers", Handler, Asked], None]
 
 
@@ -89,7 +89,7 @@ def vector(text: str, dimension: int, purpose: str = "") -> list[float]:
 def status(code: int, headers: dict[str, str] | None = None, body: object = None) -> Failure:
     def act(_: Providers, handler: Handler, asked: Asked) -> None:
         told = error_body(asked, code, "told to fail", "told") if body is None else body
-        send(handler, code, told, headers)
+        handler.send(code, told, headers)
 
     return act
 
@@ -114,11 +114,8 @@ def dripping(providers: Providers, handler: Handler, _: Asked) -> None:
 def cut_off(_: Providers, handler: Handler, asked: Asked) -> None:
     """The first half of a good answer, then the connection closes."""
     held = json.dumps(good_answer(asked)[1]).encode()
-    handler.send_response(200)
-    handler.send_header("Content-Type", "application/json")
-    handler.send_header("Content-Length", str(len(held)))
-    handler.end_headers()
-    handler.wfile.write(held[: len(held) // 2])
+    half = len(held) // 2
+    handler.send(200, held[:half], more=len(held) - half)
     handler.close_connection = True
 
 
@@ -151,12 +148,7 @@ def endless(_: Providers, handler: Handler, __: Asked) -> None:
 
 def not_json(_: Providers, handler: Handler, __: Asked) -> None:
     """What a hotel's network answers."""
-    held = b"<html>Please accept our terms</html>"
-    handler.send_response(200)
-    handler.send_header("Content-Type", "text/html")
-    handler.send_header("Content-Length", str(len(held)))
-    handler.end_headers()
-    handler.wfile.write(held)
+    handler.send(200, b"<html>Please accept our terms</html>", {"Content-Type": "text/html"})
 
 
 def spoilt(spoil: Callable[[list[Any]], list[Any]]) -> Failure:
@@ -172,14 +164,14 @@ def spoilt(spoil: Callable[[list[Any]], list[Any]]) -> Failure:
         else:
             made = spoil([entry["embedding"] for entry in answer["data"]])
             answer["data"] = [{"object": "embedding", "index": n, "embedding": v} for n, v in enumerate(made)]
-        send(handler, code, answer)
+        handler.send(code, answer)
 
     return act
 
 
 def answer_with(body: object) -> Failure:
     """Any JSON, with 200."""
-    return lambda _, handler, __: send(handler, 200, body)
+    return lambda _, handler, __: handler.send(200, body)
 
 
 # ---------------------------------------------------------------------------------------------------- good answers
@@ -310,51 +302,32 @@ def google_answer(asked: Asked, body: Any) -> tuple[int, Any]:
 # --------------------------------------------------------------------------------------------------------- serving
 
 
-def send(handler: Handler, code: int, body: object, headers: dict[str, str] | None = None) -> None:
-    held = json.dumps(body).encode()
-    handler.send_response(code)
-    for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
-        handler.send_header(name, value)
-    handler.send_header("Content-Length", str(len(held)))
-    handler.end_headers()
-    handler.wfile.write(held)
-
-
 @contextmanager
 def serve_providers() -> Iterator[Providers]:
     """Run the server for a while; also usable outside of pytest."""
 
-    class OneRequest(BaseHTTPRequestHandler):
+    class OneRequest(Handler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            held = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            asked = Asked(self.path, {name.lower(): value for name, value in self.headers.items()}, json.loads(held))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            asked = Asked(self.path, headers, json.loads(self.body()))
             asked.reply = providers.reply  # type: ignore[attr-defined]
             providers.asked.append(asked)
             try:
                 if providers.failures:
                     providers.failures.popleft()(providers, self, asked)
                 else:
-                    send(self, *good_answer(asked))
+                    self.send(*good_answer(asked))
             except OSError:  # the client has gone, as some tests want it to
                 self.close_connection = True
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), OneRequest)
-    server.daemon_threads = True
-    providers = Providers(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield providers
-    finally:
-        providers.over.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(OneRequest) as url:
+        providers = Providers(url)
+        try:
+            yield providers
+        finally:
+            providers.over.set()
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ A module that imports ``each_way`` and whose tests use the fixture ``ranked_by``
 ``prepare``.
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable
@@ -23,8 +22,7 @@ from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.keys.places import read_token
 from crystal.sync.sending import put_message
 from tests.project.test_docs_reference import documented, keys_of, pattern_of
-from tests.support import command
-from tests.support.command import Done
+from tests.support.command import Done, crystal
 from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import URL, Box, Pairs, two_machines
 from tests.support.relay_world import RelaySite, site
@@ -58,12 +56,7 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
     def run(box: Box, *words: str, typed: str = "", terminal: bool = False) -> Done:
         for name, value in box.env.items():
             monkeypatch.setenv(name, value)
-        stdin = io.StringIO(typed)
-        monkeypatch.setattr(stdin, "isatty", lambda: terminal, raising=False)
-        with pytest.MonkeyPatch.context() as patch:
-            real = io.StringIO
-            patch.setattr(command.io, "StringIO", lambda *start: stdin if start == ("",) else real(*start))
-            return command.crystal(*words)
+        return crystal(*words, typed=typed, terminal=terminal)
 
     return run
 

@@ -65,8 +65,9 @@ def archived(machine: CaptureMachine, device: str) -> dict[tuple[str, int], byte
     return found
 
 
-def assert_settled(world: World, *, but: tuple[Device, ...] = ()) -> None:
-    """Home has all, once; nobody waits for anything."""
+def assert_settled(world: World, *, after: int = 0, but: tuple[Device, ...] = ()) -> None:
+    """Home has all, once, after so many rounds of good weather; nobody waits for anything."""
+    world.settle(after)
     rows, captured = said(world.home.store), everything(world)
     assert rows == captured, (
         f"lost {[row for row in captured if row not in rows][:3]}, made up {[row for row in rows if row not in captured][:3]}"

@@ -47,7 +47,7 @@ class OpenStore:
 
     def token(self, *scopes: str, account: str = "default") -> str:
         token, text = new_token(account, "test", scopes, NOW, os.urandom)
-        self.run(self.store.write(lambda batch: accounts.add(batch.db, token)))
+        self.run(self.store.write(account, accounts.add, token))
         return text
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -81,7 +81,7 @@ class OpenStore:
         return [one.seq for one in page]
 
     def ack(self, upto: int) -> None:
-        self.run(self.store.write(blobs.ack, "default", STREAM, upto, NOW))
+        self.run(self.store.write("default", blobs.ack, "default", STREAM, upto, NOW))
 
     def streams(self, changed_after: int = 0) -> Any:
         return self.run(self.store.read(blobs.streams, "default", (b"",), changed_after))

@@ -23,6 +23,14 @@ class Weather(httpx.BaseTransport):
         return self.after(request, response)
 
 
+def refusing_puts(status: int, code: str) -> Callable[[httpx.Request, httpx.Response], httpx.Response]:
+    """Something for ``after``: what is sent is refused."""
+    problem = {"content-type": "application/problem+json"}
+    return lambda request, response: (
+        httpx.Response(status, json={"code": code}, headers=problem) if request.method == "PUT" else response
+    )
+
+
 FAULTS = (
     "lost before",
     "lost after",

@@ -46,10 +46,10 @@ from relay_worker.settings import Settings
 from relay_worker.store.operator import add_token
 from relay_worker.store.sqlite import SqliteStore
 from relay_worker.tokens import new_token
-from tests.support.asgi_bridge import AsgiBridge
 from tests.support.capture_machine import NOW, CaptureMachine
 from tests.support.over_httpx import OverHttpx
 from tests.support.relay_weather import Weather
+from tests.support.served_app import ServedApp
 
 ROOT = bytes(range(32))
 
@@ -68,14 +68,14 @@ class RelaySite:
 
     def start(self) -> None:
         self.store = SqliteStore(self.folder, self.settings, now=self.now)
-        self.bridge = AsgiBridge(RelayApp(Services(self.settings, self.store, now=lambda: self.now))).start()
+        self.served = ServedApp(RelayApp(Services(self.settings, self.store, now=lambda: self.now))).start()
 
     def stop(self) -> None:
-        self.bridge.stop()
+        self.served.stop()
         self.store.close()
 
     def transport(self) -> httpx.BaseTransport:
-        return self.bridge.transport()
+        return self.served.transport
 
     def wipe(self) -> None:
         """Lose everything but the operator's tokens."""
@@ -104,7 +104,7 @@ class RelaySite:
 
     def expire(self) -> None:
         """Delete what has waited too long."""
-        self.bridge.call(self.store.sweep(self.now))
+        self.served.call(self.store.sweep(self.now))
 
     def rot(self) -> None:
         """Let the disk forget a bit of every body."""

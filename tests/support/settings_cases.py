@@ -52,6 +52,8 @@ GOOD: dict[str, tuple[str, str, Any]] = {
     "context.enabled": ("yes", "true", True),
     "context.tokens": ("300", "300", 300),
     "reflect.mode": ("auto", '"auto"', "auto"),
+    "reflect.extractor": ("model", '"model"', "model"),
+    "reflect.daily_cap_usd": ("1.25", "1.25", 1.25),
     "reflect.interval": ("30", "30", 30),
     "hook.wait": ("true", "true", True),
     "hook.flush_seconds": ("2.5", "2.5", 2.5),

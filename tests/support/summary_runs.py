@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from crystal.errors import CrystalError
+from crystal.llm.ask import Completion, LanguageModel, Prompt
 from crystal.store import Store
 from crystal.store.sessions.conversations import Session
 from crystal.store.sessions.sessions import session_named
 from crystal.summarize.due import SummaryReport, summarize_due
-from crystal.summarize.llm import Completion, Prompt, SummaryModel
 from tests.support.chat_server import CARD
 from tests.support.summary_store import HOUR, MINUTE, SESSION, START
 
@@ -28,7 +28,7 @@ CHAT = [
 
 
 def run(
-    store: Store, folder: Path, model: SummaryModel | None = None, *, now: int = LATER, cap: float = 0.5, **more: Any
+    store: Store, folder: Path, model: LanguageModel | None = None, *, now: int = LATER, cap: float = 0.5, **more: Any
 ) -> SummaryReport:
     return summarize_due(
         store, agent_folder=lambda agent: folder / agent, model=model, daily_cap_usd=cap, now=now, idle_ms=IDLE, **more

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import subprocess
@@ -20,14 +19,13 @@ from crystal.app.relay_links import key_places, relay_client, relay_keys
 from crystal.app.sync.device import deliver_relay, send_past
 from crystal.app.sync.devices import device_scopes
 from crystal.app.sync.home import PollOutcome, poll_relay
-from crystal.cli.app import main
 from crystal.config.edit import set_value
 from crystal.store.sync.relay_peers import NewLink, add_peer
 from crystal.sync.delivery import DeliveryReport
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import RelayToken, write_key, write_token
-from tests.support.command import Done
+from tests.support.command import Done, crystal
 
 
 @dataclass
@@ -75,19 +73,8 @@ class RelayProcess:
     def token(self, label: str, *scopes: str, account: str = "default") -> str:
         """Make a token on the command line."""
         words = [word for scope in scopes for word in ("--scope", scope)]
-        command = [
-            sys.executable,
-            "-m",
-            "relay_worker",
-            "token",
-            "make",
-            "--create",
-            "--label",
-            label,
-            "--account",
-            account,
-            *words,
-        ]
+        made = ["token", "make", "--create", "--label", label, "--account", account, *words]
+        command = [sys.executable, "-m", "relay_worker", *made]
         done = subprocess.run(command, env=self._env(), capture_output=True, text=True, check=True, timeout=60)
         return next(word for word in done.stdout.split() if word.startswith("crt_"))
 
@@ -120,21 +107,8 @@ class Computer:
 
     def crystal(self, *words: str, stdin: str = "") -> Done:
         """Run a command here."""
-        out, err = io.StringIO(), io.StringIO()
-        code = 0
-        with (
-            self.lives(),
-            pytest.MonkeyPatch.context() as patch,
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-        ):
-            patch.setattr(sys, "argv", ["crystal", *words])
-            patch.setattr(sys, "stdin", io.StringIO(stdin))
-            try:
-                main()
-            except SystemExit as end:
-                code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-        return Done(code, out.getvalue(), err.getvalue())
+        with self.lives():
+            return crystal(*words, typed=stdin)
 
     def ok(self, *words: str, stdin: str = "") -> str:
         """Run a command that must succeed; what it prints."""

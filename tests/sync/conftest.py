@@ -13,7 +13,7 @@ from crystal.sync.keys.places import Choice, KeyPlaces
 from tests.support.fake_keyring import FakeKeyring
 from tests.support.pairing_boxes import Pairs, two_machines
 from tests.support.relay_fate import faults
-from tests.support.relay_world import RelaySite, World, site
+from tests.support.relay_world import Device, RelaySite, World, site
 from tests.support.two_machines import Computer, RelayProcess, make_home
 
 __all__ = ["site"]
@@ -44,6 +44,11 @@ def world(tmp_path: Path) -> Iterator[World]:
         machine.assert_sound()
     assert faults(world) == []
     world.close()
+
+
+@pytest.fixture
+def device(world: World) -> Device:
+    return world.device("laptop")
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The mirror: what travels, what is forgotten, and what it costs."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

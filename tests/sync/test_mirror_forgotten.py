@@ -22,6 +22,8 @@ from tests.support.forgetting_ground import Ground
 from tests.support.mirror_world import World, world
 from tests.support.store_factory import NOW, Meaning, add_turn, embed_all
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["world"]
 
 SESSION = "10000000-0000-4000-8000-000000000000"
@@ -50,7 +52,6 @@ def texts(mirror: Mirror) -> list[str]:
         return sorted(text for (text,) in store.rows("SELECT text FROM chunks"))
 
 
-@pytest.mark.slow
 def test_lines_with_their_vectors_are_left_out(world: World, own: Store) -> None:
     for word in ("pear", "plum", "fig"):
         add_turn(world.store, word, uuid=f"u-{word}")
@@ -66,7 +67,6 @@ def test_lines_with_their_vectors_are_left_out(world: World, own: Store) -> None
         assert store.value("SELECT count(*) FROM chunks_vec_1") == 2
 
 
-@pytest.mark.slow
 def test_when_home_has_forgotten_too_nothing_is_missing(world: World, own: Store) -> None:
     for word in ("pear", "plum"):
         add_turn(world.store, word, uuid=f"u-{word}")
@@ -87,7 +87,6 @@ def test_when_home_has_forgotten_too_nothing_is_missing(world: World, own: Store
     assert texts(other) == ["fig", "pear"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["session", "before", "project"])
 def test_a_scope_is_left_out_by_session_time_and_folder(world: World, own: Store, kind: str) -> None:
     add_turn(world.store, "plum", uuid="u-1")
@@ -102,7 +101,6 @@ def test_a_scope_is_left_out_by_session_time_and_folder(world: World, own: Store
     assert texts(mirror) == []
 
 
-@pytest.mark.slow
 def test_a_title_that_tells_of_it_waits_for_homes_word(world: World, own: Store) -> None:
     add_turn(world.store, "plum", uuid="u-1")
     session = world.store.value("SELECT session_id FROM sessions")
@@ -125,7 +123,6 @@ def title(mirror: Mirror, session: str) -> object:
         return store.value("SELECT title FROM sessions WHERE session_id = ?", (session,))
 
 
-@pytest.mark.slow
 def test_a_mirror_that_is_being_built_is_begun_anew(world: World, own: Store, tmp_path: Path) -> None:
     add_turn(world.store, "plum", uuid="u-1")
     world.publish()

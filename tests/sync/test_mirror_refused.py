@@ -1,7 +1,5 @@
 """The mirror: what is refused, from a relay, an old home, or a home of another version."""
 
-from __future__ import annotations
-
 import base64
 import json
 

@@ -1,7 +1,5 @@
 """The mirror over the real relay and its real client."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,6 +21,8 @@ from tests.support.over_httpx import OverHttpx
 from tests.support.relay_world import RelaySite
 from tests.support.store_factory import NOW, Meaning, add_turn, chunk_id, embed_all
 
+pytestmark = pytest.mark.slow
+
 URL = "http://127.0.0.1:8600"
 
 
@@ -39,7 +39,6 @@ def world(tmp_path):
     site.stop()
 
 
-@pytest.mark.slow
 def test_a_device_reads_what_home_published_and_can_change_none_of_it(world):
     client = RelayClient(URL, world.site.token("device", "objects:read"), transport=OverHttpx(world.site.transport()))
     device = world.device()
@@ -59,7 +58,6 @@ def test_a_device_reads_what_home_published_and_can_change_none_of_it(world):
     client.close()
 
 
-@pytest.mark.slow
 def test_a_relay_that_lost_its_disk_is_filled_again(world):
     device = world.device()
     add_turn(world.store, "one")
@@ -90,7 +88,6 @@ def index_of(device):
             return index
 
 
-@pytest.mark.slow
 def test_the_index_of_a_mirror_follows_and_forgets(world):
     device = world.device()
     for round_trip in range(4):
@@ -112,7 +109,6 @@ def test_the_index_of_a_mirror_follows_and_forgets(world):
         assert b"xyzzyplugh" not in data
 
 
-@pytest.mark.slow
 def test_a_mirror_whose_index_cannot_be_written_is_delivered_all_the_same(world, monkeypatch):
     device = world.device()
     add_turn(world.store, "one")
@@ -123,7 +119,6 @@ def test_a_mirror_whose_index_cannot_be_written_is_delivered_all_the_same(world,
     _keep_mirror(SimpleNamespace(places=SimpleNamespace(data_dir=device.path.parent)))
 
 
-@pytest.mark.slow
 def test_a_mirror_that_is_let_go_leaves_nothing_of_its_index(world):
     device = world.device()
     add_turn(world.store, "xyzzyplugh")

@@ -1,7 +1,5 @@
 """This machine's own memory and the mirror of home's, asked as one."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Claims about what the client asks, and what it makes of good answers, refusals and everything that can be thrown."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Claims about which addresses a relay may have, and what is shown of those that it may not."""
 
-from __future__ import annotations
-
 import ipaddress
 from urllib.parse import urlsplit
 

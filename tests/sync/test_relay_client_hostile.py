@@ -4,8 +4,6 @@ The list is that of the threat table: names that climb out of a folder, endless 
 the inside of a network, bodies cut off or inflated, headers that contradict each other, numbers no number has.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import time

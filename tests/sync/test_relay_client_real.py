@@ -1,7 +1,5 @@
 """Claims about the client and the real relay together: each method does at the relay what its name says."""
 
-from __future__ import annotations
-
 import secrets
 import threading
 import time
@@ -20,15 +18,10 @@ from crystal.sync.errors import (
 )
 from crystal.sync.transport import Timeouts
 from tests.relay_conformance.targets import aging, limited, make_blob, new_stream, relay  # noqa: F401 - the fixtures
-from tests.support.over_httpx import OverHttpx
 
 
 def client_of(target, token=None, **more):
-    transport = target.bridge.transport() if target.bridge is not None else None
-    url = target.url if target.on_a_socket else "http://127.0.0.1"
-    return RelayClient(
-        url, target.home if token is None else token, transport=transport and OverHttpx(transport), **more
-    )
+    return RelayClient(target.url, target.home if token is None else token, **more)
 
 
 @pytest.fixture
@@ -142,11 +135,9 @@ def test_tokens_are_made_and_end(relay, owner):  # noqa: F811
 
 def test_a_pairing_goes_through_the_mailbox(relay, owner):  # noqa: F811
     number = owner.open_mailbox()
-    transport = relay.bridge.transport() if relay.bridge is not None else None
-    url = relay.url if relay.on_a_socket else "http://127.0.0.1"
     with (
-        RelayClient(url, None, claim=secrets.token_bytes(32), transport=transport and OverHttpx(transport)) as joiner,
-        RelayClient(url, None, claim=secrets.token_bytes(32), transport=transport and OverHttpx(transport)) as thief,
+        RelayClient(relay.url, None, claim=secrets.token_bytes(32)) as joiner,
+        RelayClient(relay.url, None, claim=secrets.token_bytes(32)) as thief,
     ):
         joiner.claim_mailbox(number)
         joiner.claim_mailbox(number)
@@ -177,8 +168,6 @@ def test_health_needs_no_token(relay):  # noqa: F811
 
 
 def test_another_path_is_no_relay(relay):  # noqa: F811
-    if not relay.on_a_socket:
-        pytest.skip("the same in one process")
     with RelayClient(relay.url + "/elsewhere", relay.home) as lost, pytest.raises(RelayProtocolError):
         lost.streams()
 
@@ -224,7 +213,7 @@ def test_a_relay_that_is_killed_in_the_middle_of_a_wait_is_unavailable(aging):  
         waiting = threading.Thread(target=wait)
         waiting.start()
         waiting.join(0.2)
-        aging.bridge.kill()
+        aging.served.kill()
         waiting.join(10)
         assert len(failed) == 1
         with pytest.raises(RelayUnavailableError):

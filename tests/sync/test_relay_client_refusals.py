@@ -1,7 +1,5 @@
 """The relay's client: each refusal and each failure of the network is an error of its own."""
 
-from __future__ import annotations
-
 import inspect
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Claims about whom the client believes to be the relay: certificates good, strange, expired and of others."""
 
-from __future__ import annotations
-
 import ssl
 from datetime import datetime, timedelta, timezone
 

@@ -19,7 +19,7 @@ from tests.support.relay_fate import (
     texts,
     waiting,
 )
-from tests.support.relay_world import World, said
+from tests.support.relay_world import Device, World, said
 
 # -- ordinary days ----------------------------------------------------------------------------------------------------
 
@@ -30,21 +30,18 @@ def test_what_devices_say_is_at_home_row_for_row(world: World) -> None:
     one.say("a", line("first"), line("second", role="assistant"))
     two.say("b", line("third"))
     one.say("a", line("fourth"))
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
     assert len(said(world.home.store)) == 4
     assert {row[11] for row in said(world.home.store)} == {"laptop", "tower"}
 
 
 @pytest.mark.slow
-def test_the_archive_at_home_is_the_devices_archive_byte_for_byte(world: World) -> None:
-    device = world.device("laptop")
+def test_the_archive_at_home_is_the_devices_archive_byte_for_byte(world: World, device: Device) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
     device.say("a", line("plain"), b"\n", line(f"my token {secret} here"), b"  \n", line("after it"))
     device.say("a", b"{broken json\n", line("more \u00e9\u4e2d"))
     device.say("b", line("another"))
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
     assert archived(world.home.machine, "laptop") == archived(device.machine, "laptop")
     assert (world.home.machine.home / "agents/cc-laptop/memory/transcripts/a.jsonl.zst").read_bytes() == (
         device.machine.home / "agents/cc-laptop/memory/transcripts/a.jsonl.zst"
@@ -52,28 +49,23 @@ def test_the_archive_at_home_is_the_devices_archive_byte_for_byte(world: World) 
 
 
 @pytest.mark.slow
-def test_a_line_of_many_parts_arrives_as_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_many_parts_arrives_as_one(world: World, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crystal.sync.envelope.blob.PART_BYTES", 3000)
-    device = world.device("laptop")
     device.say("a", line("small"), line("x" * 40_000), line("small again"))
     assert waiting(device) > 10
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
     assert world.home.store.value("SELECT count(*) FROM relay_fragments") == 0
 
 
 @pytest.mark.slow
-def test_a_line_of_a_hundred_megabytes_arrives(world: World) -> None:
-    device = world.device("laptop")
+def test_a_line_of_a_hundred_megabytes_arrives(world: World, device: Device) -> None:
     device.say("a", line("y" * (100 << 20)))
     assert waiting(device) > 14
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
 @pytest.mark.slow
-def test_a_receipt_lets_go_of_exactly_what_home_has(world: World) -> None:
-    device = world.device("laptop")
+def test_a_receipt_lets_go_of_exactly_what_home_has(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.deliver()
     device.say("a", line("two"))
@@ -120,8 +112,7 @@ def test_an_ended_session_ends_at_home_and_only_its_devices_can_end_it(world: Wo
 
 
 @pytest.mark.slow
-def test_private_segments_leave_no_word_and_no_hole(world: World) -> None:
-    device = world.device("laptop")
+def test_private_segments_leave_no_word_and_no_hole(world: World, device: Device) -> None:
     device.machine.private_sessions = ("hush*",)
     device.say("hush-1", line("nobody hears"), line("this"))
     device.say("open", line("heard"))
@@ -136,8 +127,7 @@ def test_private_segments_leave_no_word_and_no_hole(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_the_past_comes_behind_the_present_and_fills_its_hole(world: World) -> None:
-    device = world.device("laptop")
+def test_the_past_comes_behind_the_present_and_fills_its_hole(world: World, device: Device) -> None:
     path = device.machine.transcript("a")
     path.write_bytes(b"".join(line(f"old {number}") for number in range(5)))
     device.store.execute("DELETE FROM capture_roots")
@@ -146,15 +136,13 @@ def test_the_past_comes_behind_the_present_and_fills_its_hole(world: World) -> N
     world.settle(1)
     assert texts(world.home.store) == ["new"]
     backfill(device)
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
     assert len(texts(world.home.store)) == 6
     assert archived(world.home.machine, "laptop") == archived(device.machine, "laptop")
 
 
 @pytest.mark.slow
-def test_live_and_past_may_come_in_any_order(world: World) -> None:
-    device = world.device("laptop")
+def test_live_and_past_may_come_in_any_order(world: World, device: Device) -> None:
     path = device.machine.transcript("a")
     path.write_bytes(b"".join(line(f"old {number}") for number in range(5)))
     device.store.execute("DELETE FROM capture_roots")
@@ -173,25 +161,21 @@ def test_live_and_past_may_come_in_any_order(world: World) -> None:
     assert "new" not in texts(world.home.store)
     world.home.machine.assert_sound()
     world.home.weather.before = lambda request: None
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
 @pytest.mark.slow
-def test_a_replaced_file_is_a_generation_of_its_own(world: World) -> None:
-    device = world.device("laptop")
+def test_a_replaced_file_is_a_generation_of_its_own(world: World, device: Device) -> None:
     device.say("a", line("one"), line("two"))
     path = device.machine.transcript("a")
     path.write_bytes(line("other one") + line("two more"))
     device.sweep()
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
     assert archived(world.home.machine, "laptop") == archived(device.machine, "laptop")
 
 
 @pytest.mark.slow
-def test_everything_sent_again_from_the_archive_is_what_was_sent_live(world: World) -> None:
-    device = world.device("laptop")
+def test_everything_sent_again_from_the_archive_is_what_was_sent_live(world: World, device: Device) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
     device.machine.private_projects = ("/home/dev/secret",)
     device.say(
@@ -217,10 +201,9 @@ def test_everything_sent_again_from_the_archive_is_what_was_sent_live(world: Wor
 
 @pytest.mark.slow
 def test_the_past_waits_in_small_numbers_and_says_private_lines_once(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crystal.sync.past.MAX_WAITING", 3)
-    device = world.device("laptop")
     device.machine.private_projects = ("/home/dev/secret",)
     device.say("a", line("hidden", cwd="/home/dev/secret"), line("hidden too", cwd="/home/dev/secret"))
     for number in range(8):
@@ -247,6 +230,5 @@ def test_long_and_odd_names_of_an_honest_device_arrive(world: World) -> None:
     strange = Path(str(good.machine.root / "p").encode().decode() + "/od\udcff\udcfed.jsonl")
     strange.write_bytes(line("odd names"))
     good.sweep()
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
     assert texts(world.home.store) == ["long names", "odd names"]

@@ -20,7 +20,7 @@ from tests.support.relay_fate import (
     reopen,
     texts,
 )
-from tests.support.relay_world import World
+from tests.support.relay_world import Device, World
 
 # -- crashes ----------------------------------------------------------------------------------------------------------
 
@@ -51,8 +51,7 @@ def test_a_crash_at_any_statement_loses_and_doubles_nothing(
         is_killed = run.is_killed
         reopen(hands)
         device.sweep()
-        world.settle(3)
-        assert_settled(world)
+        assert_settled(world, after=3)
         world.home.machine.assert_sound()
         assert faults(world) == []
         world.close()
@@ -60,8 +59,7 @@ def test_a_crash_at_any_statement_loses_and_doubles_nothing(
 
 
 @pytest.mark.slow
-def test_committed_but_not_acknowledged_is_not_taken_twice(world: World) -> None:
-    device = world.device("laptop")
+def test_committed_but_not_acknowledged_is_not_taken_twice(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.deliver()
 
@@ -74,8 +72,7 @@ def test_committed_but_not_acknowledged_is_not_taken_twice(world: World) -> None
         world.home.poll()
     assert texts(world.home.store) == ["one"]
     world.home.weather.before = lambda request: None
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
 @pytest.mark.slow
@@ -95,8 +92,7 @@ def test_a_full_disk_at_home_stops_nothing_for_good(world: World, monkeypatch: p
             world.home.poll()
     assert texts(world.home.store) == []
     assert [one.last_seq for one in inbox.all_streams(world.home.store) if one.channel != Channel.HEARTBEAT] == [0]
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
 @pytest.mark.slow
@@ -115,8 +111,7 @@ def test_a_full_disk_on_the_device_moves_no_watermark(world: World, monkeypatch:
             device.sweep()
     assert ledger.all_states(device.store) == []
     device.sweep()
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
 @pytest.mark.slow
@@ -156,5 +151,4 @@ def test_two_pollers_at_once_are_harmless(world: World) -> None:
     known = inbox.all_streams(world.home.store)
     assert [(one.state, one.detail) for one in known if one.state != "ok"] == []
     assert sorted(one.last_seq for one in known if one.channel == 1) == [30, 30]
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)

@@ -26,7 +26,8 @@ from tests.support.relay_fate import (
     texts,
     waiting,
 )
-from tests.support.relay_world import World
+from tests.support.relay_weather import refusing_puts
+from tests.support.relay_world import Device, World
 
 # -- what lies on the way ---------------------------------------------------------------------------------------------
 
@@ -72,25 +73,21 @@ def test_a_damaged_blob_is_set_aside_named_and_comes_right(world: World, kind: s
     assert (known.detail or "").startswith("number 2: ")
     assert world.home.missing() == {bytes.fromhex(stream): [2]}
     world.home.weather.after = lambda request, response: response
-    world.settle(3)
-    assert_settled(world)
+    assert_settled(world, after=3)
 
 
 @pytest.mark.slow
-def test_a_blob_that_rots_at_the_relay_is_sent_again(world: World) -> None:
-    device = world.device("laptop")
+def test_a_blob_that_rots_at_the_relay_is_sent_again(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.deliver()
     world.relay.rot()
     world.home.poll()
     assert texts(world.home.store) == []
-    world.settle(4)
-    assert_settled(world)
+    assert_settled(world, after=4)
 
 
 @pytest.mark.slow
-def test_a_withheld_tail_is_known_at_both_ends(world: World) -> None:
-    device = world.device("laptop")
+def test_a_withheld_tail_is_known_at_both_ends(world: World, device: Device) -> None:
     device.say("a", line("one"))
     world.settle(1)
     device.say("a", line("two"))
@@ -117,45 +114,31 @@ def test_a_withheld_tail_is_known_at_both_ends(world: World) -> None:
     device.deliver()
     assert waiting(device) == 2
     world.home.weather.after = lambda request, response: response
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
 @pytest.mark.slow
-def test_a_relay_that_contradicts_everywhere_is_not_fed_for_ever(world: World) -> None:
-    device = world.device("laptop")
+def test_a_relay_that_contradicts_everywhere_is_not_fed_for_ever(world: World, device: Device) -> None:
     device.say("a", line("one"))
-
-    def conflict(request: httpx.Request, response: httpx.Response) -> httpx.Response:
-        if request.method == "PUT":
-            return httpx.Response(
-                409, json={"code": "blob-conflict"}, headers={"content-type": "application/problem+json"}
-            )
-        return response
-
-    device.weather.after = conflict
+    device.weather.after = refusing_puts(409, "blob-conflict")
     assert device.deliver().problem
     assert len(outbox.streams(device.store)) < 12
     device.weather.after = lambda request, response: response
-    world.settle(4)
-    assert_settled(world)
+    assert_settled(world, after=4)
 
 
 @pytest.mark.slow
-def test_a_segment_is_taken_again_without_a_trace(world: World) -> None:
+def test_a_segment_is_taken_again_without_a_trace(world: World, device: Device) -> None:
     """The same lines over another stream: nothing is added, nothing is refused."""
-    device = world.device("laptop")
     device.say("a", line("one"), b"\n", line("two"))
     world.settle(1)
     device.send_all()
-    world.settle(3)
-    assert_settled(world)
+    assert_settled(world, after=3)
     state = ledger.all_states(world.home.store, "laptop")[0]
     assert {row.generation for row in checks.ledger_rows(world.home.store, state.id)} == {0}
 
 
-def test_cuts_may_fall_on_blank_lines(world: World, tmp_path: Path) -> None:
-    device = world.device("laptop")
+def test_cuts_may_fall_on_blank_lines(world: World, device: Device, tmp_path: Path) -> None:
     device.say("a", line("one"), b"\n")
     copy = backup(device, tmp_path / "early.db")
     device.say("a", b"  \n", line("two"))
@@ -163,8 +146,7 @@ def test_cuts_may_fall_on_blank_lines(world: World, tmp_path: Path) -> None:
     world.settle(1)
     restore(device, copy)
     device.say("a", line("four"))
-    world.settle(3)
-    assert_settled(world)
+    assert_settled(world, after=3)
     state = ledger.all_states(world.home.store, "laptop")[0]
     assert {row.generation for row in checks.ledger_rows(world.home.store, state.id)} == {0}
     assert archived(world.home.machine, "laptop") == archived(device.machine, "laptop")
@@ -192,13 +174,11 @@ def test_the_turn_of_a_long_past_does_not_hold_up_live_words(world: World, monke
     monkeypatch.setattr(world.home.client, "get", get)
     world.home.poll()
     assert seen.index("live") <= 9
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
 @pytest.mark.slow
-def test_nothing_is_acknowledged_before_it_is_durable(world: World) -> None:
-    device = world.device("laptop")
+def test_nothing_is_acknowledged_before_it_is_durable(world: World, device: Device) -> None:
     for number in range(5):
         device.say("a", line(f"n {number}"))
     device.deliver()
@@ -218,8 +198,7 @@ def test_nothing_is_acknowledged_before_it_is_durable(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_stream_that_failed_is_tried_again_though_nothing_changes(world: World) -> None:
-    device = world.device("laptop")
+def test_a_stream_that_failed_is_tried_again_though_nothing_changes(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.deliver()
     name = outbox.streams(device.store)[0].stream.hex()
@@ -237,8 +216,7 @@ def test_a_stream_that_failed_is_tried_again_though_nothing_changes(world: World
 
 
 @pytest.mark.slow
-def test_a_removed_device_leaves_what_it_said(world: World) -> None:
-    device = world.device("laptop")
+def test_a_removed_device_leaves_what_it_said(world: World, device: Device) -> None:
     device.say("a", line("one"))
     world.settle(2)
     peer = relay_peers.find_peer(world.home.store, "laptop")
@@ -249,8 +227,9 @@ def test_a_removed_device_leaves_what_it_said(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_device_from_before_a_rotation_uses_the_keys_that_it_has(world: World, tmp_path: Path) -> None:
-    device = world.device("laptop")
+def test_a_device_from_before_a_rotation_uses_the_keys_that_it_has(
+    world: World, device: Device, tmp_path: Path
+) -> None:
     device.say("a", line("one"))
     world.settle(1)
     copy = backup(device, tmp_path / "device.db")
@@ -258,14 +237,12 @@ def test_a_device_from_before_a_rotation_uses_the_keys_that_it_has(world: World,
     world.settle(2)
     restore(device, copy)
     device.say("a", line("two"))
-    world.settle(4)
-    assert_settled(world)
+    assert_settled(world, after=4)
     assert device.peer().generation == 2
 
 
 @pytest.mark.slow
-def test_a_home_from_before_a_rotation_knows_its_own_keys(world: World, tmp_path: Path) -> None:
-    device = world.device("laptop")
+def test_a_home_from_before_a_rotation_knows_its_own_keys(world: World, device: Device, tmp_path: Path) -> None:
     device.say("a", line("one"))
     world.settle(1)
     copy = backup(world.home, tmp_path / "home.db")
@@ -274,8 +251,7 @@ def test_a_home_from_before_a_rotation_knows_its_own_keys(world: World, tmp_path
     world.settle(3)
     restore(world.home, copy)
     device.say("a", line("three"))
-    world.settle(4)
-    assert_settled(world)
+    assert_settled(world, after=4)
     assert relay_peers.find_peer(world.home.store, "laptop").accepted_from == 2
 
 
@@ -311,8 +287,7 @@ def test_a_device_whose_lines_only_home_keeps_gives_them_to_the_next_home(world:
 
 
 @pytest.mark.slow
-def test_a_clock_that_goes_back_delays_no_check_of_the_relay(world: World) -> None:
-    device = world.device("laptop")
+def test_a_clock_that_goes_back_delays_no_check_of_the_relay(world: World, device: Device) -> None:
     device.machine.now += 3650 * DAY
     device.say("a", line("one"))
     device.deliver()
@@ -321,12 +296,10 @@ def test_a_clock_that_goes_back_delays_no_check_of_the_relay(world: World) -> No
     world.relay.wipe()
     device.deliver()
     assert [one.count for one in device.client.streams().streams if one.stream == stream] == [1]
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
-def test_what_a_copy_says_where_another_was_private_is_kept(world: World) -> None:
-    device = world.device("laptop")
+def test_what_a_copy_says_where_another_was_private_is_kept(world: World, device: Device) -> None:
     device.say("a", line("shared"))
     world.settle(1)
     other = clone(world, device, "laptop-copy")
@@ -336,14 +309,14 @@ def test_what_a_copy_says_where_another_was_private_is_kept(world: World) -> Non
     world.home.poll()
     other.say("a", line("of the second, open", cwd="/open"))
     device.say("a", line("later", cwd="/code"))
-    world.settle(4)
-    assert_settled(world)
+    assert_settled(world, after=4)
     assert texts(world.home.store) == ["later", "of the second, open", "shared"]
 
 
 @pytest.mark.slow
-def test_what_is_private_here_stays_so_when_a_restored_device_sends_it_openly(world: World, tmp_path: Path) -> None:
-    device = world.device("laptop")
+def test_what_is_private_here_stays_so_when_a_restored_device_sends_it_openly(
+    world: World, device: Device, tmp_path: Path
+) -> None:
     device.say("a", line("shared"))
     copy = backup(device, tmp_path / "device.db")
     device.machine.private_projects = ("/hush",)

@@ -15,8 +15,9 @@ from tests.support.relay_fate import backup, clone, reopen, restore, revoke, rot
 from tests.support.relay_tombstones import confirmed, tombstone, uids
 from tests.support.relay_world import Device, World
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_a_device_put_back_from_before_learns_of_everything_again(world: World) -> None:
     one, two = world.device("laptop"), world.device("tower")
     one.say("a", line("plum", ident="u-1"), line("pear", ident="u-2"))
@@ -32,7 +33,6 @@ def test_a_device_put_back_from_before_learns_of_everything_again(world: World) 
     assert confirmed(one)
 
 
-@pytest.mark.slow
 def test_a_home_put_back_from_before_learns_from_its_devices(world: World) -> None:
     one, two = world.device("laptop"), world.device("tower")
     world.settle(1)
@@ -53,7 +53,6 @@ def test_a_home_put_back_from_before_learns_from_its_devices(world: World) -> No
     assert confirmed(two)
 
 
-@pytest.mark.slow
 def test_what_only_a_device_that_is_gone_had_said_comes_back_from_the_others(world: World) -> None:
     one, two = world.device("laptop"), world.device("tower")
     world.settle(1)
@@ -66,7 +65,6 @@ def test_what_only_a_device_that_is_gone_had_said_comes_back_from_the_others(wor
     assert uids(world.home.store) == uids(two.store) == {tombstone(1).uid}
 
 
-@pytest.mark.slow
 def test_what_home_has_receipted_and_never_told_back_is_sealed_again(world: World) -> None:
     one = world.device("laptop")
     one.forget(tombstone(1, "u-1"))
@@ -81,7 +79,6 @@ def test_what_home_has_receipted_and_never_told_back_is_sealed_again(world: Worl
     assert confirmed(one)
 
 
-@pytest.mark.slow
 def test_copies_of_a_device_both_learn(world: World) -> None:
     one = world.device("laptop")
     one.say("a", line("plum", ident="u-1"))
@@ -94,7 +91,6 @@ def test_copies_of_a_device_both_learn(world: World) -> None:
     assert uids(one.store) == uids(other.store) == uids(world.home.store)
 
 
-@pytest.mark.slow
 def test_rotated_keys_carry_what_waits(world: World) -> None:
     one = world.device("laptop")
     one.say("a", line("pear", ident="u-2"))
@@ -106,7 +102,6 @@ def test_rotated_keys_carry_what_waits(world: World) -> None:
     assert confirmed(one)
 
 
-@pytest.mark.slow
 def test_a_relay_that_loses_everything_loses_no_forgetting(world: World) -> None:
     one, two = world.device("laptop"), world.device("tower")
     one.forget(tombstone(1, "u-1"))
@@ -131,7 +126,6 @@ def take(device: Device, *ones: forgotten.TombstoneBatch) -> None:
             forgotten.take_from_home(device.store, device.peer(), one, now=NOW, as_of=NOW)
 
 
-@pytest.mark.slow
 def test_documents_that_come_late_twice_or_not_at_all_change_nothing(world: World) -> None:
     one = world.device("laptop")
     first, second = told(world, 2), told(world, 3)
@@ -144,7 +138,6 @@ def test_documents_that_come_late_twice_or_not_at_all_change_nothing(world: Worl
     assert relay_forgotten.behind(world.home.store, world.home.peers()[0].told) is None
 
 
-@pytest.mark.slow
 def test_a_crash_while_a_document_is_taken_leaves_all_or_nothing(world: World) -> None:
     one = world.device("laptop")
     world.settle(1)
@@ -161,7 +154,6 @@ def test_a_crash_while_a_document_is_taken_leaves_all_or_nothing(world: World) -
     assert len(uids(one.store)) == 3
 
 
-@pytest.mark.slow
 def test_a_device_that_claims_what_it_cannot_have_is_told_anew_and_nobody_else_is(world: World) -> None:
     one, two = world.device("laptop"), world.device("tower")
     one.forget(tombstone(1, "u-1"))
@@ -182,7 +174,6 @@ def test_a_device_that_claims_what_it_cannot_have_is_told_anew_and_nobody_else_i
     assert confirmed(one)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("said", [None, 3, [], ["a"], ["a", "b"], [-1, "c"], [True, "c"], [1, 2], [1 << 60, "c"]])
 def test_what_a_heartbeat_says_is_read_strictly(world: World, said: object) -> None:
     world.device("laptop")

@@ -12,7 +12,7 @@ from crystal.sync.tombstones import messages, read_tombstones, words_of
 from crystal.sync.wire import InvalidRecordError
 from tests.support.capture_machine import NOW, line
 from tests.support.relay_tombstones import tombstone
-from tests.support.relay_world import World
+from tests.support.relay_world import Device, World
 
 
 def test_a_tombstone_is_the_same_after_travelling() -> None:
@@ -101,8 +101,7 @@ def test_what_is_no_tombstone_is_refused(row: object) -> None:
         read_tombstones(bad if not isinstance(bad, list) else {}, "laptop")
 
 
-def test_a_tombstone_says_nothing_of_the_words(world: World) -> None:
-    device = world.device("laptop")
+def test_a_tombstone_says_nothing_of_the_words(world: World, device: Device) -> None:
     device.say("a", line("the velvet aardvark", ident="u-1"))
     device.forget(tombstone(1, "u-1"))
     (payload,) = messages([tombstone(1, "u-1")])

@@ -19,6 +19,8 @@ from tests.support.capture_machine import line
 from tests.support.relay_fate import archived, texts
 from tests.support.relay_world import Device, World, said
 
+pytestmark = pytest.mark.slow
+
 
 def head(text: bytes = b'{"type":"user"}\n', **changes: Any) -> bytes:
     """A segment's message with other fields than an honest device writes."""
@@ -119,7 +121,6 @@ def _a_few_at_once(names: Iterable[str]) -> list[object]:
     return [name if not at % 5 else pytest.param(name, marks=pytest.mark.slow) for at, name in enumerate(names)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", _a_few_at_once(BAD))
 def test_a_bad_record_stops_its_own_stream_only(world: World, name: str) -> None:
     good, bad = world.device("good"), world.device("bad")
@@ -155,7 +156,6 @@ WORDS: dict[str, bytes] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", _a_few_at_once(WORDS))
 def test_bad_words_of_control_are_refused_as_a_whole(world: World, name: str) -> None:
     good, bad = world.device("good"), world.device("bad")
@@ -167,7 +167,6 @@ def test_bad_words_of_control_are_refused_as_a_whole(world: World, name: str) ->
     assert [one.code for one in refusals(world.home.store)] == ["record"]
 
 
-@pytest.mark.slow
 def test_a_bomb_costs_its_sender_only(world: World) -> None:
     good, bad = world.device("good"), world.device("bad")
     send(bad, b"\0" * (64 << 20))
@@ -178,7 +177,6 @@ def test_a_bomb_costs_its_sender_only(world: World) -> None:
     assert [one.code for one in refusals(world.home.store)] == ["record"]
 
 
-@pytest.mark.slow
 def test_numbers_that_no_store_holds_are_cut_or_refused(world: World) -> None:
     bad = world.device("bad")
     text = line("words")
@@ -189,7 +187,6 @@ def test_numbers_that_no_store_holds_are_cut_or_refused(world: World) -> None:
     assert texts(world.home.store) == ["words"]
 
 
-@pytest.mark.slow
 def test_names_that_look_like_paths_become_plain_files(world: World) -> None:
     bad = world.device("bad")
     text = line("words")
@@ -215,7 +212,6 @@ def test_names_that_look_like_paths_become_plain_files(world: World) -> None:
     assert all(path.is_relative_to(tree) for path in kept)
 
 
-@pytest.mark.slow
 def test_a_device_speaks_under_its_own_name_whatever_it_says(world: World) -> None:
     good, bad = world.device("good"), world.device("bad")
     good.say("g", line("good words"))
@@ -244,7 +240,6 @@ def test_a_device_speaks_under_its_own_name_whatever_it_says(world: World) -> No
     assert archived(world.home.machine, "good") == archived(good.machine, "good")
 
 
-@pytest.mark.slow
 def test_a_device_says_nothing_about_others_folders_and_sessions(world: World) -> None:
     good, bad = world.device("good"), world.device("bad")
     good.say("g", line("good words", cwd="/home/dev/quartz"))
@@ -268,7 +263,6 @@ def test_a_device_says_nothing_about_others_folders_and_sessions(world: World) -
     assert world.home.store.value("SELECT ended_at FROM sessions WHERE session_id = 'g'") is None
 
 
-@pytest.mark.slow
 def test_a_device_takes_no_stream_of_another(world: World) -> None:
     good, bad = world.device("good"), world.device("bad")
     good.say("g", line("good words"))
@@ -286,7 +280,6 @@ def test_a_device_takes_no_stream_of_another(world: World) -> None:
     assert outbox.backlog(good.store).blobs == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("whose", ["its own key", "the other's key"])
 def test_a_device_writes_under_no_prefix_of_another(world: World, whose: str) -> None:
     from dataclasses import replace
@@ -316,7 +309,6 @@ def test_a_device_writes_under_no_prefix_of_another(world: World, whose: str) ->
     assert texts(world.home.store) == ["goes on", "good words"]
 
 
-@pytest.mark.slow
 def test_a_device_with_a_thousand_claims_only_shames_itself(world: World) -> None:
     from crystal.sync.documents import put_document
 
@@ -341,7 +333,6 @@ def test_a_device_with_a_thousand_claims_only_shames_itself(world: World) -> Non
     assert outbox.backlog(good.store).blobs == 0
 
 
-@pytest.mark.slow
 def test_what_a_device_leaves_out_stays_private_and_is_no_weapon(world: World) -> None:
     good, bad = world.device("good"), world.device("bad")
     good.say("g", line("words", ident="11111111-1111-4111-8111-111111111111"))
@@ -353,7 +344,6 @@ def test_what_a_device_leaves_out_stays_private_and_is_no_weapon(world: World) -
     assert privacy.is_private_line(world.home.store, "11111111-1111-4111-8111-111111111111")
 
 
-@pytest.mark.slow
 def test_a_home_that_handed_over_speaks_for_all_and_others_do_not(world: World) -> None:
     old = world.device("old-home")
     world.home.store.execute("UPDATE relay_peers SET vouches = 1 WHERE name = 'old-home'")

@@ -159,7 +159,7 @@ def test_the_relay_holds_none_of_fifty_secrets_in_any_spelling(world: World) -> 
             logger.addHandler(log)
     try:
         everything_said(world)
-        metrics = generate_latest(world.relay.bridge.app.relay.metrics.registry)  # type: ignore[attr-defined]
+        metrics = generate_latest(world.relay.served.app.relay.metrics.registry)
         held = {str(path): path.read_bytes() for path in world.relay.folder.rglob("*") if path.is_file()}
         names = "\n".join(held).replace(str(world.folder), "").encode()
         world.settle(3)

@@ -17,7 +17,9 @@ from tests.support.command import Done
 from tests.support.pairing_boxes import ROOT, Pairs
 from tests.support.relay_commands import check_json, deliver, joined, on, pairs, poll, say, site, waiting
 from tests.support.relay_fate import assert_settled, texts
-from tests.support.relay_world import Weather, World
+from tests.support.relay_world import Device, Weather, World
+
+pytestmark = pytest.mark.slow
 
 __all__ = ["on", "pairs", "site"]
 On = Callable[..., Done]
@@ -53,9 +55,7 @@ def lie(way: Weather, meant: str) -> Callable[[], None]:
     return lambda: setattr(way, "inner", honest)
 
 
-@pytest.mark.slow
-def test_a_device_says_what_the_relay_confirmed_and_does_not_have(world: World) -> None:
-    device = world.device("laptop")
+def test_a_device_says_what_the_relay_confirmed_and_does_not_have(world: World, device: Device) -> None:
     end = lie(device.weather, BLOBS)
     for number in range(3):
         device.say("a", line(f"words {number}"))
@@ -77,9 +77,7 @@ def test_a_device_says_what_the_relay_confirmed_and_does_not_have(world: World) 
     assert_settled(world)
 
 
-@pytest.mark.slow
-def test_an_honest_relay_is_never_accused(world: World) -> None:
-    device = world.device("laptop")
+def test_an_honest_relay_is_never_accused(world: World, device: Device) -> None:
     for number in range(4):
         device.say("a", line(f"words {number}"))
         assert device.deliver().noticed == []
@@ -91,7 +89,6 @@ def test_an_honest_relay_is_never_accused(world: World) -> None:
     assert find_problem(world.home.store, LOST) is None
 
 
-@pytest.mark.slow
 def test_home_says_it_and_the_device_too(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note")
@@ -112,7 +109,6 @@ def test_home_says_it_and_the_device_too(pairs: Pairs, on: On) -> None:
     assert waiting(pairs) == 0, "and nothing of it was lost"
 
 
-@pytest.mark.slow
 def test_the_device_names_it_in_its_status(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note", "note")
@@ -124,7 +120,6 @@ def test_the_device_names_it_in_its_status(pairs: Pairs, on: On) -> None:
     assert all(len(line) <= 200 for line in status.out.splitlines())
 
 
-@pytest.mark.slow
 def test_a_mirror_that_vanishes_is_named_and_uploaded_again(pairs: Pairs, on: On) -> None:
     joined(pairs)
     assert on(pairs.home, "remember", "the lamp is made of amber").code == 0
@@ -149,7 +144,6 @@ def test_a_mirror_that_vanishes_is_named_and_uploaded_again(pairs: Pairs, on: On
         assert client.objects()
 
 
-@pytest.mark.slow
 def test_a_list_of_devices_that_the_relay_lost_is_put_there_again(pairs: Pairs) -> None:
     joined(pairs)
     poll(pairs)

@@ -21,14 +21,15 @@ from tests.support.relay_fate import (
     texts,
     waiting,
 )
-from tests.support.relay_world import World
+from tests.support.relay_weather import refusing_puts
+from tests.support.relay_world import Device, World
+
+pytestmark = pytest.mark.slow
 
 # -- outages ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_an_outage_costs_nothing_but_time(world: World) -> None:
-    device = world.device("laptop")
+def test_an_outage_costs_nothing_but_time(world: World, device: Device) -> None:
     asked: list[int] = []
 
     def down(request: httpx.Request) -> None:
@@ -55,14 +56,11 @@ def test_an_outage_costs_nothing_but_time(world: World) -> None:
     assert max(waits) <= 1.5 * delivery.MAX_WAIT_MS
     assert len(set(waits)) > 3, "jitter"
     device.weather.before = lambda request: None
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
     assert problems.find_problem(device.store, delivery.PART) is None
 
 
-@pytest.mark.slow
-def test_a_relay_that_names_a_time_is_asked_then(world: World) -> None:
-    device = world.device("laptop")
+def test_a_relay_that_names_a_time_is_asked_then(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.weather.after = lambda request, response: httpx.Response(429, headers={"Retry-After": "1800"})
     assert device.deliver().problem
@@ -70,13 +68,10 @@ def test_a_relay_that_names_a_time_is_asked_then(world: World) -> None:
     assert problem is not None
     assert (problem.retry_at or 0) - device.machine.now == 1_800_000
     device.weather.after = lambda request, response: response
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
-@pytest.mark.slow
-def test_a_wait_written_by_a_wrong_clock_ends(world: World) -> None:
-    device = world.device("laptop")
+def test_a_wait_written_by_a_wrong_clock_ends(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.machine.now += 3650 * DAY
     device.weather.before = lambda request: (_ for _ in ()).throw(httpx.ConnectError("down"))
@@ -86,34 +81,21 @@ def test_a_wait_written_by_a_wrong_clock_ends(world: World) -> None:
     assert device.deliver(insist=False).sent == 1
 
 
-@pytest.mark.slow
-def test_a_full_relay_does_not_keep_a_device_from_hearing_home(world: World) -> None:
-    device = world.device("laptop")
+def test_a_full_relay_does_not_keep_a_device_from_hearing_home(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.deliver()
     world.home.poll()
     device.say("a", line("two"))
-
-    def full(request: httpx.Request, response: httpx.Response) -> httpx.Response:
-        if request.method == "PUT":
-            return httpx.Response(
-                507, json={"code": "account-full"}, headers={"content-type": "application/problem+json"}
-            )
-        return response
-
-    device.weather.after = full
+    device.weather.after = refusing_puts(507, "account-full")
     report = device.deliver()
     assert report.problem
     assert report.heard
     device.weather.after = lambda request, response: response
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before the poll", "after the poll", "after the receipt"])
-def test_a_relay_that_loses_everything_loses_nothing(world: World, when: str) -> None:
-    device = world.device("laptop")
+def test_a_relay_that_loses_everything_loses_nothing(world: World, device: Device, when: str) -> None:
     device.say("a", line("one"))
     device.say("a", line("two"))
     device.deliver()
@@ -123,13 +105,10 @@ def test_a_relay_that_loses_everything_loses_nothing(world: World, when: str) ->
         device.deliver()
     world.relay.wipe()
     device.say("a", line("three"))
-    world.settle(4)
-    assert_settled(world)
+    assert_settled(world, after=4)
 
 
-@pytest.mark.slow
-def test_a_blob_that_expired_unread_is_sent_again(world: World) -> None:
-    device = world.device("laptop")
+def test_a_blob_that_expired_unread_is_sent_again(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.say("a", line("two"))
     device.deliver()
@@ -139,13 +118,10 @@ def test_a_blob_that_expired_unread_is_sent_again(world: World) -> None:
     assert device.client.blobs(stream, 0).expired_upto == 2
     world.home.poll()
     assert world.home.missing()[stream] == [1, 2]
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
-@pytest.mark.slow
-def test_a_home_token_in_wrong_hands_deletes_nothing_for_good(world: World) -> None:
-    device = world.device("laptop")
+def test_a_home_token_in_wrong_hands_deletes_nothing_for_good(world: World, device: Device) -> None:
     device.say("a", line("one"))
     device.say("a", line("two"))
     device.deliver()
@@ -153,17 +129,14 @@ def test_a_home_token_in_wrong_hands_deletes_nothing_for_good(world: World) -> N
     world.home.client.ack(stream, 2)
     world.home.poll()
     assert world.home.missing() == {stream: [1, 2]}
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
 # -- backups ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_wiped", [False, True])
-def test_a_home_from_a_backup_gets_what_it_lost(world: World, tmp_path: Path, is_wiped: bool) -> None:
-    device = world.device("laptop")
+def test_a_home_from_a_backup_gets_what_it_lost(world: World, device: Device, tmp_path: Path, is_wiped: bool) -> None:
     device.say("a", line("one"))
     world.settle(1)
     copy = backup(world.home, tmp_path / "home.db")
@@ -175,15 +148,14 @@ def test_a_home_from_a_backup_gets_what_it_lost(world: World, tmp_path: Path, is
     assert texts(world.home.store) == ["one"]
     if is_wiped:
         world.relay.wipe()
-    world.settle(4)
-    assert_settled(world)
+    assert_settled(world, after=4)
     assert device.store.value("SELECT count(*) FROM relay_out WHERE lane = 'past'") == 0, "the outbox still had it"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_wiped", [False, True])
-def test_what_the_outbox_has_no_more_comes_from_the_archive_once(world: World, tmp_path: Path, is_wiped: bool) -> None:
-    device = world.device("laptop")
+def test_what_the_outbox_has_no_more_comes_from_the_archive_once(
+    world: World, device: Device, tmp_path: Path, is_wiped: bool
+) -> None:
     device.say("a", line("one"))
     world.settle(1)
     copy = backup(world.home, tmp_path / "home.db")
@@ -197,8 +169,7 @@ def test_what_the_outbox_has_no_more_comes_from_the_archive_once(world: World, t
     restore(world.home, copy)
     if is_wiped:
         world.relay.wipe()
-    world.settle(4)
-    assert_settled(world)
+    assert_settled(world, after=4)
     before = device.store.value("SELECT sum(last_seq) FROM relay_out WHERE lane = 'past'")
     assert before
     device.say("b", line("later"))
@@ -209,9 +180,7 @@ def test_what_the_outbox_has_no_more_comes_from_the_archive_once(world: World, t
     assert_settled(world)
 
 
-@pytest.mark.slow
-def test_a_home_from_a_backup_whose_clock_went_back_is_heard(world: World, tmp_path: Path) -> None:
-    device = world.device("laptop")
+def test_a_home_from_a_backup_whose_clock_went_back_is_heard(world: World, device: Device, tmp_path: Path) -> None:
     device.say("a", line("one"))
     world.settle(1)
     copy = backup(world.home, tmp_path / "home.db")
@@ -221,14 +190,13 @@ def test_a_home_from_a_backup_whose_clock_went_back_is_heard(world: World, tmp_p
     restore(world.home, copy)
     world.home.machine.now -= 3650 * DAY
     device.say("a", line("three"))
-    world.settle(4)
-    assert_settled(world)
+    assert_settled(world, after=4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_wiped", [False, True])
-def test_a_device_from_a_backup_goes_on_in_another_stream(world: World, tmp_path: Path, is_wiped: bool) -> None:
-    device = world.device("laptop")
+def test_a_device_from_a_backup_goes_on_in_another_stream(
+    world: World, device: Device, tmp_path: Path, is_wiped: bool
+) -> None:
     device.say("a", line("one"))
     world.settle(1)
     copy = backup(device, tmp_path / "device.db")
@@ -239,14 +207,11 @@ def test_a_device_from_a_backup_goes_on_in_another_stream(world: World, tmp_path
     if is_wiped:
         world.relay.wipe()
     device.say("a", line("four"))
-    world.settle(4)
-    assert_settled(world)
+    assert_settled(world, after=4)
     assert archived(world.home.machine, "laptop") == archived(device.machine, "laptop")
 
 
-@pytest.mark.slow
-def test_two_copies_of_a_device_in_one_file_lose_and_double_nothing(world: World) -> None:
-    device = world.device("laptop")
+def test_two_copies_of_a_device_in_one_file_lose_and_double_nothing(world: World, device: Device) -> None:
     device.say("a", line("shared"))
     world.settle(1)
     device.say("a", line("shared, not sent"))
@@ -256,8 +221,7 @@ def test_two_copies_of_a_device_in_one_file_lose_and_double_nothing(world: World
     device.say("b", line("b of the first"))
     other.say("a", line("of the second again", uuid=None))
     device.say("a", line("of the first again", uuid=None))
-    world.settle(5)
-    assert_settled(world)
+    assert_settled(world, after=5)
     assert relay_peers.all_peers(world.home.store)[0].forked_at is not None
     for round_ in range(3):
         device.say("a", line(f"first {round_}"))
@@ -268,10 +232,8 @@ def test_two_copies_of_a_device_in_one_file_lose_and_double_nothing(world: World
     assert stuck == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 1])
-def test_two_copies_over_a_relay_that_forgot_lose_nothing(world: World, first: int) -> None:
-    device = world.device("laptop")
+def test_two_copies_over_a_relay_that_forgot_lose_nothing(world: World, device: Device, first: int) -> None:
     device.say("a", line("shared"))
     world.settle(1)
     other = clone(world, device, "laptop-copy")
@@ -284,6 +246,5 @@ def test_two_copies_over_a_relay_that_forgot_lose_nothing(world: World, first: i
     pair[1].deliver()
     world.home.poll()
     pair[0].say("a", line("x2"))
-    world.settle(6)
-    assert_settled(world)
+    assert_settled(world, after=6)
     assert [one.state for one in inbox.all_streams(world.home.store) if one.state not in ("ok", "left")] == []

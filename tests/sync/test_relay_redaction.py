@@ -13,7 +13,7 @@ from crystal.store.capture import ledger
 from crystal.store.sync import outbox
 from tests.support.capture_machine import line
 from tests.support.relay_fate import assert_settled, texts
-from tests.support.relay_world import World
+from tests.support.relay_world import Device, World
 
 
 def broken(_: bytes) -> tuple[bytes, dict[str, int]]:
@@ -21,8 +21,7 @@ def broken(_: bytes) -> tuple[bytes, dict[str, int]]:
 
 
 @pytest.mark.slow
-def test_what_the_redactor_fails_on_is_not_sealed_not_stored_and_named(world: World) -> None:
-    device = world.device("laptop")
+def test_what_the_redactor_fails_on_is_not_sealed_not_stored_and_named(world: World, device: Device) -> None:
     device.say("a", line("before"))
     path = device.machine.transcript("a")
     with path.open("ab") as file:
@@ -46,15 +45,13 @@ def test_what_the_redactor_fails_on_is_not_sealed_not_stored_and_named(world: Wo
     assert texts(world.home.store) == ["before"]
     device.sweep()
     assert problems.find_problem(device.store, engine.SWEEP) is None
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
     assert len(texts(world.home.store)) == 3
     assert not any("ghp_a1B2" in text for text in texts(world.home.store))
 
 
 @pytest.mark.slow
-def test_a_redactor_that_fails_in_the_middle_seals_nothing_of_the_stretch(world: World) -> None:
-    device = world.device("laptop")
+def test_a_redactor_that_fails_in_the_middle_seals_nothing_of_the_stretch(world: World, device: Device) -> None:
     whole = device.capture().cleaner
     seen = 0
 
@@ -71,8 +68,7 @@ def test_a_redactor_that_fails_in_the_middle_seals_nothing_of_the_stretch(world:
     assert outbox.streams(device.store) == []
     assert ledger.all_states(device.store) == []
     device.sweep()
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from tests.support.relay_fate import (
     texts,
     waiting,
 )
-from tests.support.relay_world import World, said
+from tests.support.relay_world import Device, World, said
 
 # -- keys -------------------------------------------------------------------------------------------------------------
 
@@ -92,8 +92,7 @@ def test_a_crash_anywhere_in_a_rotation_loses_nothing(tmp_path: Path, step: int)
             device.deliver()
         done = not run.is_killed
         reopen(device)
-        world.settle(3)
-        assert_settled(world)
+        assert_settled(world, after=3)
         assert relay_peers.find_peer(world.home.store, "laptop").accepted_from == 2
         world.home.machine.assert_sound()
         world.close()
@@ -121,8 +120,9 @@ def test_a_wrong_key_blocks_that_device_only_and_loses_nothing(world: World) -> 
 
 
 @pytest.mark.slow
-def test_a_key_that_is_gone_is_named_and_what_is_said_is_kept_and_sent_when_it_is_back(world: World) -> None:
-    device = world.device("laptop")
+def test_a_key_that_is_gone_is_named_and_what_is_said_is_kept_and_sent_when_it_is_back(
+    world: World, device: Device
+) -> None:
     device.say("a", line("sealed"))
     secrets = dict(device.secrets)
     device.secrets.clear()
@@ -133,8 +133,7 @@ def test_a_key_that_is_gone_is_named_and_what_is_said_is_kept_and_sent_when_it_i
     assert [one.part for one in problems.list_problems(device.store)] == ["relay"]
     device.secrets.update(secrets)
     device.say("a", line("sealed again"))
-    world.settle(2)
-    assert_settled(world)
+    assert_settled(world, after=2)
     assert texts(world.home.store) == ["a new session without a key", "said without a key", "sealed", "sealed again"]
     assert problems.list_problems(device.store) == []
 

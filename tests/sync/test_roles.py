@@ -12,6 +12,8 @@ from crystal.store.sync.relay_peers import all_peers
 from tests.support.capture_machine import line
 from tests.support.two_machines import Computer, account_of, pair_by_hand
 
+pytestmark = pytest.mark.slow
+
 FIRST = "11111111-1111-4111-8111-111111111111"
 SECOND = "21111111-1111-4111-8111-111111111111"
 THIRD = "31111111-1111-4111-8111-111111111111"
@@ -29,7 +31,6 @@ def everything(*computers: Computer) -> list[list[str]]:
     return [computer.texts() for computer in computers]
 
 
-@pytest.mark.slow
 def test_a_machine_that_joins_brings_its_past(desk, tmp_path):
     lap = Computer(tmp_path / "lap")
     lap.say(SECOND, line("said before joining"))
@@ -43,7 +44,6 @@ def test_a_machine_that_joins_brings_its_past(desk, tmp_path):
     assert desk.crystal("verify").code == 0
 
 
-@pytest.mark.slow
 def test_home_moves_to_a_device_with_all_that_it_remembers(desk, tmp_path):
     lap, phone = Computer(tmp_path / "lap"), Computer(tmp_path / "phone")
     pair_by_hand(desk, lap, "lap")
@@ -82,7 +82,6 @@ def test_home_moves_to_a_device_with_all_that_it_remembers(desk, tmp_path):
         assert computer.crystal("verify").code == 0
 
 
-@pytest.mark.slow
 def test_demote_asks_for_an_heir_and_promote_for_a_handing_over(desk, tmp_path):
     lap = Computer(tmp_path / "lap")
     pair_by_hand(desk, lap, "lap")
@@ -95,7 +94,6 @@ def test_demote_asks_for_an_heir_and_promote_for_a_handing_over(desk, tmp_path):
     assert desk.crystal("promote", "--yes").code == 2
 
 
-@pytest.mark.slow
 def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
     lap, phone = Computer(tmp_path / "lap"), Computer(tmp_path / "phone")
     pair_by_hand(desk, lap, "lap")
@@ -132,7 +130,6 @@ def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
     assert lap.crystal("verify").code == 0
 
 
-@pytest.mark.slow
 def test_a_device_without_a_memory_of_its_own_keeps_all_when_it_leaves(desk, tmp_path):
     lap = Computer(tmp_path / "lap")
     pair_by_hand(desk, lap, "lap", "--no-local-memory")
@@ -148,7 +145,6 @@ def test_a_device_without_a_memory_of_its_own_keeps_all_when_it_leaves(desk, tmp
     assert lap.crystal("verify").code == 0
 
 
-@pytest.mark.slow
 def test_a_device_without_a_memory_of_its_own_can_become_home(desk, tmp_path):
     lap = Computer(tmp_path / "lap")
     pair_by_hand(desk, lap, "lap", "--no-local-memory")
@@ -166,13 +162,11 @@ def test_a_device_without_a_memory_of_its_own_can_become_home(desk, tmp_path):
     assert lap.crystal("verify").code == 0
 
 
-@pytest.mark.slow
 def test_a_home_without_devices_becomes_standalone(desk):
     assert "standalone" in desk.ok("demote", "--yes")
     assert desk.json("status")["relay"] is None
 
 
-@pytest.mark.slow
 def test_init_refuses_what_does_not_go_together(desk, tmp_path):
     other = Computer(tmp_path / "other")
     assert other.crystal("init", "--yes", "--relay", "https://relay.example").code == 2
@@ -186,7 +180,6 @@ def test_init_refuses_what_does_not_go_together(desk, tmp_path):
     assert not (other.home / ".ldm" / "memory" / "relay.key").exists()
 
 
-@pytest.mark.slow
 def test_init_as_home_refuses_a_token_that_the_relay_does_not_know(tmp_path, relay):
     other = Computer(tmp_path / "other")
     bad = relay.token("gone", "home")[:-9] + "00000000"
@@ -195,7 +188,6 @@ def test_init_as_home_refuses_a_token_that_the_relay_does_not_know(tmp_path, rel
     assert not (other.home / ".ldm" / "memory" / "relay.key").exists()
 
 
-@pytest.mark.slow
 def test_what_was_private_on_one_machine_stays_out_on_the_others(desk, tmp_path):
     lap = Computer(tmp_path / "lap")
     pair_by_hand(desk, lap, "lap")
@@ -213,7 +205,6 @@ def test_what_was_private_on_one_machine_stays_out_on_the_others(desk, tmp_path)
     assert desk.texts() == ["said at the desk", "said on the lap"]
 
 
-@pytest.mark.slow
 def test_a_relay_that_refuses_is_told_from_one_that_is_silent(desk, tmp_path):
     lap = Computer(tmp_path / "lap")
     pair_by_hand(desk, lap, "lap")
@@ -226,7 +217,6 @@ def test_a_relay_that_refuses_is_told_from_one_that_is_silent(desk, tmp_path):
     assert lap.crystal("relay", "sync").code == 4
 
 
-@pytest.mark.slow
 def test_a_device_whose_key_cannot_be_read_goes_on_capturing_and_says_so(desk, tmp_path):
     lap = Computer(tmp_path / "lap")
     pair_by_hand(desk, lap, "lap")

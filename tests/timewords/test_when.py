@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import contextlib
 from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo

@@ -107,10 +107,10 @@ def test_what_an_agent_deletes_is_kept_and_comes_back_once(
     home, files = fresh(), growing_files(harness)
     for _ in live(files, home, data.draw(lives(files))):
         read_all(harness, home)
-    for cuts in data.draw(losses(files)):
-        for number, cut in cuts.items():
+    for lost in data.draw(losses(files)):
+        for number, loss in lost.items():
             if (home / files[number].name).exists():
-                files[number].lose(home, cut)
+                files[number].lose(home, loss)
         read_all(harness, home, dies_at=data.draw(st.integers(0, 300)))
         read_all(harness, home)
         assert_as_read_once(harness, may_be_unreadable=True)

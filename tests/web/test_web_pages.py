@@ -12,10 +12,10 @@ from crystal.app.context import open_machine, open_reader
 from crystal.config.load import load_config
 from crystal.sessions.reading import find_target, read, read_page, sessions
 from crystal.web.app import VIEWS
+from crystal.web.pages import timeline
 from crystal.web.pages.health import plot
 from crystal.web.pages.search import LIMIT
 from crystal.web.pages.session import PER_PAGE
-from crystal.web.pages.timeline import PER_PAGE as SESSIONS_PER_PAGE
 from tests.support.command import crystal
 from tests.support.exports import SESSION, exported, remember, remember_samples, start_and_import, transcript_line
 from tests.support.web_client import Client, Elements
@@ -131,8 +131,9 @@ def test_the_pages_of_a_session_hold_each_turn_once(home):
                 assert [shown.hit for shown in page.turns if shown.focus] == [turn.hit]
 
 
-def test_older_days_show_every_session_once(home):
-    count = 2 * SESSIONS_PER_PAGE + 17
+def test_older_days_show_every_session_once(home, monkeypatch):
+    monkeypatch.setattr(timeline, "PER_PAGE", 9)
+    count = 35
     folder = home / ".claude" / "projects" / "w"
     folder.mkdir(parents=True)
     for number in range(count):

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from crystal.cli.web import _has_windows
 from crystal.errors import UnavailableError, UsageError
+from crystal.serving.checks import LOCAL_NAMES
+from crystal.serving.listening import listen
+from crystal.serving.peer import is_other_user
 from crystal.web.app import ACTIONS, PAGES, STATIC, VIEWS
-from crystal.web.peer import is_other_user
-from crystal.web.security import HEADERS, LOCAL_NAMES, MAX_FORM_BYTES, Access, Guard
-from crystal.web.server import listen
+from crystal.web.security import HEADERS, MAX_FORM_BYTES, Access, Guard
 from tests.support.command import crystal
 from tests.support.exports import SESSION, remember
 from tests.support.table import each_row
@@ -173,15 +174,15 @@ def test_a_websocket_is_refused(home):
 
 
 def test_it_listens_on_loopback_alone_and_says_if_a_port_is_taken():
-    with listen(0) as first:
+    with listen(0, 8642, "crystal web") as first:
         host, port = first.getsockname()
         assert (host, first.family) == ("127.0.0.1", socket.AF_INET)
         with pytest.raises(UnavailableError, match=f"port {port}") as caught:
-            listen(port)
+            listen(port, 8642, "crystal web")
         assert caught.value.hint == "use any free port: crystal web --port 0"
     for number in (-1, 65_536):
         with pytest.raises(UsageError, match=str(number)):
-            listen(number)
+            listen(number, 8642, "crystal web")
 
 
 def test_the_command_refuses_what_it_cannot_serve(home):

@@ -64,7 +64,7 @@ def delete_here(context: ForgetContext, mirror: Store | None, now: int) -> None:
     todo = [tombstone for _, tombstone in open_tombstones(store) if tombstone.uid not in swept]
     if not todo:
         return
-    stores = [store, *([] if mirror is None else [mirror])]
+    stores = [one for one in (store, mirror) if one is not None]
     gone, more = _gather(context, stores, todo, now, _hand_over(context, stores, todo))
     places = _search(context, stores, gone)
     gone.sessions.update(*(forgotten_rows.sessions_of(one, gone.lines) for one in stores))
@@ -87,14 +87,19 @@ def delete_here(context: ForgetContext, mirror: Store | None, now: int) -> None:
     with store.transaction():
         resets = _delete(store, gone)
         forgotten_rows.close_relayed(store, gone.whole, BY_FORGETTING)
-        for session, agent, summary in resets:
-            if summary is not None:
-                path = context.agent_folder(agent) / summary
-                name = path.relative_to(context.ldm_home) if path.is_relative_to(context.ldm_home) else path
-                forgotten_work.add_work(store, FILE, name.as_posix(), None, now)
-            forgotten_work.add_work(store, SESSION, session, [agent, summary is not None], now)
+        _note_summaries(context, resets, now)
         for tombstone in (*todo, *more):
             forgotten_work.add_work(store, SWEPT, tombstone.uid, None, now)
+
+
+def _note_summaries(context: ForgetContext, resets: Iterable[tuple[str, str, str | None]], now: int) -> None:
+    """Note the sessions whose summaries are to be made anew, and the files of the old ones."""
+    for session, agent, summary in resets:
+        if summary is not None:
+            path = context.agent_folder(agent) / summary
+            name = path.relative_to(context.ldm_home) if path.is_relative_to(context.ldm_home) else path
+            forgotten_work.add_work(context.store, FILE, name.as_posix(), None, now)
+        forgotten_work.add_work(context.store, SESSION, session, [agent, summary is not None], now)
 
 
 # -------------------------------------------------------------------------------------------------------- gathering

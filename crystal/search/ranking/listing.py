@@ -5,6 +5,7 @@ Also what was said last: where a time alone is asked for, or a picture, which no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -20,6 +21,8 @@ FROM_ONE_SESSION = 3
 """After so many hits of one session, the next one comes from another, if any other has one."""
 LOOK_AHEAD = 400
 """How far down another session's hit is looked for."""
+
+_DIGITS = re.compile(r"\d[-./]\d")
 
 Item = TypeVar("Item")
 
@@ -87,10 +90,19 @@ def is_time_alone(asked: Query, times: Sequence[TimeSpan]) -> bool:
     """Return True if nothing but a time is asked for: ``what did we do yesterday``."""
     if not times or asked.phrases:
         return False
-    rest = asked.text
+    return not has_content(without_times(asked.text, times))
+
+
+def without_times(text: str, times: Sequence[TimeSpan]) -> str:
+    """Return a question without the words of some of its times."""
     for start, end in sorted({span.at for span in times}, reverse=True):
-        rest = f"{rest[:start]} {rest[end:]}"
-    return not has_content(rest)
+        text = f"{text[:start]} {text[end:]}"
+    return text
+
+
+def dates_in_digits(times: Sequence[TimeSpan]) -> list[TimeSpan]:
+    """Return the times that are written as ``2026-01-06``, as logs and file names do and people seldom."""
+    return [span for span in times if _DIGITS.search(span.words)]
 
 
 def list_latest(places: Sequence[SearchedStore], spans: Sequence[tuple[int, int]], limit: int) -> list[RankedAnswer]:

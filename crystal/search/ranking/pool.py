@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -154,24 +156,33 @@ def _is_character(stem: str) -> bool:
 def _longer(indexes: Sequence[Index], stem: str, count: int, documents: int) -> dict[str, int]:
     """Return words that continue a word that no document has, or a rare one that may be part of a compound."""
     if _is_character(stem):  # of a script without spaces: every pair that begins with it has it
-        return {word: times for index in indexes for word, times in index.beginning(stem, PAIRS) if word != stem}
-    is_compound = len(stem) >= BEGUN_LETTERS and (stem.isalpha() or _HASH.fullmatch(stem) is not None)
-    if count and (count > max(RARE * documents, FEW) or not is_compound):
+        found = [index.beginning(stem, PAIRS) for index in indexes]
+    elif count:
+        if count > max(RARE * documents, FEW) or not _may_be_compound(stem):
+            return {}
+        found = [index.beginning(stem, COMPOUNDS) for index in indexes]
+    elif len(stem) < (3 if stem.isascii() else 1):
         return {}
-    if not count and len(stem) < (3 if stem.isascii() else 1):
-        return {}
-    longer: dict[str, int] = {}
-    for index in indexes:
-        for word, times in index.beginning(stem, COMPOUNDS if count else BEGINNINGS):
-            longer[word] = longer.get(word, 0) + times
-        if not count:
-            for cut in range(1, SHORTENED + 1):
-                short = stem[:-cut]
-                if len(short) >= COMPOUND_LETTERS and (times := index.frequency(short)):
-                    longer[short] = longer.get(short, 0) + times
-                    break
+    else:
+        found = [[*index.beginning(stem, BEGINNINGS), *_shortened(index, stem)] for index in indexes]
+    longer: Counter[str] = Counter()
+    for word, times in chain.from_iterable(found):
+        longer[word] += times
     longer.pop(stem, None)
     return longer
+
+
+def _may_be_compound(stem: str) -> bool:
+    return len(stem) >= BEGUN_LETTERS and (stem.isalpha() or _HASH.fullmatch(stem) is not None)
+
+
+def _shortened(index: Index, stem: str) -> list[tuple[str, int]]:
+    """Return the longest beginning of a word that a document has, if only a few letters are missing."""
+    for cut in range(1, SHORTENED + 1):
+        short = stem[:-cut]
+        if len(short) >= COMPOUND_LETTERS and (times := index.frequency(short)):
+            return [(short, times)]
+    return []
 
 
 def pool_of(

@@ -19,6 +19,7 @@ from crystal.store.migrate import one_line
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks
 from crystal.store.texts import text_hash
+from crystal.store.work.index import TABLES
 
 PROGRESS_STEPS = 1_000
 """Steps of SQLite between two checks of the time."""
@@ -235,6 +236,8 @@ _ORPHANS = (
     "UPDATE sessions SET project = NULL WHERE project NOT IN (SELECT id FROM projects)",
     "UPDATE memories SET project = NULL WHERE project NOT IN (SELECT id FROM projects)",
     "DELETE FROM memory_history WHERE memory NOT IN (SELECT id FROM memories)",
+    *(f"DELETE FROM {table} WHERE turn NOT IN (SELECT id FROM turns)" for table in TABLES),
+    "UPDATE work_calls SET result = NULL, exit = NULL WHERE result NOT IN (SELECT id FROM turns)",
     "DELETE FROM turn_copies WHERE session NOT IN (SELECT id FROM sessions) OR turn NOT IN (SELECT id FROM turns)",
 )
 

@@ -17,7 +17,7 @@ READ_CHARACTERS = 2_100
 CONTEXT_TURNS = 8
 """Turns before the cursor that are read again, to see what the user's answer accepts."""
 MAX_STATEMENTS = 100
-"""More than a turn of ``READ_CHARACTERS`` can make."""
+"""Statements of a turn, at most: as many again are numbered after those that the rules find."""
 
 
 class ReadTurn(NamedTuple):
@@ -67,6 +67,8 @@ class ReflectorRun(NamedTuple):
     archived: int = 0
     skipped: int = 0
     usd: float = 0.0
+    asked: int = 0
+    unusable: int = 0
 
 
 # ---------------------------------------------------------------------------------------------------------- reading
@@ -188,9 +190,8 @@ def _named_after(store: Store, lines: str) -> set[str]:
     )}  # fmt: skip
     sql = "SELECT uuid, part FROM turns WHERE role = 'user' AND uuid IN (SELECT value FROM json_each(?))"
     parts = store.rows(sql, (lines,)) if known else []
-    return {
-        found for line, part in parts for at in range(MAX_STATEMENTS) if (found := memory_id(line, part, at)) in known
-    }
+    taught = {memory_id(line, part, at) for line, part in parts for at in range(2 * MAX_STATEMENTS)}
+    return known & taught
 
 
 def _is_said_elsewhere(store: Store, uid: str, text: str, lines: Collection[str]) -> bool:

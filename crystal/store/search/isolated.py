@@ -1,12 +1,13 @@
 """Find isolated projects: by the folders that the settings name, and by the repositories in them."""
 
 import fnmatch
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from crystal.store.connection import Store
-from crystal.store.search.scope import is_within
+from crystal.store.search.scope import is_within, project_ids
 
 
 def outermost(patterns: Iterable[str], path: str) -> str | None:
@@ -53,6 +54,13 @@ def isolated_projects(stores: Iterable[Store], patterns: Sequence[str]) -> Isola
         for cwd, root, identity in rows
     }
     return IsolatedProjects(patterns, {cwd: found for cwd, found in every.items() if found})
+
+
+def named_folders(store: Store, names: Iterable[str]) -> frozenset[str]:
+    """Return the folders of the projects with these names."""
+    rows = json.dumps([row for name in names for row in project_ids(store, name)])
+    found = store.rows("SELECT cwd FROM projects WHERE id IN (SELECT value FROM json_each(?))", (rows,))
+    return frozenset(cwd for (cwd,) in found)
 
 
 def isolated_sessions(store: Store, patterns: Sequence[str]) -> dict[str, str]:

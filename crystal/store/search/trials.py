@@ -1,4 +1,4 @@
-"""Sample for the trial of a model: read-only, and the same every time."""
+"""Draw a sample of turns to test search with: read-only, and the same every time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from crystal.store.connection import Store
 class Sampled:
     """The first chunk of a turn, and what was asked before it.
 
-    ``before`` is the text of the user's turn that came before, None where there is none.
+    ``id`` is the chunk's, ``uuid`` the turn's. ``before`` is the text of the user's turn that came before, None where
+    there is none.
     """
 
     id: int
+    uuid: str
     text: str
     role: str
     session_id: str
@@ -29,15 +31,15 @@ def sample_turns(store: Store, limit: int, *, least: int) -> list[Sampled]:
     is taken once.
     """
     rows = store.rows(
-        "SELECT min(c.id), c.text, c.role, s.session_id, c.ts, c.turn, c.session FROM chunks AS c"
-        " JOIN sessions AS s ON s.id = c.session"
-        " WHERE c.role IN ('user', 'assistant') AND c.start = 0 AND c.turn IS NOT NULL AND length(c.text) >= ?"
+        "SELECT min(c.id), t.uuid, c.text, c.role, s.session_id, c.ts, c.turn, c.session FROM chunks AS c"
+        " JOIN turns AS t ON t.id = c.turn JOIN sessions AS s ON s.id = c.session"
+        " WHERE c.role IN ('user', 'assistant') AND c.start = 0 AND length(c.text) >= ?"
         " GROUP BY c.text_sha256 ORDER BY c.text_sha256 LIMIT ?",
         (least, limit),
     )
     return [
-        Sampled(ident, text, role, session_id, ts, _asked_before(store, turn, session) if role == "assistant" else None)
-        for ident, text, role, session_id, ts, turn, session in rows
+        Sampled(ident, uuid, text, role, own, ts, _asked_before(store, turn, session) if role == "assistant" else None)
+        for ident, uuid, text, role, own, ts, turn, session in rows
     ]
 
 

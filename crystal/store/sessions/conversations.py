@@ -229,14 +229,14 @@ def said_after(store: Store, session_id: str, at: int, limit: int) -> list[str]:
     return [text for _, text in turn_texts(store, turns, 2_000).values()]
 
 
-def turns_of_lines(store: Store, uuids: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
-    """Return (role, text) of the turns of lines, by the lines' ids; nothing for a line without turns."""
-    sql = "SELECT id, uuid, role FROM turns WHERE uuid IN (SELECT value FROM json_each(?)) ORDER BY id"
+def turns_of_lines(store: Store, uuids: Iterable[str]) -> dict[str, list[tuple[str, str, str | None]]]:
+    """Return (role, text, tool) of the turns of lines, by the lines' ids; nothing for a line without turns."""
+    sql = "SELECT id, uuid, role, tool FROM turns WHERE uuid IN (SELECT value FROM json_each(?)) ORDER BY id"
     rows = list(store.rows(sql, (json.dumps(list(uuids)),)))
-    texts = turn_texts(store, [ident for ident, _, _ in rows])
-    found: dict[str, list[tuple[str, str]]] = {}
-    for ident, uuid, role in rows:
-        found.setdefault(uuid, []).append((role, texts[ident][1] if ident in texts else ""))
+    texts = turn_texts(store, [ident for ident, *_ in rows])
+    found: dict[str, list[tuple[str, str, str | None]]] = {}
+    for ident, uuid, role, tool in rows:
+        found.setdefault(uuid, []).append((role, texts[ident][1] if ident in texts else "", tool))
     return found
 
 

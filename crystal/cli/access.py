@@ -1,0 +1,151 @@
+"""``crystal access``: who may ask this memory over HTTP."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from crystal.cli.json_output import print_json
+from crystal.cli.options import AsJson, Limit, whole_number
+from crystal.errors import UsageError
+
+if TYPE_CHECKING:
+    from crystal.credentials.access import Grant
+
+commands = typer.Typer(
+    help="Say who may ask this memory over HTTP, see crystal mcp --http.", no_args_is_help=True, rich_markup_mode=None
+)
+DAYS = "90d"
+
+
+@commands.command("make")
+def make(
+    label: Annotated[str, typer.Option(help="What you call it, such as phone.", metavar="NAME")],
+    scope: Annotated[
+        str, typer.Option(help="What it allows, by commas: read, remember, forget.", metavar="SCOPES")
+    ] = "read",
+    project: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this project, by its name; may be given several times.", metavar="PROJECT"),
+    ] = None,
+    expires: Annotated[str, typer.Option(help="When it ends: 90d, 24h, 2027-01-31, or never.", metavar="WHEN")] = DAYS,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token, and print it. It is shown only now: crystal keeps a hash of it.
+
+    The token goes into the header: Authorization: Bearer TOKEN
+    """
+    import sys
+
+    from crystal.app.context import now_ms, open_reader
+    from crystal.app.projects import project_called
+    from crystal.cli import render
+    from crystal.credentials.access import make_grant
+
+    now, scopes = now_ms(), _scopes(scope)
+    with open_reader() as machine:
+        projects = tuple(dict.fromkeys(project_called(machine.stores, one) for one in project or ()))
+        grant, token = make_grant(machine.places.access, label, scopes, projects, now, _end(expires, now))
+    if as_json:
+        print_json({"token": token, **_row(grant, now)})
+        return
+    render.say(token)
+    words = f"crystal: {grant.label} may {_words(grant)}; {_until(grant, now)}. The token is shown only now."
+    render.say(words, stream=sys.stderr)
+
+
+@commands.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """List who may ask, for what, and until when."""
+    from crystal.app.context import default_paths, now_ms
+    from crystal.cli import render
+    from crystal.credentials.access import read_grants
+
+    now, found = now_ms(), read_grants(default_paths().access)
+    if as_json:
+        print_json({"access": [_row(one, now) for one in found]})
+        return
+    for one in found:
+        render.say(f"{one.id}  {render.one_line(one.label)}: {_words(one)}; {_until(one, now)}")
+    if not found:
+        render.say("nobody may ask over HTTP; to allow it: crystal access make --label NAME")
+
+
+@commands.command("revoke")
+def revoke(name: Annotated[str, typer.Argument(help="Its label or its id.", metavar="NAME")]) -> None:
+    """Refuse a token from now on, also where a program uses it already."""
+    from crystal.app.context import default_paths
+    from crystal.cli import render
+    from crystal.credentials.access import revoke_grant
+
+    gone = revoke_grant(default_paths().access, name)
+    render.say(f"revoked: {render.one_line(gone.label)} ({gone.id})")
+
+
+@commands.command("log")
+def log(limit: Limit = "20", as_json: AsJson = False) -> None:
+    """Show who asked for what, and how it ended, the latest last; never the words."""
+    from crystal.app.context import default_paths, now_ms
+    from crystal.cli import render
+    from crystal.credentials.access_log import AccessLog
+    from crystal.timewords.parse import clock
+
+    number = whole_number(limit, "--limit")
+    if number < 1:
+        raise UsageError(f"--limit is {number}", hint="use 1 or more")
+    found, now = AccessLog(default_paths().access_log).read()[-number:], now_ms()
+    if as_json:
+        import msgspec
+
+        print_json({"log": msgspec.to_builtins(found)})
+        return
+    for one in found:
+        who, what = render.one_line(one.label) or "without a token", render.one_line(one.what) or "-"
+        render.say(f"{clock(one.at, now)}  {who}  {what}  {one.outcome}  {one.ms} ms  {one.address}")
+    if not found:
+        render.say("nobody has asked over HTTP yet")
+
+
+def _scopes(text: str) -> tuple[str, ...]:
+    from crystal.credentials.access import SCOPES
+
+    given = [word.strip().lower() for word in text.split(",")]
+    wrong = [word for word in given if word not in SCOPES]
+    if wrong:
+        raise UsageError(f"--scope has {wrong[0]!r}", hint=f"scopes are {', '.join(SCOPES)}")
+    return tuple(one for one in SCOPES if one in given)
+
+
+def _end(text: str, now: int) -> int | None:
+    """Return when a token ends; a span, which elsewhere is so long ago, is so long from now."""
+    from crystal.timewords.parse import parse_when
+
+    if text.strip().lower() == "never":
+        return None
+    at = parse_when(text, now=now, name="--expires")
+    end = 2 * now - at if re.fullmatch(r"\s*\d+\s*[a-z]+\s*", text.lower()) else at
+    if end <= now:
+        raise UsageError(f"--expires is {text!r}, which is over", hint="give a time to come, such as 90d")
+    return end
+
+
+def _words(grant: Grant) -> str:
+    where = f"in {', '.join(grant.projects)} alone" if grant.projects else "everywhere"
+    return f"{', '.join(grant.scopes)} {where}"
+
+
+def _until(grant: Grant, now: int) -> str:
+    from crystal.timewords.parse import local
+
+    if grant.expires_at is None:
+        return "never expires"
+    return f"{'until' if grant.is_valid(now) else 'EXPIRED'} {local(grant.expires_at):%Y-%m-%d %H:%M}"
+
+
+def _row(grant: Grant, now: int) -> dict[str, Any]:
+    return {
+        "id": grant.id, "label": grant.label, "scopes": grant.scopes, "projects": grant.projects,
+        "made_at": grant.made_at, "expires_at": grant.expires_at, "is_valid": grant.is_valid(now),
+    }  # fmt: skip

@@ -1,0 +1,141 @@
+"""Who may ask this memory over HTTP: tokens, what each allows, and until when.
+
+``access.json`` beside the database holds the hash of each token, never the token. It is read again when it changes, so
+a token that is revoked is refused from the next request on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from crystal.config.paths import alone_in, make_private_dir, system_errors, write_private
+from crystal.errors import NotConfiguredError, NotFoundError, UsageError
+
+SCOPES = ("read", "remember", "forget")
+PREFIX = "crystal-access-"
+MAX_GRANTS, MAX_LABEL = 1_000, 60
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What one token allows.
+
+    Attributes:
+        id: Its name in the log; differs from that of every other one.
+        label: What the user calls it.
+        scopes: Some of ``SCOPES``.
+        projects: The names of the projects that it is limited to; empty: the whole memory.
+        made_at: When it was made, ms.
+        expires_at: From when on it is refused, ms; None: never.
+        hashed: The SHA-256 of the token, which has 256 random bits.
+    """
+
+    id: str
+    label: str
+    scopes: tuple[str, ...]
+    projects: tuple[str, ...]
+    made_at: int
+    expires_at: int | None
+    hashed: str
+
+    def is_valid(self, now: int) -> bool:
+        """Return whether it has not expired."""
+        return self.expires_at is None or now < self.expires_at
+
+
+def read_grants(path: Path) -> tuple[Grant, ...]:
+    """Return every grant, the oldest first.
+
+    Raises:
+        NotConfiguredError: The file cannot be understood.
+    """
+    try:
+        with system_errors(path):
+            return msgspec.json.decode(path.read_bytes(), type=tuple[Grant, ...]) if path.exists() else ()
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        hint = f"nobody may ask until it is mended; delete {path} to begin again"
+        raise NotConfiguredError(f"{path} cannot be understood", hint=hint) from error
+
+
+def make_grant(
+    path: Path, label: str, scopes: tuple[str, ...], projects: tuple[str, ...], now: int, expires_at: int | None
+) -> tuple[Grant, str]:
+    """Make a token. Return what it allows, and the token, which is stored nowhere.
+
+    Raises:
+        UsageError: The label is taken or cannot be used, or there are too many.
+    """
+    token, name = f"{PREFIX}{secrets.token_urlsafe(32)}", " ".join(label.split())
+    if not 0 < len(name) <= MAX_LABEL or not name.isprintable():
+        raise UsageError(f"the label is {label[:MAX_LABEL]!r}", hint=f"use 1 to {MAX_LABEL} characters")
+    made = Grant(secrets.token_hex(4), name, scopes, projects, now, expires_at, _hash(token))
+
+    def add(known: tuple[Grant, ...]) -> tuple[Grant, ...]:
+        if any(one.label == name for one in known):
+            raise UsageError(
+                f"the label {name!r} is taken", hint=f"use another one, or run: crystal access revoke {name}"
+            )
+        if len(known) >= MAX_GRANTS:
+            raise UsageError(
+                f"there are {len(known)} tokens", hint="revoke those that nobody needs: crystal access list"
+            )
+        return (*known, made)
+
+    _change(path, add)
+    return made, token
+
+
+def revoke_grant(path: Path, wanted: str) -> Grant:
+    """Remove a grant, by its label or its id.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    found = next((one for one in read_grants(path) if wanted in (one.label, one.id)), None)
+    if found is None:
+        raise NotFoundError(f"there is no access {wanted!r}", hint="run: crystal access list")
+    _change(path, lambda known: tuple(one for one in known if one.id != found.id))
+    return found
+
+
+def _change(path: Path, change: Callable[[tuple[Grant, ...]], tuple[Grant, ...]]) -> None:
+    make_private_dir(path.parent)
+    with alone_in(path.parent):
+        write_private(path, msgspec.json.format(msgspec.json.encode(change(read_grants(path)))))
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+class Doorkeeper:
+    """Find what a token allows, by the list as it is now."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, ...] = ()
+        self._grants: tuple[Grant, ...] = ()
+
+    def grants(self) -> tuple[Grant, ...]:
+        """Return every grant; the file is read if it has changed."""
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            self._seen, self._grants = (), ()
+            return ()
+        seen = (status.st_mtime_ns, status.st_size, status.st_ino)
+        if seen != self._seen:
+            self._grants, self._seen = read_grants(self._path), seen
+        return self._grants
+
+    def find(self, token: str, now: int) -> Grant | None:
+        """Return what a token allows, None if it is not known or has expired. Takes as long for every token."""
+        given, found = _hash(token), None
+        for one in self.grants():
+            found = one if hmac.compare_digest(one.hashed, given) else found
+        return found if found is not None and found.is_valid(now) else None

@@ -1,0 +1,131 @@
+"""Who may pass: the right address, no other page of a browser, a token, and not too often.
+
+Every request passes ``Gate`` before anything answers it, also one for an address that does not exist.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from crystal.credentials.access import Doorkeeper, Grant
+from crystal.credentials.access_log import AccessLog, LogEntry
+from crystal.errors import CrystalError
+from crystal.serving.checks import LOCAL_NAMES, name_of_host
+from crystal.serving.rates import Rate
+
+HEADERS = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+}
+OPEN = ("/openapi.json",)
+"""What everybody may read: it tells nothing of the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The limits: requests of an address, wrong tokens of an address, requests of a token, refusals in the log."""
+
+    address: Rate = field(default_factory=lambda: Rate(2_000, 50))
+    wrong: Rate = field(default_factory=lambda: Rate(10, 1 / 6))
+    token: Rate = field(default_factory=lambda: Rate(300, 10))
+    logged: Rate = field(default_factory=lambda: Rate(60, 1 / 60))
+
+
+class Gate:
+    """Refuse requests that nobody has allowed.
+
+    Args:
+        app: What answers; it finds the grant in ``scope["state"]``.
+        door: Knows the tokens.
+        log: Notes what is refused.
+        names: The names, besides those of loopback, under which clients reach this server.
+        rates: How often.
+    """
+
+    def __init__(
+        self, app: ASGIApp, door: Doorkeeper, log: AccessLog, names: frozenset[str], rates: Rates | None = None
+    ) -> None:
+        self._app, self._door, self._log, self._rates = app, door, log, rates or Rates()
+        self._names = {*LOCAL_NAMES, *names}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            raise ValueError(f"not HTTP: {scope['type']}")
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        answer = self._refusal(scope, Headers(scope=scope))
+        await (answer or self._app)(scope, receive, send_guarded)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        """Return the answer to a request that may not pass, None for one that may."""
+        host, address = ", ".join(headers.getlist("host")), (scope.get("client") or ("unknown",))[0]
+        if name_of_host(host) not in self._names:
+            return _refused(421, "this server does not serve that name", "name it with --url when you start the server")
+        if headers.get("origin") not in (None, f"http://{host}", f"https://{host}"):
+            return _refused(403, "another page sent this", "only programs may ask, not pages of a browser")
+        if wait := self._rates.address.wait(address):
+            return self._limited(wait, None, address)
+        self._rates.address.count(address)
+        return None if scope["path"] in OPEN else self._check_token(scope, headers, address)
+
+    def _check_token(self, scope: Scope, headers: Headers, address: str) -> Response | None:
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        given = token.strip() if kind.lower() == "bearer" else ""
+        try:
+            grant = self._door.find(given, time.time_ns() // 1_000_000) if given else None
+        except CrystalError as error:
+            return _refused(503, error.message, error.hint or "")
+        if grant is None:
+            return self._unknown(given, address)
+        if wait := self._rates.token.wait(grant.id):
+            return self._limited(wait, grant, address)
+        self._rates.token.count(grant.id)
+        scope.setdefault("state", {}).update(grant=grant, address=address)
+        return None
+
+    def _unknown(self, given: str, address: str) -> Response:
+        """Refuse a request without a valid token; an address that guesses soon has to wait."""
+        if wait := self._rates.wrong.wait(address):
+            return self._limited(wait, None, address)
+        if given:
+            self._rates.wrong.count(address)
+        self._note(None, address, "refused")
+        wrong = ', error="invalid_token", error_description="unknown, expired or revoked"' if given else ""
+        return _refused(
+            401, "this needs a valid token", "the user makes one: crystal access make --label NAME",
+            {"www-authenticate": f'Bearer realm="crystal"{wrong}'},
+        )  # fmt: skip
+
+    def _limited(self, wait: float, grant: Grant | None, address: str) -> Response:
+        self._note(grant, address, "limited")
+        return _refused(429, "too many requests", "wait a moment", {"retry-after": str(math.ceil(wait))})
+
+    def _note(self, grant: Grant | None, address: str, outcome: str) -> None:
+        """Note a refusal; those that come by the thousand must not push the rest out of the log."""
+        if not self._rates.logged.wait(""):
+            self._rates.logged.count("")
+            note(self._log, grant, "", outcome, 0.0, address)
+
+
+def note(log: AccessLog, grant: Grant | None, what: str, outcome: str, seconds: float, address: str) -> None:
+    """Add an entry to the log."""
+    ident, label = ("", "") if grant is None else (grant.id, grant.label)
+    log.add(LogEntry(time.time_ns() // 1_000_000, ident, label, what, outcome, round(seconds * 1000), address))
+
+
+def _refused(status: int, message: str, hint: str, headers: Mapping[str, str] | None = None) -> Response:
+    return JSONResponse({"error": message, "hint": hint}, status, headers)

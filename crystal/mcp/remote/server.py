@@ -1,0 +1,126 @@
+"""Serve the memory over HTTP until somebody stops it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from crystal.config.paths import Places
+from crystal.credentials.access import Doorkeeper
+from crystal.credentials.access_log import AccessLog
+from crystal.errors import NotConfiguredError, UsageError
+from crystal.mcp.offer import Settings
+from crystal.mcp.remote.gate import Gate, Rates
+from crystal.mcp.remote.transport import Transport
+from crystal.serving.checks import name_of_host
+from crystal.serving.listening import LOOPBACK, checked_certificate, listen, run
+
+DEFAULT_PORT = 8643
+PATH = "/mcp"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where the server is reached.
+
+    Attributes:
+        host: The address that it listens at.
+        port: None for the usual one.
+        certificate: Its certificate (PEM) for TLS, with ``key``.
+        key: The certificate's key.
+        url: The address that clients use, if it is another one than that.
+        behind_proxy: Whether a proxy stands before it, which does TLS.
+    """
+
+    host: str = LOOPBACK
+    port: int | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    url: str | None = None
+    behind_proxy: bool = False
+
+    def checked(self) -> Site:
+        """Return it, if tokens cannot be read on their way here.
+
+        Raises:
+            UsageError: They could be, or two options do not fit each other.
+        """
+        if (self.certificate is None) is not (self.key is None):
+            raise UsageError("--tls-cert and --tls-key go together", hint="give both, or none")
+        has_tls = self.certificate is not None
+        if has_tls and self.behind_proxy:
+            raise UsageError("--behind-proxy says that the proxy does TLS", hint="leave --tls-cert and --tls-key out")
+        if not (has_tls or self.behind_proxy or _is_loopback(self.host)):
+            hint = "add --tls-cert and --tls-key; or --behind-proxy, if a proxy does TLS for it"
+            raise UsageError(
+                f"--host {self.host} is not this machine alone: tokens could be read on their way", hint=hint
+            )
+        if self.behind_proxy and self.url is None:
+            raise UsageError("--behind-proxy needs --url", hint="give the address that clients use: --url https://NAME")
+        if self.url is not None and (urlsplit(self.url).scheme != "https" or not urlsplit(self.url).hostname):
+            raise UsageError(f"--url is {self.url!r}", hint="an address begins with https:// and a name")
+        if self.url is None and self.host in ("0.0.0.0", "::"):  # noqa: S104 - refused here
+            raise UsageError(
+                f"--host {self.host} has no name", hint="give the address that clients use: --url https://NAME"
+            )
+        return self
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the names that a Host header may have, besides those of loopback."""
+        host = f"[{self.host}]" if ":" in self.host else self.host.lower()
+        return frozenset({host} if self.url is None else {host, name_of_host(urlsplit(self.url).netloc)})
+
+    def address(self, port: int) -> str:
+        """Return the address of the MCP server."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        scheme = "http" if self.certificate is None else "https"
+        return f"{self.url.rstrip('/') if self.url else f'{scheme}://{host}:{port}'}{PATH}"
+
+
+def make_app(places: Places, settings: Settings, names: frozenset[str], rates: Rates | None = None) -> ASGIApp:
+    """Return the application."""
+    log = AccessLog(places.access_log)
+    transport = Transport(settings, log)
+    methods = ["GET", "POST", "DELETE"]
+    app = Starlette(routes=[Route(PATH, transport.endpoint, methods=methods)])
+    return Gate(app, Doorkeeper(places.access), log, names, rates)
+
+
+def serve(places: Places, settings: Settings, site: Site, ready: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Args:
+        places: Where the memory and the list of tokens are.
+        settings: As for ``CrystalOffer``.
+        site: Where.
+        ready: Called with the server's address as soon as it listens.
+
+    Raises:
+        NotConfiguredError: Nobody may ask.
+        UsageError: The place is not safe, or the certificate cannot be used.
+        UnavailableError: The port is taken.
+    """
+    site = site.checked()
+    tls = None
+    if site.certificate is not None and site.key is not None:
+        tls = checked_certificate(site.certificate, site.key)
+    if not Doorkeeper(places.access).grants():
+        raise NotConfiguredError("nobody may ask this memory yet", hint="run: crystal access make --label NAME")
+    with listen(site.port, DEFAULT_PORT, "crystal mcp --http", site.host) as listening:
+        ready(site.address(listening.getsockname()[1]))
+        run(make_app(places, settings, site.names), listening, tls, trusts_proxy=site.behind_proxy)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

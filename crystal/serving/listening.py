@@ -1,0 +1,98 @@
+"""A socket that listens, and a server on it until somebody stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from crystal.errors import UnavailableError, UsageError
+
+LOOPBACK = "127.0.0.1"
+MAX_PORT = 65_535
+MAX_CONNECTIONS = 1_000
+
+
+def listen(port: int | None, usual: int, command: str, host: str = LOOPBACK) -> socket.socket:
+    """Return a socket that listens at an address.
+
+    Args:
+        port: None for the usual one, or any free one if that is taken.
+        usual: The usual port.
+        command: The user's command, for the hint.
+        host: A name or an address of this machine.
+
+    Raises:
+        UsageError: There is no such port.
+        UnavailableError: The port is taken, or the address is not this machine's.
+    """
+    if port is not None and not 0 <= port <= MAX_PORT:
+        raise UsageError(f"the port is {port}", hint=f"use 0 to {MAX_PORT}")
+    try:
+        return _bind(host, usual if port is None else port)
+    except OSError as error:
+        if port is None and host == LOOPBACK:
+            return _bind(host, 0)
+        reason = (error.strerror or str(error)).lower()
+        place = f"port {port}" if host == LOOPBACK else f"{host} port {usual if port is None else port}"
+        raise UnavailableError(f"{place}: {reason}", hint=f"use any free port: {command} --port 0") from error
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(socket.SOMAXCONN)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def checked_certificate(certificate: Path, key: Path) -> tuple[Path, Path]:
+    """Return a certificate and its key, if a server can use them.
+
+    Raises:
+        UsageError: One cannot be read, or they do not belong together.
+    """
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key, password="")
+    except OSError as error:  # ssl.SSLError is one
+        reason = (error.strerror or str(error)).lower()
+        hint = "give a PEM file with the certificate and its chain, and its key without a password"
+        raise UsageError(f"{certificate} with {key} cannot be used: {reason}", hint=hint) from error
+    return certificate, key
+
+
+def run(
+    app: ASGIApp, listening: socket.socket, tls: tuple[Path, Path] | None = None, *, trusts_proxy: bool = False
+) -> None:
+    """Serve until SIGINT or SIGTERM; requests that are open have two seconds to end.
+
+    Args:
+        app: What answers.
+        listening: Where.
+        tls: A certificate and its key, None for plain HTTP.
+        trusts_proxy: Whether a proxy on this machine says who asks (``X-Forwarded-For``).
+    """
+    certificate, key = tls or (None, None)
+    config = uvicorn.Config(
+        app, lifespan="off", ws="none", log_level="error", access_log=False, server_header=False, date_header=False,
+        proxy_headers=trusts_proxy, forwarded_allow_ips=LOOPBACK, timeout_graceful_shutdown=2,
+        limit_concurrency=MAX_CONNECTIONS, ssl_certfile=certificate, ssl_keyfile=key,
+    )  # fmt: skip
+    logging.getLogger("uvicorn.error").addFilter(_is_told)
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def _is_told(record: logging.LogRecord) -> bool:
+    """Leave out that requests were given up at the end: nobody has to do anything about it."""
+    is_given_up = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
+    return not is_given_up and "graceful shutdown exceeded" not in record.getMessage()

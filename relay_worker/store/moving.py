@@ -1,0 +1,218 @@
+"""Copy a relay from one store into another: run again, it copies what is missing and deletes what has gone.
+
+The source is read as of one moment. Rows keep their ids, so the two sides can be compared by walking both in the order
+of their keys. Bodies are hashed when they are read, and again as the target returns them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from relay_worker.errors import CannotServeError
+from relay_worker.store.rows import Rows
+
+PAGE_ROWS = 1000
+BATCH_BYTES = 8 << 20
+Row: TypeAlias = "tuple[Any, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Table of a relay.
+
+    Attributes:
+        name: Its name.
+        keys: Number of columns, the first ones, that identify a row.
+        columns: Its columns but those of bodies.
+        has_bodies: It has bodies as well, whose SHA-256 is in the last column.
+    """
+
+    name: str
+    keys: int
+    columns: tuple[str, ...]
+    has_bodies: bool = False
+
+    @property
+    def key(self) -> str:
+        """Columns of the key, for a statement."""
+        return ", ".join(self.columns[: self.keys])
+
+
+def _table(name: str, keys: int, columns: str, *, has_bodies: bool = False) -> Table:
+    return Table(name, keys, tuple(columns.split()), has_bodies)
+
+
+TABLES = (
+    _table("accounts", 1, "id name bytes change floor"),
+    _table("tokens", 1, "id account label scopes secret_hash created_at last_used_at revoked_at"),
+    _table("streams", 1, "id account stream head acked count bytes expired_upto change"),
+    _table("blobs", 1, "id stream seq size at tag digest", has_bodies=True),
+    _table("settled", 2, "stream seq at expired tag digest"),
+    _table("objects", 1, "id account object size at digest", has_bodies=True),
+    _table("mailboxes", 1, "nameplate account expires_at claim_hash"),
+    _table("mail", 3, "nameplate side phase body"),
+)
+"""Every table that is moved; each after those that it refers to."""
+
+
+class Source(Protocol):
+    """Store that is read, as of one moment.
+
+    Attributes:
+        rows: Its rows.
+        is_serving: A server may change it meanwhile.
+    """
+
+    rows: Rows
+    is_serving: bool
+
+    def body(self, file: str | None, body: bytes | None) -> bytes | None:
+        """Return the bytes of a row with these two columns, None if they are lost."""
+
+
+class Target(Source, Protocol):
+    """Store that is written, and that nobody serves."""
+
+    is_complete: bool
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        """Return a transaction for some rows."""
+
+    def keep(self, body: bytes) -> tuple[str | None, bytes | None]:
+        """Return the two columns for a body."""
+
+
+@dataclass(slots=True)
+class Moved:
+    """What was done to a table: rows that it has, rows written and deleted, bytes of bodies written, bodies lost."""
+
+    table: str
+    rows: int = 0
+    written: int = 0
+    deleted: int = 0
+    size: int = 0
+    lost: int = 0
+
+
+def move(source: Source, target: Target, report: Callable[[Moved], None]) -> None:
+    """Make the target like the source.
+
+    Raises:
+        CannotServeError: The target does not have what was written. It is not complete, and nobody can serve it.
+    """
+    done = {table.name: Moved(table.name) for table in TABLES}
+    for table in reversed(TABLES):
+        _delete_gone(source, target, table, done[table.name])
+    for table in TABLES:
+        _write_missing(source, target, table, done[table.name])
+        _verify(source, target, table, done[table.name])
+        report(done[table.name])
+    target.is_complete = not source.is_serving
+
+
+def _rows(rows: Rows, table: Table) -> Iterator[Row]:
+    """Yield a table's rows in the order of its key."""
+    columns, marks = ", ".join(table.columns), ", ".join("?" * table.keys)
+    select, order = f"SELECT {columns} FROM {table.name}", f"ORDER BY {table.key} LIMIT ?"
+    page = rows.all(f"{select} {order}", PAGE_ROWS)
+    while page:
+        yield from page
+        after = page[-1][: table.keys]
+        page = rows.all(f"{select} WHERE ({table.key}) > ({marks}) {order}", *after, PAGE_ROWS)
+
+
+def _differences(source: Source, target: Target, table: Table) -> Iterator[tuple[Row | None, Row | None]]:
+    """Yield every row that is not the same on both sides, as (source's, target's)."""
+    ours, theirs = _rows(source.rows, table), _rows(target.rows, table)
+    our, their = next(ours, None), next(theirs, None)
+    while our is not None or their is not None:
+        if their is None or (our is not None and our[: table.keys] < their[: table.keys]):
+            yield our, None
+            our = next(ours, None)
+        elif our is None or their[: table.keys] < our[: table.keys]:
+            yield None, their
+            their = next(theirs, None)
+        else:
+            if our != their:
+                yield our, their
+            our, their = next(ours, None), next(theirs, None)
+
+
+def _delete_gone(source: Source, target: Target, table: Table, done: Moved) -> None:
+    where = " AND ".join(f"{column} = ?" for column in table.columns[: table.keys])
+    gone = [their[: table.keys] for our, their in _differences(source, target, table) if our is None and their]
+    with target.transaction():
+        target.rows.many(f"DELETE FROM {table.name} WHERE {where}", gone)
+    done.deleted = len(gone)
+
+
+def _write_missing(source: Source, target: Target, table: Table, done: Moved) -> None:
+    batch: list[Row] = []
+    size = 0
+    for our, their in _differences(source, target, table):
+        if our is None:
+            continue
+        row = our if their or not table.has_bodies else _with_body(source, target, table, our, done)
+        if row is None:
+            continue
+        batch.append(row)
+        size += row[table.columns.index("size")] if table.has_bodies else 0
+        if len(batch) >= PAGE_ROWS or size >= BATCH_BYTES:
+            _write(target, table, batch)
+            batch, size = [], 0
+        done.written += 1
+    _write(target, table, batch)
+
+
+def _with_body(source: Source, target: Target, table: Table, row: Row, done: Moved) -> Row | None:
+    """Return a row with its body's columns; None if a server has deleted the body meanwhile."""
+    columns = source.rows.one(f"SELECT file, body FROM {table.name} WHERE id = ?", row[0]) or (None, None)
+    body = source.body(*columns)
+    if body is None or hashlib.sha256(body).digest() != row[-1]:
+        if source.is_serving:
+            return None
+        done.lost += 1
+        return (*row, None, None)
+    done.size += len(body)
+    return (*row, *target.keep(body))
+
+
+def _write(target: Target, table: Table, batch: list[Row]) -> None:
+    if not batch:
+        return
+    names = (*table.columns, "file", "body")[: len(batch[0])]
+    changes = ", ".join(f"{name} = excluded.{name}" for name in names[table.keys :])
+    sql = (
+        f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+        f" ON CONFLICT ({table.key}) DO UPDATE SET {changes}"
+    )
+    with target.transaction():
+        target.rows.many(sql, batch)
+    if table.has_bodies and len(names) > len(table.columns):
+        _verify_bodies(target, table, batch)
+
+
+def _verify_bodies(target: Target, table: Table, batch: list[Row]) -> None:
+    for row in batch:
+        if row[-2:] != (None, None):
+            columns = target.rows.one(f"SELECT file, body FROM {table.name} WHERE id = ?", row[0]) or (None, None)
+            if hashlib.sha256(target.body(*columns) or b"").digest() != row[len(table.columns) - 1]:
+                raise _unlike(table)
+
+
+def _verify(source: Source, target: Target, table: Table, done: Moved) -> None:
+    """Compare a table's rows once more, now that all of them are there."""
+    for our, their in _differences(source, target, table):
+        if not (source.is_serving and table.has_bodies and our and their is None):
+            raise _unlike(table)
+    (done.rows,) = target.rows.one(f"SELECT count(*) FROM {table.name}") or (0,)
+
+
+def _unlike(table: Table) -> CannotServeError:
+    return CannotServeError(
+        f"the copied table {table.name} is not like the original", hint="nothing was lost: run the same command again"
+    )

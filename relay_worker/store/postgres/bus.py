@@ -1,0 +1,119 @@
+"""What the servers of one PostgreSQL store tell each other, by LISTEN and NOTIFY.
+
+A message is a list: the sender, what it is, and more. NOTIFY makes commits wait for each other, so it is sent by a
+transaction of its own after the one it tells of. A server that dies between the two costs a waiting client at most its
+own ``wait``. Revoked tokens are told by a trigger, inside the transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import secrets
+import threading
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+import psycopg
+
+from relay_worker.errors import CannotServeError
+from relay_worker.store import accounts
+from relay_worker.store.postgres.connecting import SERVING_LOCK, PostgresRows, connect
+
+CHANNEL = "crystal_relay"
+GATHER_SECONDS = 0.005
+RETRY_SECONDS = 0.3
+LOG = logging.getLogger("relay_worker")
+Message: TypeAlias = "list[Any]"
+
+
+class Bus:
+    """Connection of one server to the others.
+
+    Args:
+        url: The address of the store.
+        now: The time, ms, for the change counters.
+        hear: Called with every message of another server, in a thread; with ``["", "all"]`` if some may be missing.
+
+    Attributes:
+        is_hearing: No message can be missing now.
+    """
+
+    def __init__(self, url: str, now: int, hear: Callable[[Message], None]) -> None:
+        self._url, self._now, self._hear = url, now, hear
+        self._name = secrets.token_hex(4)
+        self.is_hearing = False
+        self._ends = threading.Event()
+        self._started = threading.Event()
+        self._outgoing: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._threads = [threading.Thread(target=one, daemon=True) for one in (self._listen, self._send)]
+        for one in self._threads:
+            one.start()
+        self._started.wait(10)
+
+    def say(self, *message: Any) -> None:
+        """Tell the other servers, some milliseconds later."""
+        self._outgoing.put([self._name, *message])
+
+    def close(self) -> None:
+        """Stop."""
+        self._ends.set()
+        self._outgoing.put(None)
+        for one in self._threads:
+            one.join(5)
+
+    def _listen(self) -> None:
+        while not self._ends.is_set():
+            try:
+                with contextlib.closing(connect(self._url)) as db:
+                    self._join(db)
+                    self.is_hearing = True
+                    self._hear(["", "all"])
+                    self._started.set()
+                    while not self._ends.is_set():
+                        for notice in db.notifies(timeout=0.5):
+                            self._take(notice.payload)
+            except (psycopg.Error, CannotServeError):
+                self.is_hearing = False
+                self._ends.wait(RETRY_SECONDS)
+
+    def _join(self, db: psycopg.Connection[Any]) -> None:
+        """Say that this server serves. The first one to do so makes every client list everything once."""
+        db.execute(f"LISTEN {CHANNEL}")
+        (is_first,) = db.execute("SELECT pg_try_advisory_lock(%s)", [SERVING_LOCK]).fetchone() or (False,)
+        if is_first:
+            with db.transaction():
+                accounts.raise_floors(PostgresRows(db), self._now)
+        db.execute("SELECT pg_advisory_lock_shared(%s)", [SERVING_LOCK])
+        if is_first:
+            db.execute("SELECT pg_advisory_unlock(%s)", [SERVING_LOCK])
+
+    def _take(self, payload: str) -> None:
+        with contextlib.suppress(msgspec.DecodeError, IndexError):  # anybody may notify
+            message = msgspec.json.decode(payload, type=list)
+            if message[0] != self._name:
+                self._hear(message)
+
+    def _send(self) -> None:
+        """Send what was said, as much as there is in one transaction."""
+        db: psycopg.Connection[Any] | None = None
+        while (message := self._outgoing.get()) is not None:
+            said = {msgspec.json.encode(message).decode(): None}
+            self._ends.wait(GATHER_SECONDS)
+            with contextlib.suppress(queue.Empty):
+                while len(said) < 1000 and (message := self._outgoing.get_nowait()) is not None:
+                    said[msgspec.json.encode(message).decode()] = None
+            try:
+                if db is None or db.closed:
+                    db = connect(self._url)
+                    db.execute("SET synchronous_commit = off")  # a message need not survive the server
+                sql = "SELECT pg_notify(%s, message) FROM unnest(%s::text[]) message"
+                db.execute(sql, [CHANNEL, list(said)], prepare=True)
+            except (psycopg.Error, CannotServeError):
+                LOG.warning("other servers were not told")  # they ask again when their connection is back
+            if message is None:
+                break
+        if db is not None:
+            db.close()

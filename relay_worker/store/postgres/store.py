@@ -1,0 +1,176 @@
+"""Store of a relay in PostgreSQL, shared by any number of servers, on any number of machines.
+
+Every server has some ``Writer``s, each with a connection; jobs of one account go to the same one. A transaction first
+takes an advisory lock for each account that it changes, in order, so that the jobs see what other servers have
+committed. Bodies are in the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import time
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import psycopg
+
+from relay_worker.errors import CannotServeError
+from relay_worker.model import NewBody, Token, Usage
+from relay_worker.settings import Settings
+from relay_worker.store import accounts
+from relay_worker.store.files import StoredBody, lost
+from relay_worker.store.interface import Hear, Store
+from relay_worker.store.postgres.bus import Bus, Message
+from relay_worker.store.postgres.connecting import (
+    Connections,
+    PostgresRows,
+    connect_patiently,
+    prepare,
+    refusal_of,
+    refuse_while_moving,
+)
+from relay_worker.store.writer import Job, Writer, attempt, stopping
+
+T = TypeVar("T")
+READERS = WRITERS = 4
+START_SECONDS = 60
+TOKEN_SECONDS = 2.0
+"""Age up to which a token is believed without asking again, should no message tell of its revocation."""
+
+
+class PostgresTransaction(PostgresRows):
+    """Transaction of some jobs; see ``relay_worker.store.rows``."""
+
+    def __init__(self, db: psycopg.Connection[Any], settings: Settings) -> None:
+        super().__init__(db)
+        self.settings = settings
+
+    def check_disk(self, new: NewBody) -> None:
+        """Do nothing: the disk is the database server's."""
+
+    def drop(self, *files: str | None) -> None:
+        """Do nothing: bodies are in the database."""
+
+
+class PostgresStore(Store):
+    """Schema of the relay in a PostgreSQL database, opened for serving.
+
+    Args:
+        settings: The address, and the limits of streams and accounts.
+        now: The time, for the change counters.
+        observe: Called for every commit with the number of requests in it, and seconds.
+
+    Raises:
+        CannotServeError: The database cannot be reached for a minute, refuses the relay, or has a newer schema.
+    """
+
+    is_shared = True
+
+    def __init__(
+        self, settings: Settings, *, now: int, observe: Callable[[int, float], None] = lambda *_: None
+    ) -> None:
+        self.settings, self._observe = settings, observe
+        with contextlib.closing(connect_patiently(settings.store, START_SECONDS)) as db:
+            prepare(settings.store, db)
+            refuse_while_moving(settings.store, db)
+        self._connections = Connections(settings.store)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="relay-reader")
+        self._writers = [Writer(self._commit, refusal_of) for _ in range(WRITERS)]
+        self._tokens: dict[str, tuple[Token, float]] = {}
+        self._revocations = 0
+        self._pass_on: Hear = lambda _: None
+        self._bus = Bus(settings.store, now, self._hear)
+
+    async def read(self, question: Callable[..., T], *values: Any) -> T:
+        """Return ``question(rows, *values)``, asked in another thread."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._readers, lambda: question(PostgresRows(self._connections.mine()), *values)
+            )
+        except (psycopg.Error, CannotServeError) as error:
+            raise refusal_of(error) from error
+        except RuntimeError as error:  # the pool is closed
+            raise stopping() from error
+
+    async def write(self, lock: str, job: Callable[..., T], *values: Any) -> T:
+        """Return ``job(transaction, *values)`` once it is durable."""
+        writer = self._writers[zlib.crc32(lock.encode()) % WRITERS]
+        return await writer.run(lambda transaction: job(transaction, *values), lock)
+
+    async def put(self, job: Callable[..., bool], new: NewBody, *place: Any) -> bool:
+        """Commit a body, whatever its size."""
+        return await self.write(new.account, job, new, *place)
+
+    async def fetch(self, question: Callable[..., tuple[Any, ...]], *values: Any) -> StoredBody:
+        """Return the body that a question finds; ``body-lost`` if ``move`` did not find it."""
+        _, tag, digest, _, body = await self.read(question, *values)
+        if body is None:
+            raise lost()
+        return StoredBody(tag, digest, body)
+
+    async def token(self, token_id: str) -> Token | None:
+        """Find a token of any account. A known one is believed until a message says otherwise."""
+        token, until = self._tokens.get(token_id, (None, 0.0))
+        if token is not None and self._bus.is_hearing and time.monotonic() < until:
+            return token
+        revocations = self._revocations
+        token = await self.read(accounts.find, token_id)
+        if token is not None and revocations == self._revocations:  # else it may be the one that was just revoked
+            self._tokens[token_id] = token, time.monotonic() + TOKEN_SECONDS
+        return token
+
+    def tell(self, *message: Any) -> None:
+        """Tell the other servers."""
+        self._bus.say(*message)
+
+    def listen(self, hear: Hear) -> None:
+        """Call ``hear`` with every message of another server, in a thread."""
+        self._pass_on = hear
+
+    def usage(self) -> Usage:
+        """Return the usage, from any thread."""
+        asked = self._readers.submit(lambda: accounts.usage_of(PostgresRows(self._connections.mine())))
+        return asked.result(timeout=10)
+
+    def close(self) -> None:
+        """Finish pending work and close."""
+        for writer in self._writers:
+            writer.close()
+        self._readers.shutdown(wait=True)
+        self._bus.close()
+        self._connections.close()
+
+    def _hear(self, message: Message) -> None:
+        if message[1] in {"all", "token"}:
+            self._revocations += 1
+            self._tokens.clear()
+        self._pass_on(message)
+
+    def _commit(self, jobs: list[Job], locks: set[str]) -> list[Any]:
+        """Run all jobs in one transaction; return their results and refusals."""
+        began = time.perf_counter()
+        try:
+            db = self._connections.mine()
+        except CannotServeError as error:
+            raise refusal_of(error) from error
+        transaction = PostgresTransaction(db, self.settings)
+        try:
+            with db.pipeline() if len(jobs) > 1 else contextlib.nullcontext(), db.transaction():
+                numbers = sorted(map(_number, locks))  # in one order, so that no two wait for each other
+                transaction.run("SELECT pg_advisory_xact_lock(k) FROM unnest(CAST(? AS BIGINT[])) k", numbers)
+                results = [attempt(job, transaction) for job in jobs]
+        except psycopg.Error as error:
+            if db.closed:
+                raise refusal_of(error) from error
+            raise
+        self._observe(len(jobs), time.perf_counter() - began)
+        return results
+
+
+def _number(lock: str) -> int:
+    """Return the number of an advisory lock. Two locks of one number only wait for each other."""
+    return int.from_bytes(hashlib.blake2b(lock.encode(), digest_size=8).digest(), "big", signed=True)

@@ -1,0 +1,40 @@
+"""Rows of a database: how the statements of the relay are run. Values are written ``?`` in both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from relay_worker.model import NewBody
+from relay_worker.settings import Settings
+
+ACCOUNT = "(SELECT id FROM accounts WHERE name = ?)"
+"""SQL for the id of an account."""
+
+
+class Rows(Protocol):
+    """Connection on which statements run."""
+
+    def one(self, sql: str, *values: Any) -> tuple[Any, ...] | None:
+        """Return the first row."""
+
+    def all(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return all rows."""
+
+    def run(self, sql: str, *values: Any) -> None:
+        """Run a statement that returns nothing."""
+
+    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Run a statement once for each row of values."""
+
+
+class Transaction(Rows, Protocol):
+    """Transaction of some jobs, and what they need besides."""
+
+    settings: Settings
+
+    def check_disk(self, new: NewBody) -> None:
+        """Refuse a body for which the disk has no room, as far as the store knows its disk."""
+
+    def drop(self, *files: str | None) -> None:
+        """Delete body files after the COMMIT."""

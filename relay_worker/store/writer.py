@@ -1,0 +1,86 @@
+"""Group commit: while a COMMIT waits for the disk, jobs queue up, and the next transaction takes all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeAlias, TypeVar
+
+from relay_worker.errors import RequestRefusedError
+
+T = TypeVar("T")
+Job: TypeAlias = "Callable[[Any], Any]"
+_Queued: TypeAlias = "tuple[Job, str, Future[Any]]"
+MAX_BATCH = 512
+
+
+def stopping() -> RequestRefusedError:
+    """Return the refusal of a store that is being closed."""
+    return RequestRefusedError("unavailable", "the relay is stopping", retry_after=5)
+
+
+def attempt(job: Job, transaction: Any) -> Any:
+    """Run a job; return its result or its refusal, before which it wrote nothing."""
+    try:
+        return job(transaction)
+    except RequestRefusedError as refusal:
+        return refusal
+
+
+class Writer:
+    """Runs jobs in transactions, in order of arrival, in a thread of its own.
+
+    Args:
+        commit: Runs jobs, and takes their locks, in one transaction; returns the result or the refusal of each once
+            they are durable. If it raises, nothing of them was stored: each is tried alone, so that one that fails does
+            not harm the others.
+        refusal: Returns what a client is told of an error.
+    """
+
+    def __init__(
+        self, commit: Callable[[list[Job], set[str]], list[Any]], refusal: Callable[[Exception], Exception]
+    ) -> None:
+        self._commit, self._refusal = commit, refusal
+        self._waiting: deque[_Queued] = deque()
+        self._thread = ThreadPoolExecutor(1, "relay-writer")
+
+    async def run(self, job: Callable[[Any], T], lock: str = "") -> T:
+        """Run a job and return after its COMMIT. Cancelling the caller does not undo queued jobs."""
+        done: Future[T] = Future()
+        done.set_running_or_notify_cancel()
+        self._waiting.append((job, lock, done))
+        try:
+            if len(self._waiting) == 1:  # else the work that takes the others takes it too
+                self._thread.submit(self._work)
+        except RuntimeError as error:  # the pool is closed
+            self._waiting.clear()
+            raise stopping() from error
+        return await asyncio.wrap_future(done)
+
+    def close(self) -> None:
+        """Finish all jobs."""
+        self._thread.shutdown()
+
+    def _work(self) -> None:
+        """Run jobs until none waits."""
+        while self._waiting:
+            self._transact([self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))])
+
+    def _transact(self, jobs: list[_Queued]) -> None:
+        try:
+            results = self._commit([job for job, _, _ in jobs], {lock for _, lock, _ in jobs})
+        except RequestRefusedError as refusal:  # of the store itself: none of them can be served
+            results = [refusal] * len(jobs)
+        except Exception as error:  # noqa: BLE001 - its place is the caller's future: the thread lives on for the others
+            if len(jobs) > 1:
+                for job in jobs:
+                    self._transact([job])
+                return
+            results = [self._refusal(error)]
+        for (*_, done), result in zip(jobs, results, strict=True):
+            if isinstance(result, Exception):
+                done.set_exception(result)
+            else:
+                done.set_result(result)

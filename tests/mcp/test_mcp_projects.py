@@ -1,0 +1,198 @@
+"""A token for one project: all answers are those of a memory that has nothing else."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crystal.app.background import embed_soon
+from crystal.app.context import open_machine, open_reader_for
+from crystal.app.memories import remember
+from crystal.app.sources import add_source, sync_sources
+from crystal.errors import CrystalError, UsageError
+from crystal.mcp.catalog import ALIASES, TOOLS
+from crystal.mcp.offer import ClientContext
+from crystal.mcp.protocol import McpError
+from crystal.search.index import bring_up_to_date
+from crystal.store import Store
+from crystal.store.isolation import FILE_SHADOWS, SHADOWS
+from tests.support.mcp_client import Tools
+from tests.support.mcp_memory import API, MINE, SHOP
+from tests.support.store_factory import DAY, HOUR, NOW, add_turn
+
+ELSEWHERE = "99999999-eeee-4000-8000-000000000009"
+LOST = "77777777-eeee-4000-8000-000000000007"
+WORDS = [f"{one}{two}" for one in ("alba", "bero", "cali", "domo", "eska") for two in ("tross", "nik", "pern")]
+
+
+def _queries(rng: random.Random) -> Iterator[tuple[str, dict[str, object]]]:
+    """Every tool that reads, with words, names and ids of what is seen and of what is not."""
+    for _ in range(10):
+        query = " ".join(rng.sample(WORDS, rng.randint(1, 3)))
+        query = rng.choice([query, query[:-2], f'"{query}"'])
+        yield "crystal_search", {"query": query, "limit": rng.randint(1, 6), "around": True}
+        yield "memory_search", {"query": query}
+        yield "search_memory", {"query": query}
+    for name, value in (("project", "attic"), ("session", ELSEWHERE[:6]), ("agent", "codex"), ("branch", "dusk"),
+                        ("source", "memory"), ("source", "papers"), ("device", "far")):  # fmt: skip
+        yield "crystal_search", {"query": WORDS[0], name: value}
+    for ident in (ELSEWHERE, LOST, ELSEWHERE[:5], SHOP, "17", "40", "mem-"):
+        yield "crystal_get", {"id": ident}
+        yield "crystal_forget", {"id": ident}
+    yield "crystal_get", {"key": "nest"}
+    yield "crystal_forget", {"key": "nest"}
+    yield "crystal_forget", {"query": WORDS[3]}
+    for what in ("messages", "sessions"):
+        for more in ({}, {"all": True}, {"project": "attic"}, {"agent": "codex"}, {"offset": 2}):
+            yield "crystal_recent", {"what": what, **more}
+    yield "get_recent_conversations", {}
+    yield "crystal_timeline", {"since": "30d"}
+    yield "crystal_timeline", {"since": "30d", "project": "attic"}
+    yield "crystal_changed", {"since": "30d"}
+    yield "crystal_changed", {"session": ELSEWHERE[:6]}
+    yield "crystal_status", {}
+    yield "crystal_sources_status", {}
+
+
+def _answers(tools: Tools, seed: int) -> list[str]:
+    found = []
+    for name, arguments in _queries(random.Random(seed)):
+        try:
+            answer = tools.data(name, **arguments)
+        except (CrystalError, McpError) as error:
+            answer = {"error": str(error)}
+        answer.pop("token", None)  # of what is found, in the order of its rows
+        found.append(json.dumps([name, arguments, answer]))
+    return [*found, json.dumps(tools.methods["resources/list"]({}))]
+
+
+def _say(store: Store, rng: random.Random, count: int, **more: object) -> None:
+    for number in range(count):
+        words = " ".join(rng.choices(WORDS, k=rng.randint(2, 9)))
+        add_turn(store, words, ts=NOW - rng.randint(1, 9 * DAY), role=("user", "assistant")[number % 2], **more)  # type: ignore[arg-type]
+
+
+def _files(folder: Path, text: str) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "page.md").write_text(f"# {text}\n\n{' '.join(WORDS)}\n")
+    return folder
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+def test_answers_are_those_of_a_memory_with_nothing_else(store: Store, tmp_path: Path, *, has_index: bool) -> None:
+    rng = random.Random(7)
+
+    def settle() -> None:
+        if has_index:
+            bring_up_to_date(store, now=NOW)
+        with open_machine() as machine:
+            embed_soon(machine)
+
+    _say(store, rng, 12, session=SHOP)
+    with open_machine() as machine:
+        remember(machine, "albatross sleeps in the shop", project="shop")
+    settle()
+    tools = Tools(ClientContext(projects=("shop",)))
+    before = _answers(tools, 100)
+    _say(
+        store,
+        rng,
+        14,
+        session=ELSEWHERE,
+        project="/code/attic",
+        branch="dusk",
+        harness="codex",
+        device="far",
+        title="calinik",
+    )
+    _say(store, rng, 5, session=MINE)  # begins in the shop, and goes into the attic: it is hidden as a whole
+    _say(store, rng, 2, session=MINE, project="/code/attic")
+    _say(store, rng, 3, session=LOST)
+    store.execute("UPDATE sessions SET project = NULL WHERE session_id = ?", (LOST,))
+    with open_machine() as machine:
+        remember(machine, "beronik holds everywhere", key="nest")
+        remember(machine, "domopern of the attic", project="attic")
+        remember(machine, "eskanik was said elsewhere", project="shop", session=ELSEWHERE)
+        add_source(machine, _files(tmp_path / "papers", "calipern"), "papers")
+        sync_sources(machine, None)
+    settle()
+    for one, other in zip(_answers(tools, 100), before, strict=True):
+        assert one == other
+    assert _answers(Tools(ClientContext()), 100) != before
+
+
+def test_a_token_for_a_project_reads_its_resources_alone(told: Store) -> None:
+    tools = Tools(ClientContext(projects=("shop",)))
+    listed = json.dumps(tools.methods["resources/list"]({}))
+    assert SHOP in listed
+    assert API not in listed
+    assert tools.methods["resources/read"]({"uri": f"crystal://session/{SHOP}"})
+    with pytest.raises(McpError):
+        tools.methods["resources/read"]({"uri": f"crystal://session/{API}"})
+
+
+def test_what_a_token_for_projects_remembers_holds_there(told: Store) -> None:
+    one, two = Tools(ClientContext(projects=("shop",))), Tools(ClientContext(projects=("shop", "api")))
+    assert one.data("crystal_remember", text="the shop is blue")["project"] == "shop"
+    assert two.data("crystal_remember", text="the api is red", project="API")["project"] == "api"
+    assert one.data("save_memory", content="the shop is green")["project"] == "shop"
+    for tools, project in ((one, "api"), (one, "attic"), (two, None), (two, "attic")):
+        with pytest.raises(UsageError, match="name one of your projects"):
+            tools.data("crystal_remember", text="no", project=project)
+    assert "the api is red" not in one.text("crystal_search", query="red")
+    assert "the api is red" in two.text("crystal_search", query="red")
+    kept = one.data("crystal_remember", text="the api is red")
+    assert kept["project"] == "shop", "the words of a memory elsewhere become a memory of its own"
+    with pytest.raises(UsageError, match="isolated"):
+        one.data("crystal_forget", project="api")
+
+
+def test_a_token_for_a_project_forgets_nothing_else(told: Store) -> None:
+    tools = Tools(ClientContext(projects=("shop",)))
+    token = tools.data("crystal_forget", query="zebra")["token"]
+    assert tools.data("crystal_forget", confirm=token)["is_done"]
+    assert told.rows("SELECT DISTINCT session_id FROM turns t JOIN sessions s ON s.id = t.session") == [(API,)]
+
+
+def test_a_project_that_is_gone_or_new_is_not_seen(told: Store) -> None:
+    assert Tools(ClientContext(projects=("attic",))).data("crystal_status")["counts"]["sessions"] == 0
+    with open_reader_for(None, None, projects=("shop",)) as reader:
+        add_turn(told, "the quokka", session=ELSEWHERE, ts=NOW - HOUR, project="/code/attic")
+        assert {name for (name,) in reader.store.rows("SELECT name FROM projects")} == {"shop"}
+        assert not reader.store.value("SELECT count(*) FROM sessions WHERE session_id = ?", (ELSEWHERE,))
+
+
+def test_what_names_no_session_and_whose_files_are_elsewhere_is_not_seen(told: Store, tmp_path: Path) -> None:
+    with open_machine() as machine:
+        add_source(machine, _files(tmp_path / "papers", "calipern"), "papers")
+        sync_sources(machine, None)
+    told.execute("UPDATE source_collections SET project = (SELECT id FROM projects WHERE name = 'api')")
+    told.execute("INSERT INTO injection_logs (at, session_id, source, candidates, chosen, omitted, tokens)"
+                 " VALUES (1, 'gone', 'startup', 0, '[]', 0, 0)")  # fmt: skip
+    with open_reader_for(None, None, projects=("shop",)) as reader:
+        assert {name for (name,) in reader.store.rows("SELECT name FROM projects")} == {"shop"}
+        for table in ("injection_logs", "source_collections", "source_files"):
+            assert reader.store.value(f"SELECT count(*) FROM {table}") == 0, table
+    with open_reader_for(None, None, projects=("shop", "api")) as reader:
+        assert reader.store.value("SELECT count(*) FROM source_files") == 1
+
+
+def test_every_table_is_hidden_in_part_or_known_to_tell_nothing(told: Store) -> None:
+    """A new table needs a line in SHADOWS or FILE_SHADOWS, or here, if the server's tools tell nothing of it."""
+    tools_tell_nothing = set(
+        "capture_roots costs embedding_generations forget_work forgotten_sessions hook_runs meta private_lines"
+        " private_marks redactions reflector_runs refusals snapshot_stamps sources text_blocks tombstones".split()
+    )
+    internal = ("relay_", "outbox", "mirror_", "index_", "chunks_vec", "sqlite_")
+    tables = {name for (name,) in told.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    open_ones = {table for table in tables if not table.startswith(internal)} - set(SHADOWS) - set(FILE_SHADOWS)
+    assert open_ones == tools_tell_nothing
+
+
+def test_the_queries_ask_every_tool_that_reads() -> None:
+    asked = {name for name, _ in _queries(random.Random(1))}
+    assert asked == {tool.name for tool in (*TOOLS, *ALIASES) if tool.scope != "remember" and not tool.needs_folder}

@@ -1,0 +1,392 @@
+"""The memory over HTTP: who may pass, what each token allows, and the protocol of the transport."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crystal.app.context import default_paths
+from crystal.credentials import access
+from crystal.credentials.access import SCOPES, Doorkeeper, make_grant, read_grants, revoke_grant
+from crystal.credentials.access_log import MAX_BYTES, AccessLog, LogEntry
+from crystal.errors import NotConfiguredError, UsageError
+from crystal.mcp.catalog import ALIASES, TOOLS
+from crystal.mcp.remote.gate import HEADERS, Rates
+from crystal.mcp.remote.server import Site
+from crystal.mcp.remote.transport import MAX_BODY
+from crystal.serving.rates import Rate
+from crystal.store import Store
+from tests.support.command import crystal
+from tests.support.mcp_client import ENVELOPE, INITIALIZE
+from tests.support.mcp_memory import fence_of
+from tests.support.remote_client import BASE, Remote, token_for
+from tests.support.table import each_row
+
+MODERN = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list"}
+
+
+@pytest.fixture
+def remote(told: Store) -> Remote:
+    return Remote(token_for("phone"))
+
+
+# -------------------------------------------------------------------------------------------------------- who may pass
+
+
+@each_row(("headers", "status"), [
+    ({}, 200), ({"host": "localhost"}, 200), ({"host": "[::1]:9"}, 200), ({"host": "memory.example"}, 200),
+    ({"host": "evil.example"}, 421), ({"host": "127.0.0.1.evil.example"}, 421), ({"host": ""}, 421),
+    ({"host": "memory.example.evil:443"}, 421), ({"origin": BASE}, 200), ({"origin": "null"}, 403),
+    ({"origin": "http://evil.example"}, 403), ({"origin": "http://127.0.0.1:9"}, 403), ({"origin": ""}, 403),
+    ({"host": "memory.example", "origin": "https://memory.example"}, 200),
+    ({"host": "memory.example", "origin": BASE}, 403),
+    ({"authorization": ""}, 401), ({"authorization": "Bearer"}, 401), ({"authorization": "Bearer x"}, 401),
+    ({"authorization": "Basic cGhvbmU6cGhvbmU="}, 401), ({"authorization": "Bearer constructor"}, 401),
+    ({"content-type": "text/plain"}, 415), ({"content-type": ""}, 415),
+])  # fmt: skip
+def test_the_gate(remote: Remote, headers: dict[str, str], status: int) -> None:
+    answer = remote.rpc("tools/list", headers=headers)
+    assert answer.status_code == status
+    assert "zebra" not in answer.text or status == 200
+    assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+    if status == 401:
+        assert answer.headers["www-authenticate"].startswith('Bearer realm="crystal"')
+        assert ("invalid_token" in answer.headers["www-authenticate"]) is headers["authorization"].startswith("Bearer ")
+
+
+def test_without_a_token_no_address_and_no_method_tells_anything(told: Store) -> None:
+    token_for("phone")
+    stranger = Remote()
+    for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD"):
+        for path in ("/", "/mcp", "/mcp/", "/nothing", "/access.json", "/search"):
+            assert stranger.request(method, path).status_code == 401, (method, path)
+
+
+def test_a_token_is_stored_as_a_hash_in_a_file_of_the_owner(home: Path) -> None:
+    token = token_for("phone")
+    path = default_paths().access
+    assert token.startswith("crystal-access-")
+    assert len(token) > 50
+    assert token.encode() not in path.read_bytes()
+    assert token[15:].encode() not in path.read_bytes()
+    if os.name == "posix":
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_token_ends_when_it_is_revoked_and_when_it_expires(remote: Remote) -> None:
+    soon = time.time_ns() // 1_000_000 + 700
+    short = Remote(token_for("short", expires_at=soon))
+    assert short.rpc("tools/list").status_code == 200
+    assert crystal("access", "revoke", "phone").code == 0
+    assert remote.rpc("tools/list").status_code == 401
+    assert crystal("access", "revoke", "phone").code == 1
+    time.sleep(max(0.0, soon / 1000 - time.time()))
+    assert short.rpc("tools/list").status_code == 401
+
+
+def test_a_damaged_list_lets_nobody_in(remote: Remote) -> None:
+    path = default_paths().access
+    for content in (b"{}", b"", b'[{"id": 1}]', b"\xff", b"[null]"):
+        path.write_bytes(content)
+        answer = remote.rpc("tools/list")
+        assert answer.status_code == 503
+        assert "delete" in answer.json()["hint"]
+    with pytest.raises(NotConfiguredError):
+        read_grants(path)
+    path.unlink()
+    assert remote.rpc("tools/list").status_code == 401
+
+
+def test_tokens_made_at_once_are_all_kept(home: Path) -> None:
+    path = default_paths().access
+    made = [threading.Thread(target=make_grant, args=(path, f"n{one}", ("read",), (), 1, None)) for one in range(12)]
+    for thread in made:
+        thread.start()
+    for thread in made:
+        thread.join()
+    assert {one.label for one in read_grants(path)} == {f"n{one}" for one in range(12)}
+    revoke_grant(path, "n3")
+    assert len(read_grants(path)) == 11
+    with pytest.raises(UsageError, match="taken"):
+        make_grant(path, " n4 ", ("read",), (), 1, None)
+    for label in ("", " ", "x" * 61, "a\x1b[0m"):
+        with pytest.raises(UsageError, match="label"):
+            make_grant(path, label, ("read",), (), 1, None)
+
+
+def test_every_hash_is_compared(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time that a wrong token takes says nothing of the right ones: no comparison is left out."""
+    tokens = [token_for(f"n{one}") for one in range(4)]
+    compared: list[tuple[str, str]] = []
+    monkeypatch.setattr(access.hmac, "compare_digest", lambda one, two: compared.append((one, two)) or one == two)
+    door = Doorkeeper(default_paths().access)
+    for token in (*tokens, "x", tokens[0][:-1]):
+        compared.clear()
+        found = door.find(token, 0)
+        assert (found is not None) is (token in tokens)
+        assert len(compared) == len(tokens)
+        assert {len(one) + len(two) for one, two in compared} == {128}
+
+
+# --------------------------------------------------------------------------------------------------------------- rates
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_who_asks_too_often_has_to_wait(told: Store) -> None:
+    clock = Clock()
+    rates = Rates(Rate(40, 1, clock), Rate(3, 0.1, clock), Rate(10, 2, clock), Rate(60, 1, clock))
+    token, other = token_for("phone"), token_for("laptop")
+    phone, laptop = Remote(token, rates), Remote(other, rates)
+    assert [phone.rpc("ping").status_code for _ in range(12)] == [200] * 10 + [429] * 2
+    assert phone.rpc("ping").headers["retry-after"] == "1"
+    assert laptop.rpc("ping").status_code == 200, "each token has its own"
+    clock.now += 1
+    assert [phone.rpc("ping").status_code for _ in range(3)] == [200, 200, 429]
+    guesses = [phone.rpc("ping", headers={"authorization": f"Bearer {one}"}).status_code for one in range(5)]
+    assert guesses == [401, 401, 401, 429, 429]
+    clock.now += 5
+    assert phone.rpc("ping").status_code == 200, "who has a token is not kept out by who guesses"
+    asked = [laptop.rpc("ping").status_code for _ in range(40)]
+    assert asked[-1] == 429, "of an address, all requests count"
+
+
+def test_a_rate_remembers_a_bounded_number_of_names() -> None:
+    rate = Rate(1, 1, Clock())
+    for number in range(30_000):
+        rate.count(str(number))
+    assert len(rate._left) <= 10_000
+    assert rate.wait("29999") == 1
+
+
+# --------------------------------------------------------------------------------------------------- what a token allows
+
+
+ARGUMENTS: dict[str, dict[str, object]] = {
+    "crystal_search": {"query": "zebra"}, "crystal_get": {"id": "m999"}, "crystal_remember": {"text": "a zebra"},
+    "crystal_forget": {"query": "okapi"}, "search_memory": {"query": "zebra"}, "memory_search": {"query": "zebra"},
+    "save_memory": {"content": "a zebra"}, "crystal_sources_add": {"path": "x"}, "write_memory": {"content": "x"},
+}  # fmt: skip
+SCOPE_OF = {
+    "read": "crystal_search crystal_get crystal_recent crystal_timeline crystal_status crystal_sources_status"
+    " search_memory get_recent_conversations memory_search crystal_changed",
+    "remember": "crystal_remember save_memory",
+    "forget": "crystal_forget",
+    "": "crystal_sources_add crystal_sources_sync read_memory write_memory crystal_blame",
+}
+"""What each scope allows; the last row is what only an agent on this machine has. A new tool needs a place here."""
+
+
+def test_each_token_has_the_tools_of_its_scopes_and_no_others(told: Store) -> None:
+    scope_of = {name: scope for scope, names in SCOPE_OF.items() for name in names.split()}
+    assert set(scope_of) == {tool.name for tool in (*TOOLS, *ALIASES)}
+    assert all(scope_of[tool.name] in (tool.scope, "") and tool.scope in SCOPES for tool in (*TOOLS, *ALIASES))
+    for number in range(1, 2 ** len(SCOPES)):
+        scopes = tuple(one for at, one in enumerate(SCOPES) if number >> at & 1)
+        for projects in ((), ("shop",)):
+            client = Remote(token_for(f"{number} {projects}", scopes, projects))
+            listed = {tool["name"] for tool in client.ask("tools/list")["result"]["tools"]}
+            assert listed == {name for name, scope in scope_of.items() if scope in scopes}
+            for name, scope in scope_of.items():
+                answer = client.rpc("tools/call", {"name": name, "arguments": ARGUMENTS.get(name, {})})
+                if not scope:
+                    assert answer.json()["error"]["code"] == -32602, name
+                elif scope in scopes:
+                    assert answer.json().get("result"), (name, answer.text)
+                else:
+                    assert answer.status_code == 403, name
+                    assert f'error="insufficient_scope", scope="{scope}"' in answer.headers["www-authenticate"]
+            resources = client.ask("resources/list")["result"]["resources"]
+            assert bool(resources) is ("read" in scopes)
+            read = client.rpc("resources/read", {"uri": "crystal://session/11111111-aaaa-4000-8000-000000000001"})
+            assert read.status_code == (200 if "read" in scopes else 403)
+
+
+def test_what_is_answered_is_fenced(remote: Remote) -> None:
+    assert "zebra clock" in fence_of(remote.text("crystal_search", query="zebra clock"))
+
+
+def test_the_preview_of_forgetting_stays_from_one_request_to_the_next(remote: Remote) -> None:
+    preview = json.loads(remote.text("crystal_forget", query="zebra clock", response_format="json"))
+    other = Remote(token_for("other"))
+    assert "not the token of a preview" in other.text("crystal_forget", confirm=preview["token"])
+    assert "forgotten: " in remote.text("crystal_forget", confirm=preview["token"])
+
+
+# -------------------------------------------------------------------------------------------------------- the protocol
+
+
+def test_greetings(remote: Remote) -> None:
+    assert remote.greet()["protocolVersion"] == "2025-11-25"
+    assert (
+        remote.ask("initialize", {**INITIALIZE, "protocolVersion": "2025-03-26"})["result"]["protocolVersion"]
+        == "2025-03-26"
+    )
+    assert remote.ask("ping") == {"jsonrpc": "2.0", "id": 1, "result": {}}
+    found = remote.rpc("server/discover", {"_meta": ENVELOPE}, headers={**MODERN, "mcp-method": "server/discover"})
+    assert found.json()["result"]["supportedVersions"] == ["2026-07-28"]
+    note = remote.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"})
+    assert (note.status_code, note.content) == (202, b"")
+    for method in ("GET", "DELETE"):
+        answer = remote.request(method, "/mcp")
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert remote.put("/mcp").status_code == 405
+
+
+LIST: dict[str, Any] = {"_meta": ENVELOPE}
+CALL: dict[str, Any] = {"_meta": ENVELOPE, "name": "crystal_status", "arguments": {}}
+ZEBRA = "crystal://session/zébra"
+READ: dict[str, Any] = {"_meta": ENVELOPE, "uri": ZEBRA}
+CODED = f"=?base64?{base64.b64encode(ZEBRA.encode()).decode()}?="
+
+
+@each_row(("method", "params", "headers", "status", "code"), [
+    ("tools/list", None, {}, 200, None), ("tools/list", None, {"mcp-protocol-version": "2025-06-18"}, 200, None),
+    ("tools/list", None, {"mcp-protocol-version": "1999-01-01"}, 400, -32022),
+    ("tools/list", None, {"mcp-protocol-version": "2026-07-28"}, 400, -32602),
+    ("tools/list", LIST, MODERN, 200, None), ("tools/list", LIST, {}, 400, -32020),
+    ("tools/list", LIST, {**MODERN, "mcp-protocol-version": "2025-11-25"}, 400, -32020),
+    ("tools/list", LIST, {**MODERN, "mcp-method": "tools/call"}, 400, -32020),
+    ("tools/call", CALL, {**MODERN, "mcp-method": "tools/call", "mcp-name": "crystal_status"}, 200, None),
+    ("tools/call", CALL, {**MODERN, "mcp-method": "tools/call", "mcp-name": "crystal_search"}, 400, -32020),
+    ("tools/call", CALL, {**MODERN, "mcp-method": "tools/call"}, 400, -32020),
+    ("resources/read", READ, {**MODERN, "mcp-method": "resources/read", "mcp-name": CODED}, 200, -32002),
+    ("resources/read", READ, {**MODERN, "mcp-method": "resources/read", "mcp-name": CODED[:-3] + "?="}, 400, -32020),
+    ("nothing", {"_meta": ENVELOPE}, {**MODERN, "mcp-method": "nothing"}, 404, -32601),
+    ("tools/call", {}, {}, 200, -32602),
+])  # fmt: skip
+def test_versions_and_headers(
+    remote: Remote, method: str, params: object, headers: dict[str, str], status: int, code: int | None
+) -> None:
+    answer = remote.rpc(method, params, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert answer.json().get("error", {}).get("code") == code
+
+
+@each_row(("body", "status", "code"), [
+    (b"", 202, None), (b"{", 400, -32700), (b"[]", 400, -32600), (b"\xff", 400, -32700), (b"[" * 100_000, 400, -32700),
+    (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', 400, -32600), (b'{"id":1,"method":"ping"}', 400, -32600),
+    (b'{"jsonrpc":"2.0","id":7,"result":{}}', 202, None), (b" " * (MAX_BODY + 1), 413, -32600),
+])  # fmt: skip
+def test_bodies_that_are_no_request(remote: Remote, body: bytes, status: int, code: int | None) -> None:
+    answer = remote.post("/mcp", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == status
+    assert code is None or answer.json()["error"]["code"] == code
+
+
+# ------------------------------------------------------------------------------------------------------------- the log
+
+
+def test_the_log_says_who_asked_what_and_never_the_words(remote: Remote) -> None:
+    remote.tool("crystal_search", query="zebra")
+    remote.tool("crystal_get", id="m999")
+    remote.ask("tools/list")
+    remote.tool("zebra")
+    Remote(token_for("reader", ("read",))).tool("crystal_remember", text="zebra")
+    Remote("zebra").rpc("tools/list")
+    found = AccessLog(default_paths().access_log).read()
+    assert [(one.label, one.what, one.outcome) for one in found] == [
+        ("phone", "crystal_search", "ok"), ("phone", "crystal_get", "error"), ("phone", "tools/list", "ok"),
+        ("phone", "tools/call", "error"),
+        ("reader", "crystal_remember", "refused"), ("", "", "refused"),
+    ]  # fmt: skip
+    assert b"zebra" not in default_paths().access_log.read_bytes()
+    shown = crystal("access", "log", "-n", "3")
+    assert shown.out.count("\n") == 3
+    assert "reader  crystal_remember  refused" in shown.out
+    assert "without a token" in shown.out
+
+
+def test_the_log_is_bounded(tmp_path: Path) -> None:
+    log = AccessLog(tmp_path / "access.log")
+    entry = LogEntry(1, "a" * 8, "x" * 1_000, "crystal_search", "ok", 1, "127.0.0.1")
+    for _ in range(3 * MAX_BYTES // 1_000):
+        log.add(entry)
+    sizes = [path.stat().st_size for path in tmp_path.glob("access.log*")]
+    assert len(sizes) == 2
+    assert sum(sizes) <= 2 * (MAX_BYTES + 2_000)
+    (tmp_path / "access.log").write_bytes(
+        b'{"at": 1\n\xff\n' + b'{"at":2,"id":"","label":"","what":"x","outcome":"ok","ms":1,"address":""}\n'
+    )
+    assert log.read()[-1].at == 2
+
+
+def test_refusals_do_not_push_the_rest_out_of_the_log(told: Store) -> None:
+    stranger = Remote(None, Rates(Rate(1e6, 1e6), Rate(1e6, 1e6), Rate(1, 1), Rate(60, 0.001)))
+    for _ in range(200):
+        stranger.rpc("ping")
+    assert len(AccessLog(default_paths().access_log).read()) == 60
+
+
+# ------------------------------------------------------------------------------------------------------------ the place
+
+
+PAIR = {"certificate": Path("c"), "key": Path("k")}
+
+
+@each_row(("options", "names", "refused"), [
+    ({}, {"127.0.0.1"}, None), ({"host": "::1"}, {"[::1]"}, None), ({"host": "localhost"}, {"localhost"}, None),
+    ({"host": "192.168.1.5"}, None, "tokens could be read"), ({"host": "0.0.0.0"}, None, "tokens could be read"),
+    ({"host": "box.lan"}, None, "tokens could be read"), ({"host": "127.evil"}, None, "tokens could be read"),
+    ({"host": "Box.lan", **PAIR}, {"box.lan"}, None), ({"host": "0.0.0.0", **PAIR}, None, "has no name"),
+    ({"host": "::", "url": "https://Box.lan:8443", **PAIR}, {"[::]", "box.lan"}, None),
+    ({"certificate": Path("c")}, None, "go together"), ({"key": Path("k")}, None, "go together"),
+    ({"behind_proxy": True}, None, "needs --url"), ({"behind_proxy": True, "url": "http://x"}, None, "--url is"),
+    ({"behind_proxy": True, "url": "https://m.example", **PAIR}, None, "proxy does TLS"),
+    ({"behind_proxy": True, "url": "https://m.example/", "host": "0.0.0.0"}, {"0.0.0.0", "m.example"}, None),
+    ({"url": "https://"}, None, "--url is"), ({"url": "https://m.example"}, {"127.0.0.1", "m.example"}, None),
+])  # fmt: skip
+def test_where_it_may_listen(options: dict[str, Any], names: set[str] | None, refused: str | None) -> None:
+    if refused is not None:
+        with pytest.raises(UsageError, match=refused):
+            Site(**options).checked()
+    else:
+        assert Site(**options).checked().names == names
+
+
+@each_row(("words", "code", "says"), [
+    (("mcp", "--host", "0.0.0.0"), 2, "add --http"), (("mcp", "--http", "--agent", "codex"), 2, "--agent"),
+    (("mcp", "--http"), 3, "crystal access make"), (("mcp", "--http", "--port", "x"), 2, "--port"),
+    (("mcp", "--http", "--host", "10.0.0.1"), 2, "--tls-cert"),
+    (("mcp", "--http", "--tls-cert", "/nothing", "--tls-key", "/nothing"), 2, "cannot be used"),
+    (("access", "make", "--label", "x", "--scope", "write"), 2, "read, remember, forget"),
+    (("access", "make", "--label", "x", "--project", "none"), 1, "crystal projects"),
+    (("access", "make", "--label", "x", "--expires", "2020-01-01"), 2, "is over"),
+    (("access", "make", "--label", "x", "--expires", "soon"), 2, "--expires"),
+    (("access", "log", "-n", "0"), 2, "1 or more"), (("access", "list"), 0, "nobody may ask"),
+])  # fmt: skip
+def test_the_commands_refuse_what_cannot_be(told: Store, words: tuple[str, ...], code: int, says: str) -> None:
+    done = crystal(*words)
+    assert done.code == code, done
+    assert says in done.out + done.err
+
+
+def test_make_and_list(told: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = crystal(
+        "access", "make", "--label", "phone", "--scope", "remember,read", "--project", "SHOP", "--expires", "2d"
+    )
+    assert made.out.startswith("crystal-access-")
+    assert made.out.strip() not in made.err
+    assert "phone may read, remember in shop alone; until 2026-" in made.err
+    row = json.loads(crystal("access", "list", "--json").out)["access"][0]
+    assert (row["label"], row["scopes"], row["projects"]) == ("phone", ["read", "remember"], ["shop"])
+    assert row["expires_at"] - row["made_at"] == 2 * 86_400_000
+    assert made.out.strip() not in crystal("access", "list", "--json").out
+    assert crystal("access", "make", "--label", "ever", "--expires", "never", "--json").code == 0
+    token_for("old", expires_at=1)
+    shown = crystal("access", "list").out
+    assert "never expires" in shown
+    assert "old: read, remember, forget everywhere; EXPIRED" in shown

@@ -1,0 +1,172 @@
+"""Moving a relay between SQLite and PostgreSQL: every row and body, while it serves, after any interruption."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import pytest
+
+from relay_worker import commands
+from relay_worker.__main__ import main
+from relay_worker.errors import CannotServeError
+from relay_worker.model import NewBody
+from relay_worker.settings import Settings
+from relay_worker.store import choice, mailboxes, moving, objects
+from relay_worker.store.postgres import connecting
+from tests.support.postgres import Postgres
+from tests.support.relay_server import DAY, NOW, OpenStore, sealed
+
+LARGE = 200_000
+
+
+def put_object(opened: OpenStore, name: bytes, body: bytes) -> None:
+    import hashlib
+
+    new = NewBody("default", body, hashlib.sha256(body).digest(), resend=False, now=NOW)
+    opened.run(opened.store.put(objects.put, new, name))
+
+
+def fill(opened: OpenStore) -> None:
+    """Something of everything that a relay can hold."""
+    for seq in range(1, 9):
+        opened.put(sealed(seq, LARGE if seq % 4 == 0 else 300), seq)
+    opened.ack(3)
+    other = secrets.token_bytes(16)
+    opened.put(sealed(1, stream=other), stream=other, now=NOW - 31 * DAY)
+    opened.run(opened.store.sweep(NOW))
+    opened.token("objects:read", account="alice")
+    for size in (10, LARGE):
+        put_object(opened, secrets.token_bytes(16), secrets.token_bytes(size))
+    box = opened.run(opened.store.write(mailboxes.LOCK, mailboxes.open_one, "default", [7], NOW))
+    opened.run(opened.store.write(mailboxes.LOCK, mailboxes.put_mail, box.nameplate, "a", "x", b"hello", NOW))
+
+
+def content(place: str | Path) -> dict[str, list[object]]:
+    """Every row of a relay, and its bodies."""
+    with choice.source_of(str(place)) as source:
+        found = {table.name: list(moving._rows(source.rows, table)) for table in moving.TABLES}
+        for table in moving.TABLES:
+            if table.has_bodies:
+                columns = source.rows.all(f"SELECT file, body FROM {table.name} ORDER BY id")
+                found[f"{table.name} bodies"] = [source.body(*one) for one in columns]
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with OpenStore(tmp_path / "relay") as opened:
+        fill(opened)
+    return tmp_path / "relay"
+
+
+@pytest.fixture
+def url(postgres: Postgres) -> str:
+    return postgres.database(secrets.token_hex(8))
+
+
+def test_a_relay_moves_to_another_folder_row_by_row(folder, tmp_path, capsys):
+    before = content(folder)
+    assert all(before.values()), "nothing is moved that was not there"
+    commands.move(str(folder), str(tmp_path / "new"))
+    assert content(tmp_path / "new") == before
+    assert "do not start" in capsys.readouterr().err
+    with pytest.raises(CannotServeError, match="exists already"):
+        commands.move(str(folder), str(tmp_path / "new"))
+    with OpenStore(tmp_path / "new") as again:
+        assert again.get(4)[:4] == b"CRB1"
+        assert again.put(sealed(9), 9) == "created"
+
+
+def test_a_lost_body_is_lost_at_the_new_place_too_and_may_be_sent_again(folder, tmp_path, capsys):
+    (some, *_) = [path for path in (folder / "bodies").rglob("*") if path.is_file() and path.stat().st_size == LARGE]
+    some.unlink()
+    commands.move(str(folder), str(tmp_path / "new"))
+    assert "1 bodies were lost" in capsys.readouterr().err
+    lost = [name for name, rows in content(tmp_path / "new").items() if "bodies" in name and None in rows]
+    assert len(lost) == 1
+
+
+def test_what_cannot_be_moved_is_said(tmp_path, capsys):
+    for origin, target, code in ((tmp_path / "none", tmp_path / "new", 3), ("mysql://x/y", tmp_path / "new", 2)):
+        with pytest.raises(SystemExit) as caught:
+            main(["move", "--from", str(origin), "--to", str(target)])
+        assert (caught.value.code, "hint:" in capsys.readouterr().err) == (code, True)
+        assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+def test_a_relay_moves_to_postgresql_and_back_unchanged(folder, tmp_path, url):
+    before = content(folder)
+    commands.move(str(folder), url)
+    assert content(url) == before
+    store = choice.open_store(Settings(store=url), now=NOW)
+    with OpenStore(tmp_path / "unused") as other:
+        other.store.close()
+        other.store = store
+        body = sealed(9, LARGE)
+        assert other.put(body, 9) == "created", "new rows get ids of their own"
+        assert other.get(9) == body
+        assert other.put(sealed(1, stream=b"n" * 16), stream=b"n" * 16) == "created"
+    after = content(url)
+    commands.move(url, str(tmp_path / "back"))
+    assert content(tmp_path / "back") == after
+    assert {row[1] for row in after["streams"]} == {1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to_postgres", [True, False])
+def test_a_move_while_serving_is_completed_by_the_same_command_once_it_is_stopped(tmp_path, url, to_postgres):
+    target = url if to_postgres else str(tmp_path / "new")
+    with OpenStore(tmp_path / "relay") as opened:
+        fill(opened)
+        with pytest.raises(CannotServeError, match="still serves") as caught:
+            commands.move(str(tmp_path / "relay"), target)
+        assert caught.value.exit_code == 4
+        with pytest.raises(CannotServeError, match="no relay") as caught:
+            choice.source_of(target).__enter__()
+        opened.ack(5)
+        opened.put(sealed(20, LARGE), 20)
+        opened.token("pair")
+    commands.move(str(tmp_path / "relay"), target)
+    assert content(target) == content(tmp_path / "relay")
+
+
+@pytest.mark.slow
+def test_a_serving_postgresql_is_copied_and_cannot_be_started_while_it_is_completed(tmp_path, url, monkeypatch):
+    store = choice.open_store(Settings(store=url), now=NOW)
+    with pytest.raises(CannotServeError, match="still serves"):
+        commands.move(url, str(tmp_path / "new"))
+    store.close()
+    monkeypatch.setattr(connecting, "_OPTIONS", connecting._OPTIONS.replace("lock_timeout=10000", "lock_timeout=100"))
+    with choice.source_of(url), pytest.raises(CannotServeError, match="is being moved"):
+        choice.open_store(Settings(store=url), now=NOW)
+    commands.move(url, str(tmp_path / "new"))
+    assert content(tmp_path / "new") == content(url)
+
+
+@pytest.mark.slow
+def test_an_interrupted_move_is_served_by_nobody_and_goes_on_when_it_is_run_again(folder, tmp_path, url, monkeypatch):
+    """Interrupted before each of its transactions in turn."""
+    write, before, limit = moving._write, content(folder), 0
+    for target in (url, str(tmp_path / "new")):
+        while True:
+            left = [limit]
+
+            def interrupted(*given, left=left):
+                if left[0] == 0:
+                    raise KeyboardInterrupt
+                left[0] -= 1
+                write(*given)
+
+            monkeypatch.setattr(moving, "_write", interrupted)
+            try:
+                commands.move(str(folder), target)
+                break
+            except KeyboardInterrupt:
+                with pytest.raises(CannotServeError, match="no relay"):
+                    choice.source_of(target).__enter__()
+                limit += 1
+        assert content(target) == before
+        assert limit > 4
+        limit = 0

@@ -1,0 +1,213 @@
+"""Several servers on one PostgreSQL: each knows at once what the others were told."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from relay_worker.__main__ import main
+from relay_worker.errors import CannotServeError
+from relay_worker.settings import Settings, without_password
+from relay_worker.store import choice, database
+from relay_worker.store.postgres import connecting
+from tests.relay_conformance.targets import OPEN, Target, in_process, new_stream, refused
+from tests.support.postgres import Postgres
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def url(postgres: Postgres) -> str:
+    return postgres.database(secrets.token_hex(8))
+
+
+@contextlib.contextmanager
+def nodes(folder, url: str, **limits) -> Iterator[tuple[Target, Target]]:
+    chosen = {**OPEN, "store": url, **limits}
+    with in_process(folder, **chosen) as one, in_process(folder, **chosen) as other:
+        yield one, other
+
+
+@pytest.fixture
+def pair(tmp_path, url):
+    with nodes(tmp_path, url) as both:
+        yield both
+
+
+def soon(claim, seconds: float) -> float:
+    """Wait until a claim holds; the seconds that it took."""
+    began = time.monotonic()
+    while not claim():
+        assert time.monotonic() - began < seconds, "it never held"
+        time.sleep(0.002)
+    return time.monotonic() - began
+
+
+# -- what servers tell each other
+
+
+def test_a_long_poll_at_one_server_ends_with_a_blob_at_the_other(pair):
+    one, other = pair
+    stream = new_stream()
+    change = other.ask("GET", "/v1/streams").json()["change"]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(other.ask, "GET", "/v1/streams", changed_after=change, wait=20)
+        soon(lambda: other.served.app.relay.signals.count == 1, 5)
+        began = time.monotonic()
+        assert one.put(stream, 1).status_code == 201
+        assert [found["stream"] for found in waiting.result().json()["streams"]] == [stream.hex()]
+        assert time.monotonic() - began < 3
+    assert other.get(stream, 1).status_code == 200
+
+
+def test_a_token_made_at_one_server_holds_at_the_other_and_is_revoked_at_both(pair):
+    one, other = pair
+    stream = new_stream()
+    token = one.make_token(f"read:{stream[:8].hex()}")
+    path = f"/v1/streams/{stream.hex()}"
+    assert other.ask("GET", path, token=token).status_code == 200
+    assert one.ask("DELETE", f"/v1/tokens/{token[4:20]}").status_code == 204
+    refused(one.ask("GET", path, token=token), 401, "unauthenticated")
+    assert soon(lambda: other.ask("GET", path, token=token).status_code == 401, 2) < 2
+
+
+def test_the_operators_revocation_reaches_a_server_that_knows_the_token(pair, url, capsys):
+    one, _ = pair
+    token = one.make_token("objects:read")
+    assert one.ask("GET", "/v1/objects", token=token).status_code == 200
+    main(["token", "revoke", "--store", url, token[4:20]])
+    soon(lambda: one.ask("GET", "/v1/objects", token=token).status_code == 401, 2)
+    assert "revoked" in capsys.readouterr().err
+
+
+def test_two_machines_pair_through_different_servers(pair):
+    one, other = pair
+    nameplate = one.ask("POST", "/v1/pair", body={}).json()["nameplate"]
+    claim = {"Authorization": "Claim " + "c" * 43}
+    assert other.ask("PUT", f"/v1/pair/{nameplate}/claim", token=None, headers=claim).status_code == 201
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(other.ask, "GET", f"/v1/pair/{nameplate}/a/first", token=None, headers=claim, wait=20)
+        soon(lambda: other.served.app.relay.signals.count == 1, 5)
+        assert one.ask("PUT", f"/v1/pair/{nameplate}/a/first", content=b"hello").status_code == 201
+        assert waiting.result().content == b"hello"
+
+
+def test_a_client_that_asks_all_servers_keeps_to_one_rate(tmp_path, url):
+    """Bursts add up for some tenths of a second; what was taken anywhere counts everywhere after that."""
+    with nodes(tmp_path, url, rate=10.0) as (one, other):
+        token = one.make_token("objects:read")
+        while one.ask("GET", "/v1/objects", token=token).status_code == 200:
+            pass
+
+        def is_known() -> bool:
+            one.ask("GET", "/v1/objects")  # requests carry the news
+            return other.served.app.relay.by_token._filled.get(token[4:20], (50,))[0] < 5
+
+        soon(is_known, 5)
+        answers = [other.ask("GET", "/v1/objects", token=token).status_code for _ in range(20)]
+        assert 429 in answers
+
+
+# -- starting, and what cannot be used
+
+
+def test_ten_servers_start_at_once_on_an_empty_database(url):
+    ready = threading.Barrier(10)
+
+    def start(_):
+        ready.wait()
+        with contextlib.closing(choice.open_store(Settings(store=url), now=1)) as store:
+            return store.usage().blobs
+
+    with ThreadPoolExecutor(10) as pool:
+        assert list(pool.map(start, range(10))) == [0] * 10
+    with psycopg.connect(url) as db:
+        versions = [number for (number,) in db.execute("SELECT version FROM crystal_relay.schema_version ORDER BY 1")]
+    assert versions == [number for number, _ in database.migrations()]
+
+
+def test_a_newer_schema_and_a_database_without_a_relay_are_refused(url):
+    with pytest.raises(CannotServeError, match="no relay") as caught, choice.transaction(Settings(store=url)):
+        pass
+    assert caught.value.exit_code == 3
+    choice.open_store(Settings(store=url), now=1).close()
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("INSERT INTO crystal_relay.schema_version VALUES (99)")
+        with pytest.raises(CannotServeError, match="schema 99"):
+            choice.open_store(Settings(store=url), now=1)
+        assert db.execute("SELECT count(*) FROM crystal_relay.schema_version WHERE version < 99").fetchone() == (1,)
+
+
+def test_a_wrong_password_is_said_once_and_nowhere_shown(postgres, url, capsys, monkeypatch):
+    with psycopg.connect(url, autocommit=True) as db, contextlib.suppress(psycopg.errors.DuplicateObject):
+        db.execute("CREATE ROLE secret LOGIN PASSWORD 'right'")
+    monkeypatch.setenv("CRYSTAL_RELAY_STORE", url.replace("crystal@", "secret:swordfish@"))
+    monkeypatch.setattr("relay_worker.log.configure", lambda _: None)  # it would outlive this test
+    for command in (["serve", "--metrics-listen", "off"], ["token", "list"], ["check"]):
+        began = time.monotonic()
+        with pytest.raises(SystemExit) as caught:
+            main(command)
+        said = "".join(capsys.readouterr())
+        assert (caught.value.code, "refuses the relay" in said) == (5, True), said
+        assert "swordfish" not in said
+        assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "words"),
+    [
+        ("postgresql://me:swordfish@/x", 2, "holds a password"),
+        ("postgresql://me@/x?password=swordfish", 2, "holds a password"),
+        ("mysql://me@/x", 2, "not an address of PostgreSQL"),
+        ("postgresql://me@/x?nonsense=1", 2, "not an address of PostgreSQL"),
+        ("postgresql://me@/x?host=/nowhere", 4, "cannot be reached"),
+    ],
+)
+def test_an_address_that_cannot_be_used_names_the_next_step(given, code, words, capsys, monkeypatch):
+    monkeypatch.setattr(choice, "COMMAND_SECONDS", 0)
+    with pytest.raises(SystemExit) as caught:
+        main(["token", "list", "--store", given])
+    said = capsys.readouterr().err
+    assert (caught.value.code, words in said, "hint:" in said) == (code, True, True), said
+    assert "swordfish" not in said
+
+
+def test_an_address_is_shown_without_its_password():
+    for url, shown in (
+        ("postgresql://me:a%40b@host:5432/x?password=c", "postgresql://me@host:5432/x"),
+        ("postgresql:///x", "postgresql:///x"),
+        ("", ""),
+    ):
+        assert without_password(url) == shown
+
+
+def test_clients_hear_503_while_the_database_is_down_and_nothing_is_lost(tmp_path):
+    from tests.support.postgres import running
+
+    with running() as server, nodes(tmp_path, server.database("relay")) as (one, other):
+        stream = new_stream()
+        assert one.put(stream, 1).status_code == 201
+        server.kill()
+        for target, request in ((one, lambda t: t.put(stream, 2)), (other, lambda t: t.ask("GET", "/v1/streams"))):
+            refused(request(target), 503, "unavailable")
+            assert target.ask("GET", "/healthz", token=None).status_code == 200
+            assert target.ask("GET", "/readyz", token=None).status_code == 503
+        server.start()
+        soon(lambda: one.put(stream, 2).status_code in (200, 201), 10)
+        soon(lambda: other.ask("GET", "/v1/streams").status_code == 200, 10)
+        assert other.seqs(stream) == [1, 2]
+        test_a_long_poll_at_one_server_ends_with_a_blob_at_the_other((one, other))
+
+
+def test_migrations_have_the_types_of_postgresql():
+    sql = connecting.in_postgres("CREATE TABLE a (id INTEGER PRIMARY KEY, b BLOB, c TEXT, d INTEGER) WITHOUT ROWID")
+    assert sql == (
+        'CREATE TABLE a (id BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY, b BYTEA, c TEXT COLLATE "C", d BIGINT) '
+    )

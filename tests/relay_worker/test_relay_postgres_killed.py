@@ -1,0 +1,164 @@
+"""Two servers, four writers and a reader, while a server, then the database, is killed again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from relay_worker.settings import Settings
+from tests.relay_conformance.targets import add_account, make_blob
+from tests.support.postgres import Postgres, running
+
+pytestmark = pytest.mark.slow
+
+KILLS, SECONDS = 50, 60
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Node:
+    """A server as a process of its own."""
+
+    def __init__(self, url: str, log: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url, self._log = url, log
+        self.start()
+
+    def start(self) -> None:
+        env = {"CRYSTAL_RELAY_STORE": self.url, "CRYSTAL_RELAY_METRICS_LISTEN": "off", "CRYSTAL_RELAY_RATE": "0"}
+        command = [sys.executable, "-m", "relay_worker", "serve", "--listen", f"127.0.0.1:{self.port}"]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(command, env=env, cwd=ROOT, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(30)
+
+
+class Client:
+    """Asks one server after the other until one answers, as long as the test goes on."""
+
+    def __init__(self, nodes: list[Node], token: str, ends: threading.Event) -> None:
+        self._nodes, self._ends = nodes, ends
+        self.http = httpx.Client(trust_env=False, timeout=30, headers={"Authorization": f"Bearer {token}"})
+
+    def ask(self, method: str, path: str, **more) -> httpx.Response | None:
+        while not self._ends.is_set():
+            for node in self._nodes:
+                with contextlib.suppress(httpx.TransportError):
+                    answer = self.http.request(method, f"http://127.0.0.1:{node.port}{path}", **more)
+                    if answer.status_code != 503:
+                        return answer
+            time.sleep(0.02)
+        return None
+
+
+def write(client: Client, stream: bytes, stored: dict[int, bytes], faults: list[str]) -> None:
+    """Store blob after blob; ``stored`` has those that were acknowledged."""
+    seq = 1
+    while True:
+        blob = make_blob(stream, seq, 400 if seq % 50 else 300_000)
+        answer = client.ask("PUT", f"/v1/streams/{stream.hex()}/blobs/{seq}", content=blob)
+        if answer is None:
+            return
+        if answer.status_code not in (200, 201):
+            faults.append(answer.text)
+            return
+        stored[seq] = blob
+        seq += 1
+
+
+def read(client: Client, streams: list[bytes], taken: dict[bytes, list[tuple[int, bytes]]]) -> None:
+    """Fetch and acknowledge what is there, in order, as home does."""
+    while True:
+        for stream in streams:
+            path = f"/v1/streams/{stream.hex()}"
+            after = taken[stream][-1][0] if taken[stream] else 0
+            listed = client.ask("GET", f"{path}/blobs?after={after}")
+            if listed is None:
+                return
+            for one in listed.json()["blobs"]:
+                body = client.ask("GET", f"{path}/blobs/{one['seq']}")
+                if body is None:
+                    return
+                taken[stream].append((one["seq"], body.content))
+            if taken[stream] and client.ask("POST", f"{path}/ack", json={"upto": taken[stream][-1][0]}) is None:
+                return
+
+
+def harm(server: Postgres, nodes: list[Node], seconds: float) -> int:
+    """Kill a server or the database, start it again, and let it work for a moment; the number of kills."""
+    kills, ends_at = 0, time.monotonic() + seconds
+    while kills < KILLS and time.monotonic() < ends_at:
+        time.sleep(0.15 + secrets.randbelow(300) / 1000)
+        if kills % 2:
+            server.kill()
+            time.sleep(0.05)
+            server.start()
+        else:
+            node = nodes[kills // 2 % len(nodes)]
+            node.kill()
+            node.start()
+        kills += 1
+    return kills
+
+
+def test_nothing_is_lost_or_doubled_while_servers_and_the_database_are_killed(tmp_path):
+    with running() as server:
+        url = server.database("relay")
+        token = add_account(Settings(store=url), "one")
+        nodes = [Node(url, tmp_path / f"{name}.log") for name in "ab"]
+        ends, faults = threading.Event(), []
+        streams = [secrets.token_bytes(16) for _ in range(4)]
+        stored = {stream: {} for stream in streams}
+        taken = {stream: [] for stream in streams}
+        clients = [Client(nodes[:: -1 if n % 2 else 1], token, ends) for n in range(5)]
+        threads = [threading.Thread(target=read, args=(clients[4], streams, taken))]
+        for client, one in zip(clients, streams, strict=False):
+            threads.append(threading.Thread(target=write, args=(client, one, stored[one], faults)))
+        try:
+            for thread in threads:
+                thread.start()
+            kills = harm(server, nodes, SECONDS)
+            ends.set()
+            for thread in threads:
+                thread.join(60)
+            clients.append(Client(nodes, token, threading.Event()))
+            held = {stream: held_of(clients[-1], stream) for stream in streams}
+        finally:
+            ends.set()
+            for node in nodes:
+                node.kill()
+            for client in clients:
+                client.http.close()
+    assert not faults, faults
+    assert kills >= 20
+    for stream in streams:
+        seqs = [seq for seq, _ in taken[stream]]
+        assert seqs == sorted(set(seqs)), "read twice, or out of order"
+        found = {**held[stream], **dict(taken[stream])}
+        assert {seq: found.get(seq) for seq in stored[stream]} == stored[stream], "lost"
+        assert set(found) <= {*stored[stream], max(stored[stream], default=0) + 1}, "more than was written"
+        assert len(stored[stream]) > kills
+    print(f"{kills} kills, {sum(map(len, stored.values()))} blobs acknowledged, 0 lost, 0 doubled")
+
+
+def held_of(client: Client, stream: bytes) -> dict[int, bytes]:
+    """What a stream still holds, and what it has acknowledged counted with its state."""
+    path, held, after = f"/v1/streams/{stream.hex()}", {}, 0
+    while blobs := client.ask("GET", f"{path}/blobs?limit=1000&after={after}").json()["blobs"]:
+        for one in blobs:
+            held[one["seq"]] = client.ask("GET", f"{path}/blobs/{one['seq']}").content
+        after = blobs[-1]["seq"]
+    state = client.ask("GET", path).json()
+    assert (state["count"], state["bytes"]) == (len(held), sum(map(len, held.values())))
+    return held
