@@ -60,9 +60,7 @@ def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
 def database_faults(store: Store) -> list[str]:
     """Return the errors that SQLite's own check reports."""
     faults = [str(text) for (text,) in store.rows("PRAGMA integrity_check(20)") if text != "ok"]
-    changed = changed_definition(store.path)
-    if changed:
-        faults.append(changed)
+    faults += filter(None, [changed_definition(store.path)])
     orphans = store.rows("PRAGMA foreign_key_check")
     if orphans:
         faults.append(f"{len(orphans)} rows of {orphans[0][0]} point at rows that are gone")
@@ -131,9 +129,7 @@ def _undecodable(store: Store, deadline: float) -> str | None:
     """Return the first unreadable row found before the deadline, or None. Newest rows first, large tables last."""
     for table in _tables(store):
         try:
-            for _ in store.db.execute(
-                f"SELECT * FROM {table} ORDER BY 1 DESC" if table in _LARGE else f"SELECT * FROM {table}"
-            ):
+            for _ in store.db.execute(f"SELECT * FROM {table}" + " ORDER BY 1 DESC" * (table in _LARGE)):
                 if time.monotonic() > deadline:
                     return None
         except UnicodeDecodeError:
@@ -166,8 +162,7 @@ def chunks_with_wrong_hash(store: Store, deadline: float = float("inf")) -> list
     found = []
     with translated(store.path):
         for ident, text, sha in store.db.execute("SELECT id, text, text_sha256 FROM chunks ORDER BY id DESC"):
-            if text_hash(text) != sha:
-                found.append(int(ident))
+            found += [int(ident)] if text_hash(text) != sha else []
             if time.monotonic() > deadline:
                 break
     return found
