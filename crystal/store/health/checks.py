@@ -165,7 +165,7 @@ def chunks_with_wrong_hash(store: Store, deadline: float = float("inf")) -> list
             found += [int(ident)] if text_hash(text) != sha else []
             if time.monotonic() > deadline:
                 break
-    return found
+    return sorted(found)
 
 
 _BARE = "NOT EXISTS (SELECT 1 FROM chunks c WHERE c.turn = t.id)"
