@@ -22,7 +22,8 @@ class Tool:
 
     ``run`` is the module and the function of this package that answers it. That gets the arguments, some of them
     ``renamed`` (from the tool's name for it), and the ``fixed`` ones. ``scope`` is what a client must be allowed: one
-    of ``SCOPES`` in crystal/credentials/access.py; ``needs_folder``: only an agent on this machine has the tool.
+    of ``SCOPES`` in crystal/credentials/access.py; ``needs_folder``: only an agent on this machine has the tool;
+    ``is_json``: it answers with JSON alone.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Tool:
     properties: Mapping[str, Schema]
     required: tuple[str, ...] = ()
     needs_folder: bool = False
+    is_json: bool = False
     repeats: bool = True
     open_world: bool = False
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -320,6 +322,15 @@ TOOLS = tuple(
         SOURCES_TOOL,
     )
 )
+
+CONNECTOR = (
+    Tool("search", "Search the memory", f"{SEARCHING.description} Each result has an id for fetch.",
+         "connector:search", "read", {"query": SEARCHING.properties["query"]}, ("query",), is_json=True),
+    Tool("fetch", "Read from the memory",
+         "Read a result of search with what was said around it, a memory, or a session, by its id.",
+         "connector:fetch", "read", {"id": GETTING.properties["id"]}, ("id",), is_json=True),
+)  # fmt: skip
+"""Tools that hosted assistants expect, by these names; over HTTP alone."""
 
 _SCOPE = one_of("Where it applies; global only if the user allows it. Default project.", ["project", "global"])
 

@@ -69,9 +69,8 @@ def hide(store: Store, hidden: Hidden | None) -> None:
             words["elsewhere"] = " AND (x.project IS NULL OR x.project IN temp.seen_projects)"
         if hidden.only is not None:
             words["strayed"] += " OR h.project IS NULL"
-            words["owned"] = " AND x.project IN temp.seen_projects"
+            words["owned"], words["listed"] = (f" AND x.{key} IN temp.seen_projects" for key in ("project", "id"))
             words["known"] = " AND EXISTS (SELECT 1 FROM sessions s WHERE s.session_id = x.session_id)"
-            words["listed"] = " AND x.id IN temp.seen_projects"
         for table, condition in (SHADOWS if hidden.only is None else SHADOWS | FILE_SHADOWS).items():
             which = condition.format(**words)
             store.db.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table} AS x WHERE {which}")

@@ -20,7 +20,7 @@ from crystal.app.session_context_content import make_ready, preview
 from crystal.config.edit import set_value, unset_value
 from crystal.config.load import load_config
 from crystal.errors import CrystalError, UsageError
-from crystal.mcp.catalog import ALIASES, TOOLS
+from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
 from crystal.mcp.offer import ClientContext
 from crystal.mcp.protocol import McpError
 from crystal.search.index import bring_up_to_date
@@ -98,6 +98,7 @@ def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
     for query in ("quokka", "zebra checkout", "quok", "wombatines", '"the quokka"', "yesterday", "potoroo", "bilby"):
         yield "crystal_search", {"query": query, "around": True, "limit": 50}
         yield "search_memory", {"query": query}
+        yield "search", {"query": query}
         yield "memory_search", {"query": query}
     filters: dict[str, str] = {
         "project": "bilby", "session": SECRET[:8], "agent": "codex", "branch": "dingo-branch", "source": "memory",
@@ -107,6 +108,7 @@ def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
         yield "crystal_search", {"query": "zebra", name: f"{value[:3]}x"}
     for given in ({"id": hit}, {"id": SECRET}, {"id": SECRET[:8]}, {"id": memory}, {"id": memory[:9]}):
         yield "crystal_get", {**given}
+        yield "fetch", {**given}
         yield "crystal_forget", {**given}
     yield "crystal_get", {"key": "potoroo"}
     yield "crystal_get", {"id": SHOP, "offset": 0}
@@ -149,7 +151,7 @@ def test_no_tool_tells_another_agent_of_it(planted: Planted) -> None:
             told = told_by(tools, name, arguments)
             assert not [word for word in WORDS if word in told], (name, arguments, told)
     changing = {"crystal_remember", "save_memory", "write_memory", "crystal_sources_add", "crystal_sources_sync"}
-    assert called | changing == {tool.name for tool in (*TOOLS, *ALIASES)}
+    assert called | changing == {tool.name for tool in (*TOOLS, *ALIASES, *CONNECTOR)}
 
 
 @pytest.mark.parametrize("number", range(len(OTHERS)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from crystal.app.context import open_machine, open_reader_for
 from crystal.app.memories import remember
 from crystal.app.sources import add_source, sync_sources
 from crystal.errors import CrystalError, UsageError
-from crystal.mcp.catalog import ALIASES, TOOLS
+from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
 from crystal.mcp.offer import ClientContext
 from crystal.mcp.protocol import McpError
 from crystal.search.index import bring_up_to_date
@@ -25,6 +26,7 @@ from tests.support.mcp_memory import API, MINE, SHOP
 from tests.support.store_factory import DAY, HOUR, NOW, add_turn
 
 ELSEWHERE = "99999999-eeee-4000-8000-000000000009"
+NONCE = re.compile(r"(?<=memory-)[a-z0-9]{6}|(?<=\n\[)[a-z0-9]{6}")
 LOST = "77777777-eeee-4000-8000-000000000007"
 WORDS = [f"{one}{two}" for one in ("alba", "bero", "cali", "domo", "eska") for two in ("tross", "nik", "pern")]
 
@@ -37,11 +39,13 @@ def _queries(rng: random.Random) -> Iterator[tuple[str, dict[str, object]]]:
         yield "crystal_search", {"query": query, "limit": rng.randint(1, 6), "around": True}
         yield "memory_search", {"query": query}
         yield "search_memory", {"query": query}
+        yield "search", {"query": query}
     for name, value in (("project", "attic"), ("session", ELSEWHERE[:6]), ("agent", "codex"), ("branch", "dusk"),
                         ("source", "memory"), ("source", "papers"), ("device", "far")):  # fmt: skip
         yield "crystal_search", {"query": WORDS[0], name: value}
     for ident in (ELSEWHERE, LOST, ELSEWHERE[:5], SHOP, "17", "40", "mem-"):
         yield "crystal_get", {"id": ident}
+        yield "fetch", {"id": ident}
         yield "crystal_forget", {"id": ident}
     yield "crystal_get", {"key": "nest"}
     yield "crystal_forget", {"key": "nest"}
@@ -66,6 +70,8 @@ def _answers(tools: Tools, seed: int) -> list[str]:
         except (CrystalError, McpError) as error:
             answer = {"error": str(error)}
         answer.pop("token", None)  # of what is found, in the order of its rows
+        if "text" in answer:
+            answer["text"] = NONCE.sub("", str(answer["text"]))
         found.append(json.dumps([name, arguments, answer]))
     return [*found, json.dumps(tools.methods["resources/list"]({}))]
 
@@ -195,4 +201,6 @@ def test_every_table_is_hidden_in_part_or_known_to_tell_nothing(told: Store) -> 
 
 def test_the_queries_ask_every_tool_that_reads() -> None:
     asked = {name for name, _ in _queries(random.Random(1))}
-    assert asked == {tool.name for tool in (*TOOLS, *ALIASES) if tool.scope != "remember" and not tool.needs_folder}
+    assert asked == {
+        tool.name for tool in (*TOOLS, *ALIASES, *CONNECTOR) if tool.scope != "remember" and not tool.needs_folder
+    }

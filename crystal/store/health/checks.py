@@ -48,13 +48,13 @@ def sqlite_version() -> str:
 
 def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
     """Return all rows of one transcript, by generation and position."""
-    rows = store.rows(
+    return store.all(
+        LedgerRow,
         "SELECT id, generation, start, stop, state, rule, raw_hash, coalesce(archive_offset, 0),"
         " coalesce(archive_length, 0), clean_hash, coalesce(clean_length, 0) FROM segments"
         " WHERE transcript = ? ORDER BY generation, start",
         (transcript,),
     )
-    return [LedgerRow(*row) for row in rows]
 
 
 def database_faults(store: Store) -> list[str]:

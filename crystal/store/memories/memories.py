@@ -67,7 +67,7 @@ def key_prefix(key: str) -> str:
 
 
 def _select(store: Store, where: str, *values: object) -> list[Remembered]:
-    return [Remembered(*row) for row in store.rows(f"SELECT {_COLUMNS} {_FROM} {where}", values)]
+    return store.all(Remembered, f"SELECT {_COLUMNS} {_FROM} {where}", values)
 
 
 def memory_of(store: Store, uid: str) -> Remembered | None:
