@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import threading
 from collections.abc import Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
+
+from tests.support.loopback import Handler, serving
 
 _SENTENCE = re.compile(r"^\[(\d+)\] (.*)$", re.MULTILINE)
 
@@ -43,24 +43,11 @@ def _choice(number: int, quote: str, kind: str) -> dict[str, Any]:
 def stand_in(labels: Sequence[Label] | None, orders: Sequence[str] = ()) -> Iterator[str]:
     """Serve Ollama's protocol on loopback; yield the address."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Model(Handler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            chosen = choices(body["messages"][1]["content"], labels, orders)
+            chosen = choices(json.loads(self.body())["messages"][1]["content"], labels, orders)
             message = {"role": "assistant", "content": json.dumps({"memories": chosen})}
-            data = json.dumps({"message": message, "done": True, "prompt_eval_count": 1, "eval_count": 1}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.send(200, {"message": message, "done": True, "prompt_eval_count": 1, "eval_count": 1})
 
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(Model) as url:
+        yield url

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,10 @@ from crystal.app.context import Machine, open_machine, open_reader
 from crystal.app.mirror import Mirrored, open_mirror
 
 if TYPE_CHECKING:
+    from crystal.app.blame import Blame
     from crystal.app.source_list import SourceState
     from crystal.app.sources import RemovedSource
+    from crystal.app.work import ChangedFile
     from crystal.capture.engine import Tally
     from crystal.forgetting import ForgetPlan, Forgotten
     from crystal.forgetting.prove.prove import ForgetProof
@@ -74,24 +77,12 @@ class Crystal:
         self.close()
 
     def search(
-        self,
-        query: str,
-        *other_wordings: str,
-        limit: int = 10,
-        since: int | str | None = None,
-        before: int | str | None = None,
-        project: str | None = None,
-        session: str | None = None,
-        role: str | None = None,
-        agent: str | None = None,
-        device: str | None = None,
-        branch: str | None = None,
-        source: str | None = None,
-        as_of: int | str | None = None,
-        recency: str | None = None,
-        fusion: str | None = None,
-        deep: bool = False,
-    ) -> SearchResult:
+        self, query: str, *other_wordings: str, limit: int = 10, since: int | str | None = None,
+        before: int | str | None = None, project: str | None = None, session: str | None = None,
+        role: str | None = None, agent: str | None = None, device: str | None = None, branch: str | None = None,
+        source: str | None = None, as_of: int | str | None = None, recency: str | None = None,
+        fusion: str | None = None, deep: bool = False,
+    ) -> SearchResult:  # fmt: skip
         """Find what was said, best first.
 
         Args:
@@ -141,14 +132,9 @@ class Crystal:
         return read(store, find_target(store, str(target), mirror=mirror), context=context, mirror=mirror)
 
     def sessions(
-        self,
-        *,
-        limit: int = 20,
-        project: str | None = None,
-        since: int | str | None = None,
-        before: int | str | None = None,
-        agent: str | None = None,
-    ) -> Sequence[SessionSummary]:
+        self, *, limit: int = 20, project: str | None = None, since: int | str | None = None,
+        before: int | str | None = None, agent: str | None = None,
+    ) -> Sequence[SessionSummary]:  # fmt: skip
         """Return the sessions, the latest first."""
         from crystal.sessions.reading import sessions
 
@@ -158,13 +144,9 @@ class Crystal:
         )[0]
 
     def recent(
-        self,
-        *,
-        limit: int = 20,
-        project: str | None = None,
-        before: int | str | None = None,
+        self, *, limit: int = 20, project: str | None = None, before: int | str | None = None,
         without: str | None = None,
-    ) -> Sequence[Message]:
+    ) -> Sequence[Message]:  # fmt: skip
         """Return the last messages of users and assistants, the latest first; ``without`` leaves out a session."""
         from crystal.sessions.timeline import messages
 
@@ -180,6 +162,22 @@ class Crystal:
 
         start, end, mirror = self._moment(since, "since") or 0, self._moment(before, "before"), self._mirror_store()
         return days(self._machine, mirror, since=start, before=end, project=project, limit=limit)[0]
+
+    def changed(
+        self, *, session: str | None = None, since: int | str | None = None, before: int | str | None = None,
+        project: str | None = None,
+    ) -> Sequence[ChangedFile]:  # fmt: skip
+        """Return the files that agents edited in a session or a time, the latest first."""
+        from crystal.app.work import changed
+
+        start, end = self._moment(since, "since"), self._moment(before, "before")
+        return changed(self._whole(), session=session, since=start, before=end, project=project)
+
+    def blame(self, place: str | Path) -> Blame:
+        """Return which session wrote the lines of a file: ``FILE``, ``FILE:LINE`` or ``FILE:LINE-LINE``."""
+        from crystal.app.blame import blame
+
+        return blame(self._whole(), str(place))
 
     def status(self) -> dict[str, Any]:
         """Return what ``crystal status --json`` prints; times are ms since the epoch."""
@@ -227,15 +225,9 @@ class Crystal:
         return restore_session(self._machine, session, folder, dry_run=False)
 
     def remember(
-        self,
-        text: str,
-        *,
-        category: str | None = None,
-        project: str | None = None,
-        key: str | None = None,
-        session: str | None = None,
-        source: str = "python",
-    ) -> Remembered:
+        self, text: str, *, category: str | None = None, project: str | None = None, key: str | None = None,
+        session: str | None = None, source: str = "python",
+    ) -> Remembered:  # fmt: skip
         """Remember something; a key that is known gets the text as its new value.
 
         Raises:
@@ -249,14 +241,9 @@ class Crystal:
         return self._remembered(kept)
 
     def memories(
-        self,
-        *,
-        category: str | None = None,
-        project: str | None = None,
-        key: str | None = None,
-        status: str | None = "active",
-        limit: int = 100,
-    ) -> Sequence[Remembered]:
+        self, *, category: str | None = None, project: str | None = None, key: str | None = None,
+        status: str | None = "active", limit: int = 100,
+    ) -> Sequence[Remembered]:  # fmt: skip
         """Return the memories, the latest first; ``status`` None includes deprecated ones."""
         from crystal.app.memory_queries import list_memories
 
@@ -277,14 +264,9 @@ class Crystal:
         return memory_of(self._machine, memory or "") if key is None else by_key(self._machine, key)
 
     def edit(
-        self,
-        memory: str,
-        *,
-        text: str | None = None,
-        category: str | None = None,
-        key: str | None = None,
+        self, memory: str, *, text: str | None = None, category: str | None = None, key: str | None = None,
         project: str | None = None,
-    ) -> Remembered:
+    ) -> Remembered:  # fmt: skip
         """Change a memory; None leaves a value as it is, an empty key or project removes it."""
         from crystal.app import memory_changes
 
@@ -386,6 +368,10 @@ class Crystal:
         if self._mirror is None or self._mirror.store is None:
             self._mirror = self._exit.enter_context(open_mirror(self._machine.places, self._machine.config.role))
         return self._mirror
+
+    def _whole(self) -> Machine:
+        """Return the machine with the mirror of home's memory."""
+        return replace(self._machine, mirror=self._mirrored())
 
     def _mirror_store(self) -> Store | None:
         mirrored = self._mirrored()

@@ -50,6 +50,8 @@ MORE: dict[str, str] = {
     "statusline": "See [a status line](../how-to/use-from-an-agent.md#a-status-line).",
     "show": "See [its JSON](json.md#crystal-show).",
     "sessions": "See [its JSON](json.md#crystal-sessions).",
+    "changed": "See [which session wrote it](../how-to/see-who-wrote-it.md) and [its JSON](json.md#crystal-changed).",
+    "blame": "See [which session wrote it](../how-to/see-who-wrote-it.md) and [its JSON](json.md#crystal-blame).",
     "agents": "See [its JSON](json.md#crystal-agents).",
     "projects": "See [projects](../how-to/projects.md) and [its JSON](json.md#crystal-projects).",
     "sources": "See [searching your files](../how-to/search-your-files.md) and [its JSON](json.md#crystal-sources).",
@@ -95,6 +97,8 @@ EXITS: dict[str, str] = {
     "web": f"4 also when the port is taken, {READS}",
     "show": f"1 when nothing has that id or place, {READS}",
     "sessions": READS,
+    "changed": READS,
+    "blame": f"1 when there is no such file, 2 also when it is no text or has no such line, {READS}",
     "projects": f"1 when there is no such project, {WRITES}",
     "sources": f"1 when there is no such source, 2 also when a folder cannot be added, 3 when watchfiles is not installed (`watch`), 4 also when a folder is not there or another process watches, {WRITES}",  # noqa: E501
     "vault": f"1 when a conflict is open or a file could not be remembered, 2 also when files were deleted and nobody can be asked, 4 also when the folder or all of its files are gone, {WRITES}",  # noqa: E501

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from crystal.mcp.catalog import ALIASES, TOOLS, Tool
+from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS, Tool
 from crystal.mcp.offer import INSTRUCTIONS
 from crystal.mcp.protocol import GREETED, MODERN
 
@@ -102,8 +102,18 @@ def render() -> str:
     """The page."""
     head = HEAD.replace("VERSIONS", ", ".join(GREETED)).replace("MODERN", ", ".join(MODERN))
     instructions = "\n".join(f"> {line}" for line in INSTRUCTIONS.replace(". ", ".\n").split("\n"))
-    parts = [head, *map(_tool, TOOLS), MIDDLE, *map(_tool, ALIASES), TAIL.replace("INSTRUCTIONS", instructions)]
+    other = [MIDDLE, *map(_tool, ALIASES), CONNECTED, *map(_tool, CONNECTOR)]
+    parts = [head, *map(_tool, TOOLS), *other, TAIL.replace("INSTRUCTIONS", instructions)]
     return "\n".join(parts)
+
+
+CONNECTED = """\
+## Tools of hosted assistants
+
+[Over HTTP](../how-to/ask-from-anywhere.md) there are two more, by the names that hosted assistants expect.
+Each answers with one JSON object.
+`search` has `results`, each with `id`, `title` and `url`; `fetch` has `id`, `title`, `text`, `url` and `metadata`.
+"""
 
 
 def _tool(tool: Tool) -> str:
@@ -112,7 +122,12 @@ def _tool(tool: Tool) -> str:
     rows = [_row(name, rule, required=name in tool.required) for name, rule in tool.properties.items()]
     table = ["| argument | values | meaning |", "|---|---|---|", *rows]
     sentences = tool.description.replace(". ", ".\n").replace("? ", "?\n")
-    parts = [f"### {tool.name}", f"{tool.title}.", sentences, "\n".join(table), f"Hints: {said}."]
+    scope = (
+        "Only an agent on this machine has it."
+        if tool.needs_folder
+        else f"Over HTTP it needs the scope `{tool.scope}`."
+    )
+    parts = [f"### {tool.name}", f"{tool.title}.", sentences, "\n".join(table), f"Hints: {said}.\n{scope}"]
     return "\n\n".join(parts) + "\n"
 
 

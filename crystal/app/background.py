@@ -20,6 +20,7 @@ from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.store import problems
 from crystal.store.health import stats
 from crystal.store.health.stats import newest_turn
+from crystal.store.notes import count_unindexed
 from crystal.store.search import vectors
 from crystal.store.search.index_log import is_worth_while
 from crystal.store.search.vectors import Generation
@@ -72,7 +73,7 @@ class Pauses:
 
 def _enrich(machine: Machine, work: Round) -> list[str]:
     problems = []
-    for step in (_forget, _retain, _import, _log, _index, _embed, _index, _reflect, _summarize, _tidy):
+    for step in (_forget, _retain, _import, _work, _log, _index, _embed, _index, _reflect, _summarize, _tidy):
         if not work.is_over or step in (_index, _summarize):  # each round does a part of these
             try:
                 problem = step(machine, work)
@@ -97,6 +98,14 @@ def _import(machine: Machine, work: Round) -> None:
         from crystal.app.import_past import continue_import  # noqa: PLC0415 - seldom there
 
         continue_import(machine, partial(work.advance, "import"), lambda: work.is_over)
+
+
+def _work(machine: Machine, work: Round) -> None:
+    """Index what tools did."""
+    if count_unindexed(machine.store):
+        from crystal.store.work.index import bring_up_to_date  # noqa: PLC0415 - only where a tool was called
+
+        bring_up_to_date(machine.store, lambda: work.is_over)
 
 
 def _embed(machine: Machine, work: Round) -> str | None:
@@ -222,8 +231,7 @@ def _summarize(machine: Machine, work: Round) -> str | None:
     report = summarize_due(
         machine.store,
         agent_folder=machine.places.agent_folder,
-        model=machine.summary_model(),
-        daily_cap_usd=machine.config.summary_daily_cap_usd,
+        paid=machine.summary_model(),
         now=now,
         idle_ms=idle_ms,
         limit=MAX_SUMMARIES,
@@ -264,20 +272,12 @@ def write_summaries_again(machine: Machine) -> list[str]:
     """Rewrite with the model the summaries that were written without it. Return what went wrong, in words."""
     from crystal.summarize.due import summarize_again  # noqa: PLC0415 - the same
 
-    model = machine.summary_model()
-    if model is None:
-        raise NotConfiguredError(
-            "no model writes summaries here",
-            hint="crystal config set summary.consent true, and give its provider a key",
-        )
-    report = summarize_again(
-        machine.store,
-        agent_folder=machine.places.agent_folder,
-        model=model,
-        daily_cap_usd=machine.config.summary_daily_cap_usd,
-        now=machine.now(),
-    )
-    return report.problems
+    paid = machine.summary_model()
+    if paid is None:
+        why = "no model writes summaries here"
+        raise NotConfiguredError(why, hint="crystal config set summary.consent true, and give its provider a key")
+    folder, now = machine.places.agent_folder, machine.now()
+    return summarize_again(machine.store, agent_folder=folder, paid=paid, now=now).problems
 
 
 def enrich(

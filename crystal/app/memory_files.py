@@ -36,6 +36,7 @@ from crystal.vault.listed_files import read_files, save_files
 
 LOCK = "files.lock"
 SOURCE = "user"
+FORGOTTEN = "its memory was forgotten; delete the line, or its mark <!-- ... --> to remember it anew"
 
 
 class Answers(NamedTuple):
@@ -152,17 +153,19 @@ def _compared(machine: Machine, path: Path) -> MemoryFile:
         raise UsageError(f"{path} is in crystal's own folder", hint="name a file of your project")
     policy = policy_of(machine.store, machine.config)
     if policy.is_private_folder(folder) or policy.is_private_folder(project.git_root or folder):
-        raise UsageError(f"{path} is in a private folder", hint="crystal config show private.projects")
+        raise UsageError(f"{path} is in a private folder", hint="crystal config get private.projects")
     mark, text = decoded(path, before or b"", "crystal writes into UTF-8 files only")
     if "\0" in text:
         raise UsageError(f"{path} is not a text file", hint="name another file")
     block = parse_block(text, str(path))
     wanted = _belonging(machine, project, policy)
-    known = {one.id for one in list_memories(machine, status=None, limit=EVERY)} | forgotten_memories(machine.store)
+    gone = forgotten_memories(machine.store)
+    known = {one.id for one in list_memories(machine, status=None, limit=EVERY)} | gone
     rows = compare(block, sorted(wanted, key=lambda one: (one.created_at, one.id)), frozenset(known))
     clean = machine.redactor().clean_text
     changed = [row for row in rows if row.state in ("edited", "added", "conflict") and row.entry is not None]
     refused = {row: why for row in changed if row.entry and (why := _why_refused(row.entry.text, clean))}
+    refused |= {row: FORGOTTEN for row in changed if row.entry and row.entry.ident in gone}
     return MemoryFile(machine, target, project, before, mark, block, rows, refused)
 
 

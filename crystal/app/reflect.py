@@ -10,13 +10,13 @@ from crystal.app.memories import own_version, store_version
 from crystal.app.memory_queries import find_one, list_memories, memory_of, mirror_of
 from crystal.capture.privacy import policy_of
 from crystal.config.providers import runs_here
+from crystal.context.choosing import is_trusted
 from crystal.errors import UsageError
 from crystal.llm.ask import PaidModel, retry_at
 from crystal.memories.rules import changed, cleaned_text
 from crystal.model.recall import Remembered
 from crystal.reflect.by_model import PART, PURPOSE, ModelExtractor
 from crystal.reflect.compare import contradicts
-from crystal.reflect.extract import RuleExtractor
 from crystal.reflect.learn import LEARNED, PROPOSED, REFUSED, REVIEWED, Learner, is_known, judged
 from crystal.reflect.run import reflect_sessions, similarity_of
 from crystal.store import Store
@@ -47,16 +47,12 @@ def reflect(machine: Machine, should_stop: Callable[[], bool] = lambda: False) -
         isolated=config.isolated,
         projects=isolated_sessions(machine.store, config.isolated_projects),
     )
-    if config.reflect_extractor == "rules":
-        clear_problem(machine.store, PART)
-        return reflect_sessions(learner, RuleExtractor(), machine.now, should_stop)
-    extractor = _model_extractor(machine, learner)
-    run = reflect_sessions(learner, extractor, machine.now, should_stop)
-    if extractor.problem is not None:
-        at = machine.now()
-        again = retry_at(machine.store, PART, extractor.problem, at)
-        record_problem(machine.store, PART, extractor.problem.message, at, again)
-    elif run.asked:
+    model = _model_extractor(machine, learner) if config.reflect_extractor == "model" else None
+    run = reflect_sessions(learner, model, machine.now, should_stop)
+    problem, at = model and model.problem, machine.now()
+    if problem:
+        record_problem(machine.store, PART, problem.message, at, retry_at(machine.store, PART, problem, at))
+    elif run.asked or model is None:
         clear_problem(machine.store, PART)
     return run
 
@@ -136,12 +132,14 @@ def unreviewed(machine: Machine) -> list[Learned]:
 def keep_learned(machine: Machine, ident: str, text: str | None = None) -> Remembered:
     """Keep a memory for good, with other words if some are given; what it contradicts is hidden. Idempotent.
 
+    One that nobody asked for here, such as a file typed in the vault, is told to agents from then on.
+
     Raises:
         NotFoundError: There is no such memory.
         UsageError: The text cannot be used.
     """
     words = None if text is None else cleaned_text(text, machine.redactor().clean_text)
-    _refuse_unlearned(machine, ident)
+    _refuse_asked(machine, ident)
     kept = _judged(machine, ident, REVIEWED, "active", words)
     for other in list_memories(machine, limit=MAX_LISTED):
         if _gives_way(other, kept):
@@ -151,22 +149,21 @@ def keep_learned(machine: Machine, ident: str, text: str | None = None) -> Remem
 
 def call_wrong(machine: Machine, ident: str) -> Remembered:
     """Hide a memory that is wrong; it is proposed again only if somebody says it again. Idempotent."""
-    _refuse_unlearned(machine, ident)
+    _refuse_asked(machine, ident)
     return _judged(machine, ident, LEARNED, "deprecated")
 
 
 def never_learn(machine: Machine, ident: str) -> Remembered:
     """Hide a memory, and never learn it or anything that says the same again. Idempotent."""
-    _refuse_unlearned(machine, ident)
+    _refuse_asked(machine, ident)
     return _judged(machine, ident, REFUSED, "deprecated")
 
 
-def _refuse_unlearned(machine: Machine, ident: str) -> None:
+def _refuse_asked(machine: Machine, ident: str) -> None:
     one = memory_of(machine, ident)
-    if one.source.partition(" ")[0] not in (PROPOSED, LEARNED, REVIEWED, REFUSED):
-        raise UsageError(
-            f"{one.id} was remembered on request, not learned", hint=f"crystal memories deprecate {one.id}"
-        )
+    if is_trusted(one) and one.source.partition(" ")[0] not in (PROPOSED, LEARNED, REVIEWED):
+        why = f"{one.id} was remembered on request, not learned"
+        raise UsageError(why, hint=f"crystal memories deprecate {one.id}")
 
 
 def _judged(machine: Machine, ident: str, word: str, status: str, text: str | None = None) -> Remembered:

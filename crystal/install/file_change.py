@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Iterator
@@ -48,14 +49,19 @@ class FileChange:
         return "\n".join([head, *_difference(_shown(self.before), _shown(self.after))]) + "\n"
 
     def check_unchanged(self) -> None:
-        """Check that the file is as it was when the change was planned.
+        """Check that the file is as it was when the change was planned, and may be written.
 
         Raises:
             UnavailableError: It is not.
+            UsageError: It is write-protected, which neither an owner nor root would notice.
         """
         if read_whole(self.path) != (self.target, self.before):
             raise UnavailableError(
                 f"{self.path} was changed by another program meanwhile", hint="run the command again"
+            )
+        if self.changed and self.before is not None and not self.target.stat().st_mode & 0o222:
+            raise UsageError(
+                f"{self.path} is write-protected", hint=f"allow it: chmod u+w {shlex.quote(str(self.target))}"
             )
 
     def apply(self) -> None:

@@ -24,6 +24,7 @@ from crystal.store.capture import ledger
 from crystal.store.forget import forgotten_rows
 from crystal.store.forget.forgetting import read_blocks
 from crystal.store.health import checks
+from crystal.store.work import index
 from crystal.transcript import reader_of
 
 
@@ -136,6 +137,9 @@ def _repair_index(store: Store) -> Iterator[str]:
     """Repair what search derives from the text: the entries of memories and the vectors."""
     if remade := checks.mend_memories(store):
         yield f"{remade} memories were indexed for search again"
+    if wrong := index.count_faults(store):
+        index.make_again(store)
+        yield f"what tools did was indexed again: {wrong} calls were wrong"
     for vector_fault in (fault for fault in checks.vector_faults(store) if not fault.lost):
         checks.mend_vectors(store, vector_fault)
         yield f"vectors of generation {vector_fault.generation}: {len(vector_fault.missing)} will be made again"

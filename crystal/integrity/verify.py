@@ -29,11 +29,12 @@ from crystal.store.forget import forgetting
 from crystal.store.health import checks
 from crystal.store.memories import learned, memories
 from crystal.store.search.vectors import table_of
+from crystal.store.work.index import count_faults
 from crystal.text import chunking
 
 FaultKind = Literal[
     "behind", "unreadable", "edited", "ledger", "archive", "archive-unknown", "index", "turns", "database", "chunks",
-    "vectors", "memories",
+    "vectors", "memories", "work",
 ]  # fmt: skip
 HARMLESS = ("behind", "unreadable")
 """Kinds that are not damage: the next sync captures it, or the system refuses to read it."""
@@ -384,6 +385,8 @@ def _index_faults(store: Store) -> Iterator[Fault]:
         yield Fault("chunks", "chunks", f"texts that are not what was stored: {len(wrong)}")
     if bare := checks.count_turns_without_chunks(store):
         yield Fault("chunks", "turns", f"turns without text: {bare}")
+    if wrong_calls := count_faults(store):
+        yield Fault("work", "work index", f"calls that are not in it as they were: {wrong_calls}")
     if lost := memories.memories_with_other_chunks(store):
         yield Fault("chunks", "memories", f"search does not find {len(lost)} memories as they are")
     if taught := learned.taught_by_no_line(store):

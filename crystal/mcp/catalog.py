@@ -22,7 +22,8 @@ class Tool:
 
     ``run`` is the module and the function of this package that answers it. That gets the arguments, some of them
     ``renamed`` (from the tool's name for it), and the ``fixed`` ones. ``scope`` is what a client must be allowed: one
-    of ``SCOPES`` in crystal/credentials/access.py; ``needs_folder``: only an agent on this machine has the tool.
+    of ``SCOPES`` in crystal/credentials/access.py; ``needs_folder``: only an agent on this machine has the tool;
+    ``is_json``: it answers with JSON alone.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Tool:
     properties: Mapping[str, Schema]
     required: tuple[str, ...] = ()
     needs_folder: bool = False
+    is_json: bool = False
     repeats: bool = True
     open_world: bool = False
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -236,6 +238,38 @@ FORGETTING = Tool(
     repeats=False,
 )
 
+CHANGED_TOOL = Tool(
+    "crystal_changed",
+    "Which files were changed",
+    "Which files agents edited in a session or since a time, with the sessions. Use it to see what earlier work "
+    "touched.",
+    "work:changed",
+    "read",
+    {
+        "session": text(_SESSION),
+        "since": text(f"From this time on. Default 7d, without a session. {_TIME}.", 60),
+        "before": text("Before this time.", 60),
+        "project": text(_PROJECT),
+        "offset": number(_OFFSET, 0, 10_000),
+    },
+)
+
+BLAME_TOOL = Tool(
+    "crystal_blame",
+    "Why these lines are as they are",
+    "Which past session wrote lines of a file, what the user had asked for, and what the agent said. Use it before "
+    "you change or remove code whose reason you do not know.",
+    "work:blame",
+    "read",
+    {
+        "file": text("The file, relative to your working folder.", 1_000),
+        "first": number("Its first line. Default 1.", 1, 10_000_000),
+        "last": number("The last line. Default: the first, or all if that is left out.", 1, 10_000_000),
+    },
+    ("file",),
+    needs_folder=True,
+)
+
 _SOURCE = text("Only this source, by its name.", 60)
 
 ADDING_SOURCE = Tool(
@@ -281,11 +315,22 @@ TOOLS = tuple(
         GETTING,
         RECENT_TOOL,
         TELLING,
+        BLAME_TOOL,
+        CHANGED_TOOL,
         ADDING_SOURCE,
         SYNCING_SOURCES,
         SOURCES_TOOL,
     )
 )
+
+CONNECTOR = (
+    Tool("search", "Search the memory", f"{SEARCHING.description} Each result has an id for fetch.",
+         "connector:search", "read", {"query": SEARCHING.properties["query"]}, ("query",), is_json=True),
+    Tool("fetch", "Read from the memory",
+         "Read a result of search with what was said around it, a memory, or a session, by its id.",
+         "connector:fetch", "read", {"id": GETTING.properties["id"]}, ("id",), is_json=True),
+)  # fmt: skip
+"""Tools that hosted assistants expect, by these names; over HTTP alone."""
 
 _SCOPE = one_of("Where it applies; global only if the user allows it. Default project.", ["project", "global"])
 

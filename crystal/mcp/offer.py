@@ -57,6 +57,7 @@ class ClientContext:
         folder: The folder that it works in.
         room: How many characters an answer may have.
         previews: The plans of forgetting that it was shown, by their token.
+        url: The address of this server, if the agent asks over HTTP.
         projects: The names of the projects that it may see, and nothing else; empty: all of the memory.
         agent: Its name in crystal/config/harnesses.py, if the user's settings of the client say it. What the client
             says of itself does not count: it would open what is isolated.
@@ -67,6 +68,7 @@ class ClientContext:
     room: int = 20_000
     previews: dict[str, Any] = field(default_factory=dict)
     agent: str | None = None
+    url: str = ""
     projects: tuple[str, ...] = ()
 
     def reader(self) -> AbstractContextManager[Machine]:
@@ -147,10 +149,12 @@ class CrystalOffer:
         return Offer("crystal", __version__, INSTRUCTIONS, methods)
 
     def _tools(self) -> dict[str, Tool]:
-        from crystal.mcp.catalog import ALIASES, TOOLS
+        from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
 
         tools = (*TOOLS, *ALIASES) if self._settings_or_usual().aliases else TOOLS
-        return {tool.name: tool for tool in tools if self._scopes is None or not tool.needs_folder}
+        if self._scopes is not None:
+            tools = (*(tool for tool in tools if not tool.needs_folder), *CONNECTOR)
+        return {tool.name: tool for tool in tools}
 
     def _allows(self, scope: str) -> bool:
         return self._scopes is None or scope in self._scopes
@@ -176,7 +180,7 @@ class CrystalOffer:
 
         try:
             arguments = checked(tool.input, params.get("arguments") or {})
-            as_json = arguments.pop("response_format", None) == "json"
+            as_json = arguments.pop("response_format", None) == "json" or tool.is_json
             answer, nonce = self._run(tool, arguments), new_nonce()
         except CrystalError as error:
             from crystal.mcp.page import hint_for_agent, noted

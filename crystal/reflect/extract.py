@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from crystal.model.capture import Project
 from crystal.reflect.own_words import own_sentences
 from crystal.reflect.rules import Kind, Statement, find_statement, is_passing, lasting_part
-from crystal.store.memories.learned import MAX_STATEMENTS, DueSession, ReadTurn
+from crystal.store.memories.learned import MAX_STATEMENTS, ReadTurn
+from crystal.work.results import is_failed
 
 MIN_RUNS = 3
 """Sessions in which a command must have succeeded."""
@@ -70,11 +71,6 @@ _RUNNER = re.compile(
     r"|docker compose (?:up|build)|tox|nox|ctest|swift (?:test|build)|flutter (?:test|build)|bazel (?:test"
     r"|build))\b[ \w./:=@,-]*",
 )
-_FAILED = re.compile(
-    r"\s*(?:Exit code:? -?[1-9]|Process exited with code [1-9]|<tool_use_error>|Error\b|The user doesn't"
-    r" want|\[Request interrupted|Command (?:failed|timed out)|Permission|API Error)",
-    re.IGNORECASE,
-)
 _SHELL_ARGUMENTS = re.compile(r"\n[a-zA-Z_]\w*: ")
 
 
@@ -90,32 +86,9 @@ class Candidate(NamedTuple):
 Chosen = tuple[Candidate, Statement]
 
 
-class Extractor(Protocol):
-    """What decides which of the user's sentences are learned."""
-
-    def choose(self, session: DueSession, own: Sequence[Candidate]) -> list[Chosen] | None:
-        """Return the sentences to learn, and what each states; None if the session has to wait."""
-
-    def close(self, session: DueSession) -> None:
-        """Delete what was kept for a session. Inside the transaction that moves its cursor."""
-
-    def tally(self) -> dict[str, float]:
-        """Return what the run did besides, by the names of ``ReflectorRun``."""
-
-
-class RuleExtractor:
-    """The rules alone."""
-
-    def choose(self, _session: DueSession, own: Sequence[Candidate]) -> list[Chosen]:
-        """See ``Extractor``."""
-        return [(one, one.found) for one in own if one.found]
-
-    def close(self, session: DueSession) -> None:
-        """See ``Extractor``."""
-
-    def tally(self) -> dict[str, float]:
-        """See ``Extractor``."""
-        return {}
+def chosen_by_rules(own: Sequence[Candidate]) -> list[Chosen]:
+    """Return the sentences that the rules find."""
+    return [(one, one.found) for one in own if one.found]
 
 
 def candidates(turns: Sequence[ReadTurn], after: int) -> list[Candidate]:
@@ -197,11 +170,6 @@ def _accepted(reply: str, said: str) -> Iterator[Statement]:
 
 def _is_plain(text: str) -> bool:
     return len(text) <= 240 and "\n" not in text and not is_passing(text) and "http" not in text
-
-
-def is_failed(result: str) -> bool:
-    """Return True if the result of a tool says that it failed; some programs' results do not tell."""
-    return _FAILED.match(result) is not None
 
 
 def project_command(call: str) -> str | None:

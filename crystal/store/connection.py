@@ -36,6 +36,7 @@ BUSY_TIMEOUT_MS = 15_000
 CHECKPOINT_PAGES = 1000
 IMPORT_CHECKPOINT_PAGES = 4000
 FULL_BELOW_BYTES = 128 << 10
+_UNWRITABLE = (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError, apsw.FullError, apsw.PermissionsError)
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -89,8 +90,8 @@ def _translated(path: Path) -> Iterator[None]:
         hint = (_config("access").way_in(path) if ours is UnavailableError else None) or HINTS[ours]
         if ours is NotConfiguredError:
             hint = f"{hint}: {_config('packages').reinstall_command('sqlite-vec')}"
-        is_full = ours is StoreFullError
-        raise ours(f"the disk of {path.parent} is full" if is_full else f"{path}: {error}", hint=hint) from error
+        words = f"the disk of {path.parent} is full" if ours is StoreFullError else f"{path}: {error}"
+        raise ours(words, hint=hint) from error
 
 
 def _config(name: str) -> ModuleType:
@@ -291,8 +292,11 @@ class Store:
 
     def value(self, sql: str, values: Sequence[Any] = ()) -> Any:
         """Return the first column of the first row, or None."""
-        row = self.row(sql, values)
-        return None if row is None else row[0]
+        return (self.row(sql, values) or (None,))[0]
+
+    def all(self, kind: Callable[..., T], sql: str, values: Sequence[Any] = ()) -> list[T]:
+        """Return ``kind`` of the columns of each row."""
+        return [kind(*row) for row in self.rows(sql, values)]
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
         """Run one statement and ignore its rows."""
@@ -315,9 +319,6 @@ def sqlite_vec_library() -> str:
     return str(Path(spec.origin).with_name("vec0"))
 
 
-_UNWRITABLE = (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError, apsw.FullError, apsw.PermissionsError)
-
-
 def _connect_for_reading(path: Path) -> apsw.Connection:
     """Open a store for reading, also where nothing can be written beside it and its log therefore cannot be shared.
 
@@ -331,8 +332,7 @@ def _connect_for_reading(path: Path) -> apsw.Connection:
     if db is not None:
         db.close()
     log = path.with_name(path.name + "-wal")
-    if not log.is_file() or log.stat().st_size == 0:
-        # Nobody changes it: it is opened without locks and without its log files.
+    if not log.is_file() or log.stat().st_size == 0:  # nobody changes it: neither locks nor log files are needed
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         return _prepared(apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags))
     return _connect_to_copy(path)

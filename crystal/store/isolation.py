@@ -35,6 +35,7 @@ SHADOWS = {
     " OR EXISTS (SELECT 1 FROM main.source_collections c WHERE c.project = x.id)){listed}",
     "capture_state": f"x.harness NOT IN ({{names}}) AND {_OF_KNOWN_SESSION}",
     **dict.fromkeys(("segments", "snapshot_records", "record_counts"), _OF_SEEN_TRANSCRIPT),
+    **dict.fromkeys(("work_calls", "work_lines", "work_errors"), "EXISTS (SELECT 1 FROM turns t WHERE t.id = x.turn)"),
     "injection_logs": _OF_KNOWN_SESSION,
     "problems": "FALSE",
 }
@@ -68,9 +69,8 @@ def hide(store: Store, hidden: Hidden | None) -> None:
             words["elsewhere"] = " AND (x.project IS NULL OR x.project IN temp.seen_projects)"
         if hidden.only is not None:
             words["strayed"] += " OR h.project IS NULL"
-            words["owned"] = " AND x.project IN temp.seen_projects"
+            words["owned"], words["listed"] = (f" AND x.{key} IN temp.seen_projects" for key in ("project", "id"))
             words["known"] = " AND EXISTS (SELECT 1 FROM sessions s WHERE s.session_id = x.session_id)"
-            words["listed"] = " AND x.id IN temp.seen_projects"
         for table, condition in (SHADOWS if hidden.only is None else SHADOWS | FILE_SHADOWS).items():
             which = condition.format(**words)
             store.db.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table} AS x WHERE {which}")

@@ -12,6 +12,24 @@ ALIAS = "memory_alias "
 """Prefix of the key for an id that the user was given for text that was stored already; the value is the known id."""
 
 
+WORK_CURSOR = "work_cursor"
+"""Key of ``FORM:TURN``: every turn up to it is in the work index, as this form of it finds what was done."""
+WORK_FORM = 1
+"""Counted up when the same turns give other rows of the index: it is made again then."""
+
+
+def work_cursor(store: Store) -> int:
+    """Return the last turn that the work index knows; 0 if another form of it made what is there."""
+    form, _, turn = (read_note(store, WORK_CURSOR) or "").partition(":")
+    return int(turn) if form == str(WORK_FORM) else 0
+
+
+def count_unindexed(store: Store) -> int:
+    """Return how many calls of tools and results the work index lacks."""
+    sql = "SELECT count(*) FROM turns WHERE id > ? AND role IN ('tool_call', 'tool_result')"
+    return int(store.value(sql, (work_cursor(store),)))
+
+
 def read_note(store: Store, key: str) -> str | None:
     """Return a note, or None."""
     return store.find(str, "SELECT value FROM meta WHERE key = ?", (key,))
@@ -29,11 +47,7 @@ def drop_note(store: Store, key: str) -> None:
     store.execute("DELETE FROM meta WHERE key = ?", (key,))
 
 
-def drop_notes(store: Store, prefix: str) -> None:
-    """Delete all notes whose key begins with ``prefix``."""
-    store.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ?", (len(prefix), prefix))
-
-
-def drop_aliases(store: Store, uid: str) -> None:
-    """Delete all other ids of a memory."""
-    store.execute("DELETE FROM meta WHERE substr(key, 1, ?) = ? AND value = ?", (len(ALIAS), ALIAS, uid))
+def drop_notes(store: Store, prefix: str, value: str | None = None) -> None:
+    """Delete the notes whose key begins with ``prefix``: all, or those with a value."""
+    sql = "DELETE FROM meta WHERE substr(key, 1, length(?1)) = ?1 AND ifnull(?2, value) = value"
+    store.execute(sql, (prefix, value))

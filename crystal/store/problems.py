@@ -59,7 +59,7 @@ def find_problem(store: Store, part: str) -> LastingProblem | None:
 
 def list_problems(store: Store) -> list[LastingProblem]:
     """Return every failure that lasts, oldest first."""
-    return [LastingProblem(*row) for row in store.rows(f"SELECT {COLUMNS} FROM problems ORDER BY since, room")]
+    return store.all(LastingProblem, f"SELECT {COLUMNS} FROM problems ORDER BY since, room")
 
 
 def asked_seconds(error: CrystalError) -> float:

@@ -105,6 +105,17 @@ def install_inspector() -> Path:
     return installed("mcp-inspector", ["@modelcontextprotocol/inspector"], "mcp-inspector", cache_folder(), str)
 
 
+def install_conformance() -> Path:
+    """Return the suite that MCP's authors test servers with, in a version that Node 20 runs.
+
+    Raises:
+        NoClient: npm cannot install it.
+    """
+    return installed(
+        "mcp-conformance", ["@modelcontextprotocol/conformance@0.1.13"], "conformance", cache_folder(), str
+    )
+
+
 def _find_out(program: Path, folder: Path, packages: Sequence[str], answers: Callable[[Path], object]) -> str:
     try:
         if not program.exists():

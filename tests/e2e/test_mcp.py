@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import pytest
 
 from tests.e2e.client import SECONDS, Client
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
-from tests.e2e.programs import ENVIRON, NoClient, install_inspector, run_to_end
+from tests.e2e.programs import ENVIRON, NoClient, install_conformance, install_inspector, run_to_end
+from tests.support.remote_client import Forwarder, forwarding, port_of, serving, token_for
 from tests.support.store_factory import add_turn, open_store
 from tests.support.whole_memory import Memory
 
@@ -22,19 +24,28 @@ SERVER = [sys.executable, "-m", "crystal", "mcp"]
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="session")
-def inspector() -> Path:
-    """The newest Inspector that this machine's Node can run, installed once."""
+def installed_by(install: Callable[[], Path]) -> Path:
     if ENVIRON.get("CRYSTAL_E2E", "0") in ("", "0"):
-        pytest.skip("runs the official MCP Inspector; set CRYSTAL_E2E=1 to have it installed and run")
+        pytest.skip("runs official programs for MCP; set CRYSTAL_E2E=1 to have them installed and run")
     try:
-        return install_inspector()
+        return install()
     except NoClient as reason:
         pytest.skip(str(reason))
 
 
-def inspected(inspector: Path, *arguments: str) -> dict[str, Any]:
-    done = run_to_end([inspector, "--cli", *SERVER, *arguments], SECONDS, ROOT, os.environ)
+@pytest.fixture(scope="session")
+def inspector() -> Path:
+    """The newest Inspector that this machine's Node can run, installed once."""
+    return installed_by(install_inspector)
+
+
+@pytest.fixture(scope="session")
+def conformance() -> Path:
+    return installed_by(install_conformance)
+
+
+def inspected(inspector: Path, *arguments: str, server: Sequence[str] = SERVER) -> dict[str, Any]:
+    done = run_to_end([inspector, "--cli", *server, *arguments], SECONDS, ROOT, os.environ)
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(json.loads(done.stdout))
 
@@ -48,6 +59,7 @@ def test_the_inspector_lists_and_calls_everything(inspector: Path, home: Path, m
     tools = {tool["name"]: tool for tool in inspected(inspector, "--method", "tools/list")["tools"]}
     asked = {
         "crystal_search": ["query=zebra"], "crystal_get": ["id=1"], "crystal_recent": ["all=true"], "crystal_timeline": [],
+        "crystal_changed": [], "crystal_blame": ["file=README.md"],
         "crystal_status": [], "crystal_remember": ["text=Zebras sleep", "key=sleep"], "crystal_forget": ["query=zebra"],
         "crystal_sources_add": ["path=docs/pictures"], "crystal_sources_sync": [], "crystal_sources_status": [],
     }  # fmt: skip
@@ -67,6 +79,39 @@ def test_the_inspector_lists_and_calls_everything(inspector: Path, home: Path, m
     read = inspected(inspector, "--method", "resources/read", "--uri", listed[0]["uri"])
     assert "the zebra crosses at noon" in read["contents"][0]["text"]
     assert len(inspected(inspector, "--method", "resources/templates/list")["resourceTemplates"]) == 2
+
+
+GENERAL = ("server-initialize", "ping", "tools-list", "resources-list", "server-sse-multiple-streams",
+           "dns-rebinding-protection")  # fmt: skip
+"""The scenarios that any server can pass; the others call tools that only a server made for the suite has."""
+
+
+def test_the_inspector_and_the_conformance_suite_ask_over_http(
+    inspector: Path, conformance: Path, home: Path, tmp_path: Path
+) -> None:
+    """Neither can send a header by itself: what stands before the server adds the token."""
+    folder = home / ".ldm/memory"
+    folder.mkdir(parents=True)
+    with open_store(folder) as store:
+        add_turn(store, "the zebra crosses at noon")
+
+    class Adding(Forwarder):
+        token = token_for("inspector")
+
+    with serving() as (url, _), forwarding(Adding) as port:
+        Adding.port, address = port_of(url), f"http://127.0.0.1:{port}/mcp"
+
+        def ask(*arguments: str) -> dict[str, Any]:
+            return inspected(inspector, *arguments, server=[address])
+
+        assert {"search", "crystal_search"} <= {one["name"] for one in ask("--method", "tools/list")["tools"]}
+        found = ask("--method", "tools/call", "--tool-name", "crystal_search", "--tool-arg", "query=zebra")
+        assert "crosses at noon" in found["content"][0]["text"]
+        for scenario in GENERAL:
+            words = [conformance, "server", "--url", address, "--scenario", scenario]
+            done = run_to_end(words, SECONDS, tmp_path, os.environ)
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert "0 failed" in done.stdout, done.stdout
 
 
 def results_told(model: FakeAnthropic) -> str:

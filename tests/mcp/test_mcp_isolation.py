@@ -20,15 +20,16 @@ from crystal.app.session_context_content import make_ready, preview
 from crystal.config.edit import set_value, unset_value
 from crystal.config.load import load_config
 from crystal.errors import CrystalError, UsageError
-from crystal.mcp.catalog import ALIASES, TOOLS
+from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
 from crystal.mcp.offer import ClientContext
 from crystal.mcp.protocol import McpError
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store
 from crystal.store.isolation import SHADOWS, hide
+from tests.support.mcp_answers import ELSEWHERE, answers, say
 from tests.support.mcp_client import ROOT, Tools
 from tests.support.mcp_memory import MINE, SHOP
-from tests.support.store_factory import DAY, HOUR, NOW, add_turn, chunk_id
+from tests.support.store_factory import HOUR, NOW, add_turn, chunk_id
 
 SECRET = "99999999-eeee-4000-8000-000000000009"
 COPY = "88888888-dddd-4000-8000-000000000008"
@@ -98,6 +99,7 @@ def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
     for query in ("quokka", "zebra checkout", "quok", "wombatines", '"the quokka"', "yesterday", "potoroo", "bilby"):
         yield "crystal_search", {"query": query, "around": True, "limit": 50}
         yield "search_memory", {"query": query}
+        yield "search", {"query": query}
         yield "memory_search", {"query": query}
     filters: dict[str, str] = {
         "project": "bilby", "session": SECRET[:8], "agent": "codex", "branch": "dingo-branch", "source": "memory",
@@ -107,6 +109,7 @@ def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
         yield "crystal_search", {"query": "zebra", name: f"{value[:3]}x"}
     for given in ({"id": hit}, {"id": SECRET}, {"id": SECRET[:8]}, {"id": memory}, {"id": memory[:9]}):
         yield "crystal_get", {**given}
+        yield "fetch", {**given}
         yield "crystal_forget", {**given}
     yield "crystal_get", {"key": "potoroo"}
     yield "crystal_get", {"id": SHOP, "offset": 0}
@@ -116,6 +119,9 @@ def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
     yield "get_recent_conversations", {}
     yield "crystal_timeline", {}
     yield "crystal_timeline", {"project": "bilby", "since": "30d"}
+    yield "crystal_blame", {"file": "README.md"}
+    yield "crystal_changed", {"since": "30d"}
+    yield "crystal_changed", {"session": SECRET[:8]}
     yield "crystal_status", {}
     yield "read_memory", {}
     yield "read_memory", {"scope": "global"}
@@ -146,7 +152,7 @@ def test_no_tool_tells_another_agent_of_it(planted: Planted) -> None:
             told = told_by(tools, name, arguments)
             assert not [word for word in WORDS if word in told], (name, arguments, told)
     changing = {"crystal_remember", "save_memory", "write_memory", "crystal_sources_add", "crystal_sources_sync"}
-    assert called | changing == {tool.name for tool in (*TOOLS, *ALIASES)}
+    assert called | changing == {tool.name for tool in (*TOOLS, *ALIASES, *CONNECTOR)}
 
 
 @pytest.mark.parametrize("number", range(len(OTHERS)))
@@ -222,45 +228,26 @@ def test_the_context_of_another_agent_leaves_it_out(planted: Planted, settings: 
         assert "potoroo" in str(preview(machine, "/code/bilby").told)
 
 
-def _answers(tools: Tools, rng: random.Random, words: list[str]) -> list[str]:
-    found = []
-    for _ in range(12):
-        query = " ".join(rng.sample(words, rng.randint(1, 3)))
-        query = rng.choice([query, query[:-2], f'"{query}"'])
-        given: dict[str, object] = {"query": query, "limit": rng.randint(1, 6), "around": True}
-        found.append(json.dumps(tools.data("crystal_search", **given)))
-        found.append(json.dumps(tools.data("memory_search", query=query)))
-    found += [json.dumps(tools.data("crystal_recent", what=what, all=True)) for what in ("messages", "sessions")]
-    found.append(json.dumps(tools.data("crystal_timeline", since="30d")))
-    found.append(json.dumps(tools.data("crystal_status")["counts"]))
-    return [*found, json.dumps(tools.methods["resources/list"]({}))]
-
-
 @pytest.mark.parametrize("has_index", [False, True])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_answers_are_those_of_a_memory_without_it(store: Store, settings: Path, seed: int, *, has_index: bool) -> None:
     rng = random.Random(seed)
-    words = [f"{one}{two}" for one in ("alba", "bero", "cali", "domo", "eska") for two in ("tross", "nik", "pern")]
 
-    def say(session: str, harness: str, count: int) -> None:
-        for number in range(count):
-            add_turn(
-                store, " ".join(rng.choices(words, k=rng.randint(2, 9))), session=session, harness=harness,
-                ts=NOW - rng.randint(1, 9 * DAY), role=("user", "assistant")[number % 2], project=f"/code/{harness}",
-            )  # fmt: skip
+    def told(session: str, harness: str, count: int) -> None:
+        say(store, rng, count, session=session, harness=harness, project=f"/code/{harness}")
         if has_index:
             bring_up_to_date(store, now=NOW)
         with open_machine() as machine:
             embed_soon(machine)
 
     set_value(settings, "agents.codex.isolated", "true")
-    say(SHOP, "claude-code", 12)
-    say(COPY, "gemini-cli", 5)
+    told(SHOP, "claude-code", 12)
+    told(COPY, "gemini-cli", 5)
     tools = Tools(ClientContext(agent="claude-code"))
-    before = _answers(tools, random.Random(seed + 100), words)
-    say(SECRET, "codex", 17)
-    assert _answers(tools, random.Random(seed + 100), words) == before
-    assert _answers(Tools(ClientContext(agent="codex")), random.Random(seed + 100), words) != before
+    before = answers(tools, seed + 100)
+    told(ELSEWHERE, "codex", 17)
+    assert answers(tools, seed + 100) == before
+    assert answers(Tools(ClientContext(agent="codex")), seed + 100) != before
 
 
 def test_what_a_prompt_asked_to_remember_is_hidden_before_its_session_is_stored(store: Store, settings: Path) -> None:

@@ -177,7 +177,7 @@ def test_without_a_memory_it_says_what_to_do_and_makes_nothing(home: Path) -> No
         talk.greet()
         for name, arguments in {
             "crystal_search": {"query": "x"}, "crystal_recent": {}, "crystal_get": {"id": "1"}, "crystal_status": {},
-            "crystal_timeline": {}, "crystal_remember": {"text": "x"}, "memory_search": {"query": "x"},
+            "crystal_timeline": {}, "crystal_changed": {}, "crystal_remember": {"text": "x"}, "memory_search": {"query": "x"},
         }.items():  # fmt: skip
             result = talk.tool(name, **arguments)
             assert result["isError"]

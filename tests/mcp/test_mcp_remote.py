@@ -18,7 +18,7 @@ from crystal.credentials import access
 from crystal.credentials.access import SCOPES, Doorkeeper, make_grant, read_grants, revoke_grant
 from crystal.credentials.access_log import MAX_BYTES, AccessLog, LogEntry
 from crystal.errors import NotConfiguredError, UsageError
-from crystal.mcp.catalog import ALIASES, TOOLS
+from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
 from crystal.mcp.remote.gate import HEADERS, Rates
 from crystal.mcp.remote.server import Site
 from crystal.mcp.remote.transport import MAX_BODY
@@ -178,22 +178,24 @@ def test_a_rate_remembers_a_bounded_number_of_names() -> None:
 ARGUMENTS: dict[str, dict[str, object]] = {
     "crystal_search": {"query": "zebra"}, "crystal_get": {"id": "m999"}, "crystal_remember": {"text": "a zebra"},
     "crystal_forget": {"query": "okapi"}, "search_memory": {"query": "zebra"}, "memory_search": {"query": "zebra"},
+    "search": {"query": "zebra"}, "fetch": {"id": "m999"},
     "save_memory": {"content": "a zebra"}, "crystal_sources_add": {"path": "x"}, "write_memory": {"content": "x"},
 }  # fmt: skip
 SCOPE_OF = {
     "read": "crystal_search crystal_get crystal_recent crystal_timeline crystal_status crystal_sources_status"
-    " search_memory get_recent_conversations memory_search",
+    " search_memory get_recent_conversations memory_search crystal_changed search fetch",
     "remember": "crystal_remember save_memory",
     "forget": "crystal_forget",
-    "": "crystal_sources_add crystal_sources_sync read_memory write_memory",
+    "": "crystal_sources_add crystal_sources_sync read_memory write_memory crystal_blame",
 }
 """What each scope allows; the last row is what only an agent on this machine has. A new tool needs a place here."""
 
 
 def test_each_token_has_the_tools_of_its_scopes_and_no_others(told: Store) -> None:
     scope_of = {name: scope for scope, names in SCOPE_OF.items() for name in names.split()}
-    assert set(scope_of) == {tool.name for tool in (*TOOLS, *ALIASES)}
-    assert all(scope_of[tool.name] in (tool.scope, "") and tool.scope in SCOPES for tool in (*TOOLS, *ALIASES))
+    every = (*TOOLS, *ALIASES, *CONNECTOR)
+    assert set(scope_of) == {tool.name for tool in every}
+    assert all(scope_of[tool.name] in (tool.scope, "") and tool.scope in SCOPES for tool in every)
     for number in range(1, 2 ** len(SCOPES)):
         scopes = tuple(one for at, one in enumerate(SCOPES) if number >> at & 1)
         for projects in ((), ("shop",)):

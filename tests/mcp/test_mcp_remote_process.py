@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import http.server
 import json
 import signal
 import socket
 import ssl
-import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +19,15 @@ import trustme
 
 from crystal.app.context import default_paths
 from crystal.credentials.access_log import AccessLog
-from crystal.mcp.catalog import TOOLS
+from crystal.mcp.catalog import CONNECTOR, TOOLS
 from tests.support.browser import ARGUMENTS, find_browser
 from tests.support.command import crystal
 from tests.support.mcp_client import INITIALIZE
-from tests.support.remote_client import serving, token_for
+from tests.support.remote_client import Forwarder, forwarding, port_of, serving, token_for
 from tests.support.store_factory import add_turn, open_store
 
 pytestmark = pytest.mark.slow
-REMOTE = [tool.name for tool in TOOLS if not tool.needs_folder]
+REMOTE = [tool.name for tool in (*TOOLS, *CONNECTOR) if not tool.needs_folder]
 
 
 @pytest.fixture
@@ -154,45 +149,17 @@ def test_200_clients_at_once(memory: Path) -> None:
     assert crystal("memories", "--limit", "100").out.count("was here") == 20
 
 
-class Astray(http.server.BaseHTTPRequestHandler):
+class Astray(Forwarder):
     """A page of somebody else, whose name then leads to this machine: what the page asks reaches the memory."""
 
-    memory = 0
+    def page(self) -> None:
+        self.answer(200, "text/html", b"<title>astray</title>")
 
-    def do_GET(self) -> None:
-        self._answer(200, "text/html", b"<title>astray</title>")
-
-    def do_POST(self) -> None:
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.memory)) as connection:
-            self._forward(connection)
-
-    def _forward(self, connection: http.client.HTTPConnection) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        connection.request("POST", self.path, body, dict(self.headers.items()))
-        answer = connection.getresponse()
-        self._answer(answer.status, str(answer.headers["content-type"]), answer.read())
-
-    def _answer(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def page_elsewhere() -> Iterator[int]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Astray) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_address[1]
-        server.shutdown()
+    do_GET = page
 
 
 @pytest.mark.skipif(find_browser() is None, reason="no Chromium or Chrome on this machine")
-def test_a_page_that_points_its_name_at_this_machine_gets_nothing(memory: Path, page_elsewhere: int) -> None:
+def test_a_page_that_points_its_name_at_this_machine_gets_nothing(memory: Path) -> None:
     """Even with a token: the browser sends the page's own name as host, and its origin."""
     from playwright.sync_api import sync_playwright
 
@@ -205,8 +172,8 @@ def test_a_page_that_points_its_name_at_this_machine_gets_nothing(memory: Path, 
               return answer.status + " " + await answer.text(); }
         catch (error) { return "blocked " + error; }
     }"""
-    with serving() as (url, _), sync_playwright() as playwright:
-        Astray.memory = int(url.split(":")[2].partition("/")[0])
+    with serving() as (url, _), forwarding(Astray) as page_elsewhere, sync_playwright() as playwright:
+        Astray.port = port_of(url)
         arguments = [*ARGUMENTS, "--host-resolver-rules=MAP evil.example 127.0.0.1"]
         browser = playwright.chromium.launch(executable_path=find_browser(), args=arguments)
         page = browser.new_page()
@@ -224,7 +191,7 @@ def test_a_page_that_points_its_name_at_this_machine_gets_nothing(memory: Path, 
 def test_it_ends_at_once_although_clients_are_connected(memory: Path) -> None:
     token = token_for("phone")
     with serving() as (url, process):
-        port = int(url.split(":")[2].partition("/")[0])
+        port = port_of(url)
         idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
         half = socket.create_connection(("127.0.0.1", port))
         half.sendall(f"POST /mcp HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\ncontent-type:"

@@ -38,6 +38,7 @@ def test_every_answer_is_sent_once_in_one_fence(told: Store) -> None:
         "crystal_get": [{"id": "1"}, {"id": SHOP[:8]}, {"id": kept["id"]}, {"key": "zebra"}, {"id": "1", "start": 9}],
         "crystal_recent": [{}, {"what": "sessions"}, {"all": True}, {"project": "nobody"}, {"offset": 700}],
         "crystal_timeline": [{}, {"since": "2001-01-01", "before": "2001-01-02"}, {"project": "api"}],
+        "crystal_changed": [{}, {"session": SHOP[:8]}, {"since": "2001-01-01", "project": "api"}],
         "crystal_status": [{}],
         "crystal_remember": [{"text": "Zebras sleep"}],
         "search_memory": [{"query": "zebra", "limit": 2}],

@@ -107,6 +107,14 @@ def test_a_phrase_of_a_script_without_spaces_is_found_inside_a_run(store, query)
     assert apart in found(store, "数据库迁移")
 
 
+def test_a_phrase_as_it_is_written_comes_before_its_other_forms(store):
+    forms = [f"fix the test file, fix the test file {n}" for n in range(5)]
+    exact, *others = fill(store, "Done, and much else was said here.\nFixed the\ntest  file; all is well.", *forms)
+    hits = found(store, '"fixed the test file"')
+    assert (hits[0], set(hits[1:])) == (exact, set(others))
+    assert found(store, '"fix the test file"')[-1] == exact
+
+
 def test_a_phrase_of_two_scripts_is_found(store):
     _, together = fill(store, "pandas 的库 和 API", "请用 pandas库 的 API 读取")
     assert found(store, '"pandas库 的 API"') == [together]

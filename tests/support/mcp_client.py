@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from crystal.errors import CrystalError
 from crystal.mcp.arguments import checked
-from crystal.mcp.catalog import ALIASES, TOOLS
+from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
 from crystal.mcp.offer import ClientContext, CrystalOffer, McpSettings
 from crystal.mcp.page import ToolAnswer
 from crystal.mcp.protocol import Offer, Server
@@ -136,11 +137,16 @@ class Tools:
 
     def answer(self, name: str, /, **arguments: object) -> ToolAnswer:
         """Both forms, also of the aliases, which have no argument for the structured one."""
-        tool = next(tool for tool in (*TOOLS, *ALIASES) if tool.name == name)
+        tool = next(tool for tool in (*TOOLS, *ALIASES, *CONNECTOR) if tool.name == name)
         return self.tools._run(tool, checked(tool.input, arguments))
 
     def data(self, name: str, /, **arguments: object) -> dict[str, Any]:
         return dict(self.answer(name, **arguments).data)
 
     def text(self, name: str, /, **arguments: object) -> str:
+        if name in ("search", "fetch"):  # of who asks over HTTP
+            try:
+                return json.dumps(self.data(name, **arguments))
+            except CrystalError as error:
+                return str(error)
         return str(self.call(name, **arguments)["content"][0]["text"])

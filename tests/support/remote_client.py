@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import http.server
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +20,7 @@ from crystal.app.context import default_paths
 from crystal.credentials.access import make_grant
 from crystal.mcp.offer import McpSettings
 from crystal.mcp.remote.gate import Rates
-from crystal.mcp.remote.server import make_app
+from crystal.mcp.remote.server import Site, make_app
 from tests.support.mcp_client import INITIALIZE, ROOT
 
 BASE = "http://127.0.0.1:8643"
@@ -35,10 +38,21 @@ class Remote(TestClient):
     """A program elsewhere; ``token`` goes with each request."""
 
     def __init__(
-        self, token: str | None = None, rates: Rates | None = None, *, aliases: bool = True, base: str = BASE
+        self,
+        token: str | None = None,
+        rates: Rates | None = None,
+        *,
+        aliases: bool = True,
+        base: str = BASE,
+        key: bytes | None = None,
     ) -> None:
-        names = frozenset({"memory.example"})
-        app = make_app(default_paths(), lambda: McpSettings(aliases), names, rates)
+        app = make_app(
+            default_paths(),
+            lambda: McpSettings(aliases),
+            Site(url="https://memory.example", sign_in_key=key),
+            base,
+            rates,
+        )
         super().__init__(app, base_url=base, raise_server_exceptions=True)
         if token is not None:
             self.headers["authorization"] = f"Bearer {token}"
@@ -59,6 +73,46 @@ class Remote(TestClient):
 
     def text(self, name: str, /, **arguments: object) -> str:
         return str(self.tool(name, **arguments)["result"]["content"][0]["text"])
+
+
+class Forwarder(http.server.BaseHTTPRequestHandler):
+    """Forwards each request to the server at ``port``, with the ``token`` if it has one."""
+
+    port, token = 0, ""
+
+    def forward(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        headers = {**dict(self.headers.items()), **({"authorization": f"Bearer {self.token}"} if self.token else {})}
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port)) as connection:
+            connection.request(self.command, self.path, body, headers)
+            answer = connection.getresponse()
+            self.answer(answer.status, str(answer.headers["content-type"]), answer.read())
+
+    def answer(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        with contextlib.suppress(BrokenPipeError):
+            self.wfile.write(body)
+
+    do_GET = do_POST = do_DELETE = forward
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def forwarding(handler: type[Forwarder]) -> Iterator[int]:
+    """Serve a handler; yield its port."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+def port_of(url: str) -> int:
+    return int(url.split(":")[2].partition("/")[0])
 
 
 @contextlib.contextmanager

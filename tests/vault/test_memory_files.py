@@ -49,6 +49,11 @@ def texts() -> list[str]:
     return sorted(one["text"] for one in json.loads(crystal("memories", "--json").out)["memories"])
 
 
+def ident_of(word: str) -> str:
+    every = json.loads(crystal("memories", "--json").out)["memories"]
+    return str(next(one["id"] for one in every if word in one["text"]))
+
+
 def change(path: Path, old: str, new: str) -> None:
     data = path.read_bytes()
     assert old.encode() in data
@@ -134,9 +139,7 @@ def test_secrets_stay_in_the_file_and_hidden_and_forgotten_memories_vanish(agent
     crystal("memories", "deprecate", "drink")
     sync("--yes")
     assert b"okapis" not in agents.read_bytes()
-    ident = next(
-        one["id"] for one in json.loads(crystal("memories", "--json").out)["memories"] if "deploy" in one["text"]
-    )
+    ident = ident_of("deploy")
     assert str(agents) in crystal("forget", ident, "--dry-run").out
     assert str(agents) in crystal("forget", ident, "--yes", "--prove").out
     sync("--yes")
@@ -170,7 +173,8 @@ def test_files_that_cannot_be_written_are_refused_and_stay(agents: Path, home: P
     assert link.is_symlink()
     assert "okapis drink cocoa" in texts()
     crystal("config", "set", "private.projects", str(agents.parent))
-    assert sync(str(agents), "--yes").code == 2
+    refused = sync(str(agents), "--yes")
+    assert (refused.code, "crystal config get private.projects" in refused.err) == (2, True)
 
 
 def test_lines_of_another_machine_stay(agents: Path) -> None:
@@ -257,3 +261,46 @@ def test_memories_of_an_isolated_agent_and_of_a_private_clone_are_not_written(ag
     assert "zebras" not in agents.read_text()
     assert "tapirs" not in agents.read_text()
     assert "okapis" in agents.read_text()
+
+
+def test_what_was_typed_in_a_vault_is_written_once_it_is_kept_in_a_review(agents: Path, home: Path) -> None:
+    vault = home / "vault"
+    crystal("vault", "sync", "--to", str(vault), "--yes")
+    (vault / "memories" / "tea.md").write_text("quokkas drink tea\n", "utf-8")
+    crystal("vault", "sync", "--yes")
+    sync("--yes")
+    assert b"quokkas" not in agents.read_bytes()
+    assert crystal("memories", "review", "--keep", ident_of("quokkas")).code == 0
+    sync("--yes")
+    assert b"- quokkas drink tea <" in agents.read_bytes()
+    assert crystal("vault", "sync", "--yes").code == 0
+    assert crystal("memories", "review", "--keep", ident_of("okapis")).code == 2
+
+
+def test_an_edited_line_of_a_forgotten_memory_stays_and_says_so(agents: Path) -> None:
+    change(agents, "okapis drink tea", "okapis drink cocoa")
+    crystal("forget", ident_of("okapis"), "--yes")
+    done = sync("--yes")
+    assert done.code == 1
+    assert "its memory was forgotten" in done.err
+    assert b"- okapis drink cocoa <" in agents.read_bytes()
+    assert not any("okapis" in text for text in texts())
+    mark = next(line for line in agents.read_text().splitlines() if "cocoa" in line).partition(" <!--")[2]
+    change(agents, f" <!--{mark}", "")
+    assert sync("--yes").code == 0
+    assert "okapis drink cocoa" in texts()
+
+
+def test_a_write_protected_file_is_refused_and_the_memories_stay(agents: Path) -> None:
+    change(agents, "tea", "cocoa")
+    before, agents_texts = agents.read_bytes(), texts()
+    agents.chmod(0o440)
+    for words in (("sync", "--yes"), ("remove", str(agents), "--yes")):
+        done = crystal("files", *words)
+        assert done.code == 2
+        assert f"{agents} is write-protected" in done.err
+        assert f"chmod u+w {agents}" in done.err
+    assert (agents.read_bytes(), texts()) == (before, agents_texts)
+    agents.chmod(0o640)
+    assert sync("--yes").code == 0
+    assert "okapis drink cocoa" in texts()

@@ -10,7 +10,6 @@ import base64
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
@@ -20,7 +19,7 @@ from starlette.responses import Response
 
 from crystal.credentials.access import MAX_GRANTS, Grant
 from crystal.credentials.access_log import AccessLog
-from crystal.mcp.catalog import ALIASES, TOOLS
+from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
 from crystal.mcp.offer import ClientContext, CrystalOffer, Settings
 from crystal.mcp.protocol import (
     BUSY,
@@ -39,6 +38,7 @@ from crystal.mcp.protocol import (
     Answers,
     McpError,
     Message,
+    Result,
     parse_line,
     response,
     unsupported,
@@ -56,7 +56,7 @@ STATUS = {PARSE_ERROR: 400, INVALID_REQUEST: 400, HEADER_MISMATCH: 400, UNSUPPOR
 MODERN_STATUS = {**STATUS, INVALID_PARAMS: 400, METHOD_NOT_FOUND: 404}
 NAMED = {"tools/call": "name", "resources/read": "uri"}
 """The parameter that a request of 2026 repeats in the header ``Mcp-Name``."""
-TOOL_NAMES = frozenset(tool.name for tool in (*TOOLS, *ALIASES))
+TOOL_NAMES = frozenset(tool.name for tool in (*TOOLS, *ALIASES, *CONNECTOR))
 """What the log may have: other names are words of the client."""
 
 
@@ -66,10 +66,11 @@ class Transport:
     Args:
         settings: As for ``CrystalOffer``.
         log: Notes each request.
+        url: The address of this server, without a path.
     """
 
-    def __init__(self, settings: Settings, log: AccessLog) -> None:
-        self._settings, self._log = settings, log
+    def __init__(self, settings: Settings, log: AccessLog, url: str) -> None:
+        self._settings, self._log, self._url = settings, log, url
         self._answers: dict[str, Answers] = {}
         self._threads, self._waiting = CapacityLimiter(MAX_AT_ONCE), 0
 
@@ -92,21 +93,21 @@ class Transport:
             return _failed(error, ident=error.ident if message is None else message.id)
 
     async def _answer(self, request: Request, message: Message) -> Response:
-        version, grant = _checked_version(message, request.headers), request.state.grant
-        answers = self.answers(grant)
+        version = _checked_version(message, request.headers)
+        answers = self.answers(request.state.grant)
         if message.method in GREETINGS:
             return _json(response(message.id, answers.greeting(message, version_of(message))))
         if not answers.knows(message.method):
             raise unsupported(message)
-        work = partial(self._work, answers, message, version, grant, request.state.address)
-        return _sent(await self.in_thread(work), version)
+        return _sent(await self.call(request, message, version), version)
 
-    async def in_thread(self, work: Any) -> Any:
-        """Run something that asks the memory.
+    async def call(self, request: Request, message: Message, version: str) -> Result:
+        """Return the response to a request that asks the memory.
 
         Raises:
             McpError: Too many requests are waiting.
         """
+        work = partial(self._work, message, version, request.state.grant, request.state.address)
         if self._waiting >= MAX_WAITING:
             raise McpError(BUSY, f"{MAX_WAITING} requests are waiting; try again in a moment")
         self._waiting += 1
@@ -120,20 +121,25 @@ class Transport:
         if grant.id not in self._answers:
             if len(self._answers) > MAX_GRANTS:
                 self._answers.clear()
-            client = ClientContext(projects=grant.projects)
+            client = ClientContext(projects=grant.projects, url=self._url)
             self._answers[grant.id] = Answers(CrystalOffer(client, self._settings, grant.scopes).offer())
         return self._answers[grant.id]
 
-    def _work(self, answers: Answers, message: Message, version: str, grant: Grant, address: str) -> dict[str, Any]:
+    def _work(self, message: Message, version: str, grant: Grant, address: str) -> Result:
         begun = time.monotonic()
-        answer = answers.answer(message, version)
+        answer = self.answers(grant).answer(message, version)
         name = message.params.get("name") if message.method == "tools/call" else None
         what = name if isinstance(name, str) and name in TOOL_NAMES else message.method
         note(self._log, grant, what, outcome_of(answer), time.monotonic() - begun, address)
         return answer
 
 
-def outcome_of(answer: Mapping[str, Any]) -> str:
+def challenge(scope: str) -> dict[str, str]:
+    """Return the header that says which scope a token lacks."""
+    return {"www-authenticate": f'Bearer realm="crystal", error="insufficient_scope", scope="{scope}"'}
+
+
+def outcome_of(answer: Result) -> str:
     """Return how a request ended, for the log."""
     if "error" in answer:
         return "refused" if answer["error"]["code"] == FORBIDDEN else "error"
@@ -173,14 +179,11 @@ def _decoded(value: str) -> str:
         return value
 
 
-def _sent(answer: Mapping[str, Any], version: str) -> Response:
+def _sent(answer: Result, version: str) -> Response:
     if "error" not in answer:
         return _json(answer)
     code = answer["error"]["code"]
-    headers = {}
-    if code == FORBIDDEN:
-        scope = answer["error"]["data"]["scope"]
-        headers["www-authenticate"] = f'Bearer realm="crystal", error="insufficient_scope", scope="{scope}"'
+    headers = challenge(answer["error"]["data"]["scope"]) if code == FORBIDDEN else None
     return _json(answer, (MODERN_STATUS if version in MODERN else STATUS).get(code, 200), headers)
 
 
@@ -188,5 +191,5 @@ def _failed(error: McpError, status: int | None = None, ident: str | int | None 
     return _json(error.response(ident), status or MODERN_STATUS.get(error.code, 400))
 
 
-def _json(answer: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def _json(answer: Result, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(encoded(answer), status, headers, "application/json")

@@ -69,6 +69,7 @@ def fields_of(
     """
     said: tuple[str, ...] = ()
     masks = [index.mask(place.scope) for place, index in zip(places, indexes, strict=True)]
+    written: list[dict[int, int]] = [{} for _ in places]
     if asked.phrases:
         stems = query_terms(places[0].source.store, " ".join((*asked.phrases, *asked.terms)))
         terms = [(word.stems, word.weight) for word in sought_words(indexes, stems)[0]]
@@ -76,15 +77,17 @@ def fields_of(
             with_phrases(place.source.store, index, asked.phrases, mask, index.scores(terms, mask)[0])
             for place, index, mask in zip(places, indexes, masks, strict=True)
         ]
-        if any(mask.any() for mask in phrased):
-            masks = [*phrased]
+        if any(mask.any() for mask, _ in phrased):
+            masks, written = [*(mask for mask, _ in phrased)], [exact for _, exact in phrased]
         else:
             words = " and ".join(f'"{in_short(phrase)}"' for phrase in asked.phrases[:3])
             asked, said = without_phrases(asked), (f"no text contains {words} word for word",)
-    return [_field(*one, asked, limit) for one in zip(places, indexes, masks, strict=True)], asked, said
+    return [_field(*one, asked, limit) for one in zip(places, indexes, masks, written, strict=True)], asked, said
 
 
-def _field(place: SearchedStore, index: Index, mask: Mask | None, asked: Query, limit: int) -> Field:
+def _field(
+    place: SearchedStore, index: Index, mask: Mask | None, written: dict[int, int], asked: Query, limit: int
+) -> Field:
     store, vector = place.source.store, place.vector
     named: dict[int, float] = {}
     for name in asked.names:
@@ -98,7 +101,7 @@ def _field(place: SearchedStore, index: Index, mask: Mask | None, asked: Query, 
         vector.generation,
         np.frombuffer(vector.data, "<f4") if vector.data else None,
         vector.floor,
-        exact_chunks(store, index, asked, mask, 4 * limit),
+        written or exact_chunks(store, index, asked, mask, 4 * limit),
         named,
     )
 

@@ -65,8 +65,12 @@ class Phrase:
         """Return what every text of ASCII in small letters with the phrase has: the beginnings of its words."""
         return re.compile("[^0-9a-z]+".join(f"{re.escape(beginning_of(stem))}[0-9a-z]*" for stem in self.stems))
 
+    def is_written_in(self, text: str) -> bool:
+        """Return True if a text has the phrase as it was typed, in any case and with any white space."""
+        return " ".join(self.written.lower().split()) in " ".join(text.lower().split())
+
     def is_in(self, text: str) -> bool:
-        """Return True if a text has the phrase."""
+        """Return True if a text has the phrase, in any form of its words."""
         if UNSPACED.search(self.written):
             return self.written.lower() in text.lower()
         if text.isascii() and not self.pattern.search(text.lower()):
@@ -74,16 +78,22 @@ class Phrase:
         return f" {' '.join(self.stems)} " in f" {' '.join(self.tokenize(normalised(text)))} "
 
 
-def with_phrases(store: Store, index: Index, phrases: Sequence[str], mask: Mask | None, scores: Floats) -> Mask:
-    """Return which documents have all of some phrases: of very many those with the best scores."""
+def with_phrases(
+    store: Store, index: Index, phrases: Sequence[str], mask: Mask | None, scores: Floats
+) -> tuple[Mask, dict[int, int]]:
+    """Find the documents that have all of some phrases: of very many those with the best scores.
+
+    Returns:
+        Which documents have them, and the chunks that have them as they are written, each as tier 0.
+    """
     tokenize = tokenizer(store)
     wanted = [Phrase.of(phrase, tokenize) for phrase in phrases]
     places = index.with_all([word for phrase in wanted for word in phrase.looked_up], mask)
     read = _texts(store, index, places[np.argsort(-scores[places], kind="stable")])
-    found = (ident for ident, text in read if all(phrase.is_in(text) for phrase in wanted))
+    found = list(islice((one for one in read if all(phrase.is_in(one[1]) for phrase in wanted)), MAX_PHRASED))
     having = np.zeros(index.size, np.bool_)
-    having[index.find(list(islice(found, MAX_PHRASED)))] = True
-    return having
+    having[index.find([ident for ident, _ in found])] = True
+    return having, {ident: 0 for ident, text in found if all(phrase.is_written_in(text) for phrase in wanted)}
 
 
 def exact_chunks(store: Store, index: Index, asked: Query, mask: Mask | None, limit: int) -> dict[int, int]:

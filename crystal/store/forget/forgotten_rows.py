@@ -244,17 +244,17 @@ _KEPT = (
 def kept_rows(store: Store, sessions: Collection[str] | None = None) -> list[KeptRow]:
     """Return the rows whose lines are archived, of all sessions or of some, file by file."""
     some, values = ("", ()) if sessions is None else (f"AND c.session_id IN {_SOME}", (as_json(sessions),))
-    return [KeptRow(*row) for row in store.rows(f"{_KEPT} {some} ORDER BY c.id, s.archive_offset", values)]
+    return store.all(KeptRow, f"{_KEPT} {some} ORDER BY c.id, s.archive_offset", values)
 
 
 def kept_rows_of(store: Store, transcript: int) -> list[KeptRow]:
     """Return the rows of one transcript whose lines are archived."""
-    return [KeptRow(*row) for row in store.rows(f"{_KEPT} AND c.id = ? ORDER BY s.archive_offset", (transcript,))]
+    return store.all(KeptRow, f"{_KEPT} AND c.id = ? ORDER BY s.archive_offset", (transcript,))
 
 
 def kept_rows_of_session(store: Store, session_id: str) -> list[KeptRow]:
     """Return the rows of one session whose lines are archived, in the order of capture."""
-    return [KeptRow(*row) for row in store.rows(f"{_KEPT} AND c.session_id = ? ORDER BY s.id", (session_id,))]
+    return store.all(KeptRow, f"{_KEPT} AND c.session_id = ? ORDER BY s.id", (session_id,))
 
 
 def transcript_of_row(store: Store, row: int) -> int | None:

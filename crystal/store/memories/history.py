@@ -14,8 +14,7 @@ _FORMER = "h.text, h.category, h.status, h.from_at, h.until_at"
 def history_of(store: Store, uid: str) -> list[FormerMemory]:
     """Return the former versions of a memory, latest first."""
     sql = f"SELECT {_FORMER} FROM memory_history h JOIN memories m ON m.id = h.memory WHERE m.uid = ?"
-    rows = store.rows(f"{sql} ORDER BY h.id DESC", (uid,))
-    return [FormerMemory(*row) for row in rows]
+    return store.all(FormerMemory, f"{sql} ORDER BY h.id DESC", (uid,))
 
 
 def all_history(store: Store) -> dict[str, list[FormerMemory]]:
@@ -30,4 +29,4 @@ def all_history(store: Store) -> dict[str, list[FormerMemory]]:
 def former_in_rows(store: Store, rows: Sequence[int]) -> list[FormerMemory]:
     """Return the former versions in these rows, in their order."""
     sql = f"SELECT {_FORMER} FROM memory_history h WHERE h.id IN (SELECT value FROM json_each(?)) ORDER BY h.id"
-    return [FormerMemory(*row) for row in store.rows(sql, (json.dumps(list(rows)),))]
+    return store.all(FormerMemory, sql, (json.dumps(list(rows)),))

@@ -76,12 +76,12 @@ class ReflectorRun(NamedTuple):
 
 def sessions_to_reflect(store: Store, limit: int) -> list[DueSession]:
     """Return sessions with turns after their cursor, oldest first, so that what was said later wins."""
-    rows = store.rows(
+    return store.all(
+        DueSession,
         "SELECT id, session_id, harness, reflected_turn, last_turn FROM sessions WHERE last_turn > reflected_turn"
         " ORDER BY last_at, id LIMIT ?",
         (limit,),
     )
-    return [DueSession(*row) for row in rows]
 
 
 def read_after(store: Store, session: DueSession, limit: int) -> list[ReadTurn]:
@@ -129,8 +129,7 @@ def confidence_of(evidence: Sequence[Evidence]) -> float:
 def runs_since(store: Store, since: int) -> list[ReflectorRun]:
     """Return the runs that began at or after a moment, latest first."""
     columns = ", ".join(ReflectorRun._fields)
-    rows = store.rows(f"SELECT {columns} FROM reflector_runs WHERE at >= ? ORDER BY at DESC", (since,))
-    return [ReflectorRun(*row) for row in rows]
+    return store.all(ReflectorRun, f"SELECT {columns} FROM reflector_runs WHERE at >= ? ORDER BY at DESC", (since,))
 
 
 # ---------------------------------------------------------------------------------------------------------- writing

@@ -17,7 +17,7 @@ from crystal.model.capture import Chunk, Project
 from crystal.model.recall import FormerMemory, Remembered
 from crystal.store.capture.projects import project_row
 from crystal.store.connection import Row, Store
-from crystal.store.notes import MEMORY_RECORD_SIZE, drop_aliases, drop_note
+from crystal.store.notes import ALIAS, MEMORY_RECORD_SIZE, drop_note, drop_notes
 from crystal.store.search.space import delete_chunks
 from crystal.store.text_blocks import put_texts
 from crystal.store.texts import text_hash
@@ -67,7 +67,7 @@ def key_prefix(key: str) -> str:
 
 
 def _select(store: Store, where: str, *values: object) -> list[Remembered]:
-    return [Remembered(*row) for row in store.rows(f"SELECT {_COLUMNS} {_FROM} {where}", values)]
+    return store.all(Remembered, f"SELECT {_COLUMNS} {_FROM} {where}", values)
 
 
 def memory_of(store: Store, uid: str) -> Remembered | None:
@@ -369,7 +369,7 @@ def delete_memories(store: Store, ids: Sequence[str]) -> None:
     """Delete memories with their history and chunks, inside the caller's transaction."""
     store.deleted_memories.update(ids)
     for uid in ids:
-        drop_aliases(store, uid)
+        drop_notes(store, ALIAS, uid)
     if store.before_commit is None:
         drop_note(store, MEMORY_RECORD_SIZE)
     rows = [row for uid in dict.fromkeys(ids) if (row := row_of(store, uid)) is not None]

@@ -123,11 +123,11 @@ def generations(store: Store) -> dict[int, str]:
 
 def parts(store: Store) -> list[PartFile]:
     """Return the files in use, those with the most documents first."""
-    rows = store.rows(
+    return store.all(
+        PartFile,
         "SELECT name, kind, of, generation, documents, bytes, mtime_ns, checksum, made_at FROM index_parts"
-        " ORDER BY documents DESC, name"
+        " ORDER BY documents DESC, name",
     )
-    return [PartFile(*row) for row in rows]
 
 
 def places(store: Store) -> list[tuple[str, int, int]]:

@@ -46,17 +46,14 @@ FROM chunks AS c LEFT JOIN turns AS t ON t.id = c.turn
 def documents_down_from(store: Store, newest: int) -> Iterator[tuple[DocumentRow, str]]:
     """Yield chunks with their texts from an id downwards, read one by one."""
     with translated(store.path):
-        for row in store.db.execute(_DOCUMENTS + "WHERE c.id <= ? ORDER BY c.id DESC", (newest,)):
-            yield _document(row)
+        yield from map(_document, store.db.execute(f"{_DOCUMENTS} WHERE c.id <= ? ORDER BY c.id DESC", (newest,)))
 
 
 def documents(store: Store, ids: Sequence[int]) -> Iterator[tuple[DocumentRow, str]]:
     """Yield some chunks with their texts, in any order; ids that are gone are left out."""
     with translated(store.path):
-        for row in store.db.execute(
-            _DOCUMENTS + "WHERE c.id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
-        ):
-            yield _document(row)
+        sql = f"{_DOCUMENTS} WHERE c.id IN (SELECT value FROM json_each(?))"
+        yield from map(_document, store.db.execute(sql, (json.dumps(list(ids)),)))
 
 
 def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple[int, bytes]]:

@@ -61,12 +61,12 @@ def injections(store: Store, limit: int) -> list[Injection]:
 
 def working_folders(store: Store, device: str, limit: int) -> list[Project]:
     """Return the folders in which sessions of a machine began, that of the latest session first."""
-    rows = store.rows(
+    return store.all(
+        Project,
         "SELECT p.cwd, p.git_root, p.remote, p.name FROM sessions s JOIN projects p ON p.id = s.project"
         " WHERE s.device = ? GROUP BY p.id ORDER BY max(s.last_at) IS NULL, max(s.last_at) DESC, p.id LIMIT ?",
         (device, limit),
     )
-    return [Project(*row) for row in rows]
 
 
 def project_rows(store: Store) -> list[tuple[int, Project]]:

@@ -121,11 +121,11 @@ def list_sessions(
     if before is not None:
         conditions.append("coalesce(s.started_at, s.last_at) < ?")
         values.append(before)
-    rows = store.rows(
+    return store.all(
+        Session,
         f"{SESSION} WHERE {' AND '.join(conditions)} ORDER BY s.last_at IS NULL, s.last_at DESC, s.id DESC LIMIT ?",
         (*values, limit),
     )
-    return [Session(*row) for row in rows]
 
 
 def session_row(store: Store, row: int) -> Session | None:
@@ -183,7 +183,7 @@ def turns_page(store: Store, session: int, start: int, limit: int) -> list[TurnR
     if not _is_sorted_by_time(store, session):
         return session_turns(store, session)[start : start + limit]
     sql = f"SELECT {_COLUMNS}, 0 FROM turns WHERE session = ? ORDER BY {_ORDER} LIMIT ? OFFSET ?"
-    return [TurnRow(*row) for row in store.rows(sql, (session, limit, start))]
+    return store.all(TurnRow, sql, (session, limit, start))
 
 
 def turns_before(store: Store, session: int, turn: int) -> int:

@@ -53,24 +53,24 @@ def due_sessions(store: Store, *, now: int, idle_ms: int, limit: int) -> list[Se
 
     The time of a session without usable times (none, or more than a day ahead) is that of its capture.
     """
-    rows = store.rows(
+    return store.all(
+        Session,
         f"{SESSION} WHERE s.last_turn > s.summarized_turn AND (s.ended_at IS NOT NULL OR ?1 >="
         " CASE WHEN s.last_at <= ?2 THEN s.last_at ELSE coalesce("
         "(SELECT max(c.updated_at) FROM capture_state c WHERE c.session_id = s.session_id), 0) END)"
         " ORDER BY s.last_at DESC, s.id DESC LIMIT ?3",
         (now - idle_ms, now + DAY_MS, limit),
     )
-    return [Session(*row) for row in rows]
 
 
 def sessions_summarized_as(store: Store, modes: Sequence[SummaryMode], *, limit: int) -> list[Session]:
     """Return sessions whose summary was made in one of ``modes``, latest first."""
-    rows = store.rows(
+    return store.all(
+        Session,
         f"{SESSION} WHERE s.summary_mode IN (SELECT value FROM json_each(?)) AND s.last_turn > 0"
         " ORDER BY s.last_at DESC, s.id DESC LIMIT ?",
         (json.dumps(list(modes)), limit),
     )
-    return [Session(*row) for row in rows]
 
 
 def count_turns(store: Store, session: int) -> Counts:
@@ -87,13 +87,13 @@ def count_turns(store: Store, session: int) -> Counts:
 
 def read_calls(store: Store, session: int) -> list[SaidTurn]:
     """Return the beginnings of a session's tool calls, in order; of a very long session the latest."""
-    rows = store.rows(
+    return store.all(
+        SaidTurn,
         "SELECT * FROM (SELECT t.id, t.role, substr(c.text, 1, ?2), t.tool, t.ts, t.subagent, t.full_length"
         f" FROM {ALL_TURNS} t JOIN chunks c ON c.turn = t.id AND c.start = 0 WHERE t.role = 'tool_call'"
         " ORDER BY t.ts IS NULL DESC, t.ts DESC, t.id DESC LIMIT ?3) ORDER BY ts IS NULL, ts, id",
         (session, CALL_CHARACTERS, MAX_CALLS),
     )
-    return [SaidTurn(*row) for row in rows]
 
 
 def read_said(store: Store, session: int, roles: Iterable[str], *, each: int, total: int) -> list[SaidTurn]:
@@ -181,7 +181,7 @@ def _reach(sizes: list[int], budget: int) -> int:
 def unlogged_sessions(store: Store, *, after: int, limit: int) -> list[Session]:
     """Return sessions with turns newer than their log, by row id, those with an id above ``after``."""
     sql = f"{SESSION} WHERE s.last_turn > s.logged_turn AND s.id > ? ORDER BY s.id LIMIT ?"
-    return [Session(*row) for row in store.rows(sql, (after, limit))]
+    return store.all(Session, sql, (after, limit))
 
 
 def stretches_unseen(store: Store) -> list[tuple[int | None, int | None, int | None]]:

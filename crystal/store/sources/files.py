@@ -80,7 +80,7 @@ class Maker(NamedTuple):
 def all_sources(store: Store) -> list[Source]:
     """Return every source, by name."""
     sql = "SELECT id, name, path, project, added_at, synced_at, read_as FROM source_collections ORDER BY name"
-    return [Source(*row) for row in store.rows(sql)]
+    return store.all(Source, sql)
 
 
 def put_source(store: Store, name: str, path: str, added_at: int) -> None:

@@ -55,7 +55,7 @@ _CLEARED = "state = 'ok', code = NULL, detail = NULL, since = NULL, tries = 0, r
 
 def all_streams(store: Store) -> list[InStream]:
     """Return every stream ever seen, in that order."""
-    return [InStream(*row) for row in store.rows(f"SELECT {_COLUMNS} FROM relay_in ORDER BY id")]
+    return store.all(InStream, f"SELECT {_COLUMNS} FROM relay_in ORDER BY id")
 
 
 def find_stream(store: Store, stream: bytes) -> InStream | None:
@@ -227,7 +227,7 @@ def note_forked(store: Store, known: InStream) -> None:
 
 def skips(store: Store) -> list[Skip]:
     """Return the recorded gaps, oldest first."""
-    return [Skip(*row) for row in store.rows("SELECT stream, seq, code, at FROM relay_skips ORDER BY at, seq")]
+    return store.all(Skip, "SELECT stream, seq, code, at FROM relay_skips ORDER BY at, seq")
 
 
 def skip_over(store: Store, known: InStream, seq: int, now: int) -> None:

@@ -147,12 +147,12 @@ def keys_in_use(store: Store) -> list[bytes]:
 
 def listed(store: Store) -> list[Listed]:
     """Return the objects that are at the relay, in order."""
-    return [Listed(*row) for row in store.rows(_LISTED.format("NOT"))]
+    return store.all(Listed, _LISTED.format("NOT"))
 
 
 def decided(store: Store) -> list[Listed]:
     """Return steps that were decided and not uploaded yet, in order."""
-    return [Listed(*row) for row in store.rows(_LISTED.format(""))]
+    return store.all(Listed, _LISTED.format(""))
 
 
 def replace(store: Store, old: Sequence[Listed], new: Listed) -> bool:

@@ -87,7 +87,7 @@ def new_stream(
 def streams(store: Store, peer: int | None = None) -> list[OutStream]:
     """Return every stream ever written (to one peer), in the order of their opening."""
     where, values = ("", ()) if peer is None else (" WHERE peer = ?", (peer,))
-    return [OutStream(*row) for row in store.rows(f"SELECT {_COLUMNS} FROM relay_out{where} ORDER BY id", values)]
+    return store.all(OutStream, f"SELECT {_COLUMNS} FROM relay_out{where} ORDER BY id", values)
 
 
 def is_lost(store: Store, peer: int, heads: Mapping[bytes, int]) -> bool:
@@ -143,11 +143,11 @@ def first_kept(store: Store, stream: int) -> int:
 
 
 def _waiting(store: Store, where: str, stream: int, limit: int) -> list[WaitingBlob]:
-    rows = store.rows(
+    return store.all(
+        WaitingBlob,
         f"SELECT stream, seq, tag, created_at, sent_at, again FROM outbox WHERE {where} ORDER BY seq LIMIT ?",
         (stream, limit),
     )
-    return [WaitingBlob(*row) for row in rows]
 
 
 def mark_sent(store: Store, stream: int, seqs: list[int], now: int) -> None:

@@ -54,8 +54,9 @@ def set_listed(store: Store, listed: Mapping[tuple[int, str], tuple[int, int]], 
 
 def refusals(store: Store) -> list[RefusalCount]:
     """List the refused blobs, by peer and reason."""
-    rows = store.rows("SELECT peer, code, streams, blobs, first_at, last_at FROM refusals ORDER BY peer, code")
-    return [RefusalCount(*row) for row in rows]
+    return store.all(
+        RefusalCount, "SELECT peer, code, streams, blobs, first_at, last_at FROM refusals ORDER BY peer, code"
+    )
 
 
 def purge(store: Store, peer: int | None = None) -> None:

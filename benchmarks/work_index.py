@@ -1,0 +1,132 @@
+"""What the work index costs beside capture, and whether blame is right on a real history.
+
+    python benchmarks/work_index.py [--size 20MB]
+    python benchmarks/work_index.py --sessions FOLDER --repository DIR --commits FILE
+
+Without sessions, some are generated. They are captured and indexed in one process of a temporary HOME, and the ratio of
+the processor times is printed. With a repository, and lines ``{"commit": ..., "sessions": [...]}`` about it, every line
+of its files that counts is blamed: an answer is right if the line's commit names its session. Exits 1 where a target
+is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transcripts import generate, parse_size
+
+if TYPE_CHECKING:
+    from crystal.app.context import Machine
+
+ON_TOP = 0.20
+PRECISION = 0.9
+NAMES = (".go", ".md", ".sh", ".toml", ".mod", ".sum", ".yml", ".yaml", ".json", ".py", ".ts", ".js", ".rs")
+DEPENDENCIES = frozenset({"go.mod", "go.sum", "package-lock.json", "Cargo.lock", "uv.lock"})
+
+
+def capture_and_index(machine: Machine, folder: Path) -> bool:
+    """Capture sessions, then index them; the index must cost little beside it."""
+    from crystal.app.import_past import import_sessions, plan_import
+    from crystal.store.work import index
+
+    before = time.process_time()
+    import_sessions(machine, plan_import(machine, [folder], None), lambda _: None, cleaners=0)
+    captured = time.process_time() - before
+    index.bring_up_to_date(machine.store)
+    indexed = time.process_time() - before - captured
+    turns, calls = (machine.store.value(f"SELECT count(*) FROM {name}") for name in ("turns", "work_calls"))
+    print(f"capture: {captured:.2f} s of CPU for {turns:,} turns")
+    print(f"index: {indexed:.2f} s for {calls:,} calls, {indexed / captured:.3f} of capture (at most {ON_TOP})")
+    return indexed <= ON_TOP * captured
+
+
+def blame_all(machine: Machine, repository: Path, commits: Path) -> bool:
+    """Blame every line of a repository, and compare with what its commits say."""
+    from crystal.app.blame import blame
+    from crystal.store.capture import projects
+    from crystal.transcript.project import find_project
+    from crystal.work.lines import plain_line
+
+    store, home = machine.store, find_project(str(repository))
+    rows = [int(row) for (row,) in store.rows("SELECT id FROM projects")]
+    with store.transaction():
+        projects.join(store, rows, [], home.name, home.remote or "joined:benchmark")
+        projects.project_row(store, home)
+    named = {one["commit"]: {name[-36:] for name in one["sessions"]} for one in map(json.loads, commits.open())}
+    there = {str(name) for (name,) in store.rows("SELECT session_id FROM sessions")}
+    times = [line.split() for line in git(repository, "log", "--format=%H %ct").splitlines()]
+    first = int(store.value("SELECT min(ts) FROM turns")) // 1000
+    early = {commit for commit, at in times if int(at) < first}
+    found: Counter[tuple[str, str]] = Counter()
+    for name in git(repository, "ls-files").splitlines():
+        if not name.endswith(NAMES):
+            continue
+        text = (repository / name).read_text("utf-8", "replace").split("\n")
+        for lines in blame(machine, str(repository / name)).lines if any(text) else ():
+            kind = kind_of(name, lines.commit or "", named, there, early)
+            answer = None if lines.deed is None else lines.deed.session_id in named.get(lines.commit or "", ())
+            number = sum(bool(plain_line(line)) for line in text[lines.first - 1 : lines.last])
+            found[kind, "lines"] += number
+            found[kind, "answered"] += number * (answer is not None)
+            found[kind, "right"] += number * bool(answer)
+    return told(found)
+
+
+def kind_of(name: str, commit: str, named: dict[str, set[str]], there: set[str], early: set[str]) -> str:
+    """Return what is known of a line's commit."""
+    if commit not in named:
+        is_bump = Path(name).name in DEPENDENCIES
+        return "before the sessions" if commit in early else "dependencies" if is_bump else "nobody says"
+    have = named[commit] & there
+    return "all sessions there" if have == named[commit] else "some there" if have else "none there"
+
+
+def told(found: Counter[tuple[str, str]]) -> bool:
+    """Print the figures of each kind of line; whether they are good enough."""
+    for kind in sorted({kind for kind, _ in found}):
+        lines, answered, right = (found[kind, what] for what in ("lines", "answered", "right"))
+        print(f"{kind}: {lines:,} lines, {answered:,} answered, {right:,} right")
+    kind = "all sessions there"
+    precision = found[kind, "right"] / max(1, found[kind, "answered"])
+    coverage = found[kind, "answered"] / max(1, found[kind, "lines"])
+    print(f"blame: precision {precision:.3f} (at least {PRECISION}), coverage {coverage:.3f}")
+    return precision >= PRECISION and not found["before the sessions", "answered"] + found["dependencies", "answered"]
+
+
+def git(folder: Path, *words: str) -> str:
+    """Return what git prints."""
+    return subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, text=True).stdout
+
+
+def main() -> None:
+    """Measure, in a temporary home folder."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--size", type=parse_size, default=parse_size("20MB"))
+    for name in ("--sessions", "--repository", "--commits"):
+        parser.add_argument(name, type=lambda path: Path(path).resolve())
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        os.environ |= {"HOME": home, "CRYSTAL_REFLECT_MODE": "off", "CRYSTAL_EMBEDDING_PROVIDER": "none"}
+        os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
+        if given.sessions is None:
+            generate(Path(home) / "sessions", given.size)
+        from crystal.app.context import open_machine
+
+        with open_machine() as machine:
+            is_good = capture_and_index(machine, given.sessions or Path(home) / "sessions")
+            if given.repository is not None and given.commits is not None:
+                is_good &= blame_all(machine, given.repository, given.commits)
+    sys.exit(0 if is_good else 1)
+
+
+if __name__ == "__main__":
+    main()

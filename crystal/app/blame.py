@@ -1,0 +1,160 @@
+"""Which session wrote lines of a file, and why: by the lines that edits added, and by git where it knows the file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from crystal.app.context import Machine
+from crystal.app.projects import find_home
+from crystal.app.work import Deed, deeds
+from crystal.config.paths import system_errors
+from crystal.errors import NotFoundError, UsageError
+from crystal.model.capture import Memory
+from crystal.store import Store
+from crystal.store.search.scope import project_ids
+from crystal.store.work.index import hash_for
+from crystal.store.work.queries import edits_that_wrote
+from crystal.work.blame import Edit, Line, attribute
+from crystal.work.lines import line_hashes
+
+MAX_FILE_BYTES = 4 << 20
+AROUND = 60
+"""Lines read before and after those that are asked for: an edit is known by the lines that it wrote together."""
+GIT_SECONDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class BlamedLines:
+    """Lines of a file that one call wrote; ``deed`` is None if no session is known to have written them.
+
+    ``commit`` is the commit that they are from, None if git does not say.
+    """
+
+    first: int
+    last: int
+    deed: Deed | None
+    commit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """Who wrote lines of a file. ``has_git``: git told when each line came; ``project`` is None if it is not known."""
+
+    file: str
+    project: str | None
+    has_git: bool
+    lines: tuple[BlamedLines, ...]
+
+
+class _Committed(NamedTuple):
+    commit: str
+    at: int
+    name: str
+
+
+def blame(machine: Machine, wanted: str) -> Blame:
+    """Return which session wrote each line, from ``FILE``, ``FILE:LINE`` or ``FILE:LINE-LINE``.
+
+    Raises:
+        NotFoundError: There is no such file.
+        UsageError: It is no text, or has no such lines.
+    """
+    path, first, last = _target(wanted)
+    text = _read(path)
+    last = min(len(text), last or len(text))
+    if not 1 <= first <= last:
+        raise UsageError(f"{path} has {len(text)} lines, not line {first}", hint=f"try: crystal blame {path.name}")
+    home = find_home(machine.stores, str(path.parent))
+    start, end = max(1, first - AROUND), min(len(text), last + AROUND)
+    committed = _committed(path, start, end)
+    best: list[tuple[Edit, Deed] | None] = [None] * (last - first + 1)
+    for store in machine.stores if home else ():
+        known = _attributed(store, home[0] if home else "", text[start - 1 : end], committed, path.name)
+        wrote = known[first - start : last - start + 1]
+        memory: Memory = "local" if store is machine.store else "mirror"
+        told = deeds(store, {edit.turn for edit in wrote if edit is not None}, memory)
+        for at, edit in enumerate(wrote):
+            if edit is not None and best[at] is None:
+                best[at] = (edit, told[edit.turn])
+    commits = [one.commit if one else None for one in committed[first - start : last - start + 1]]
+    found = tuple(_grouped(first, best, commits))
+    return Blame(str(path), home[1] if home else None, any(commits), found)
+
+
+def _target(wanted: str) -> tuple[Path, int, int | None]:
+    """Return the file and the lines that are meant; a colon may be part of a file's name."""
+    name, colon, span = wanted.rpartition(":")
+    first, dash, last = span.partition("-")
+    if colon and name and first.isdecimal() and (not dash or last.isdecimal()) and not Path(wanted).exists():
+        return Path(os.path.abspath(name)), int(first), int(last or first)  # noqa: PTH100 - links stay
+    return Path(os.path.abspath(wanted)), 1, None  # noqa: PTH100 - the same
+
+
+def _read(path: Path) -> list[str]:
+    if not path.is_file():
+        raise NotFoundError(f"there is no file {path}", hint="give a file, or FILE:LINE, or FILE:LINE-LINE")
+    with system_errors(path):
+        data = path.read_bytes()[: MAX_FILE_BYTES + 1]
+    if len(data) > MAX_FILE_BYTES or b"\0" in data:
+        raise UsageError(f"{path} is no text, or longer than 4 MB", hint="give a text file")
+    lines = data.decode("utf-8", "replace").split("\n")  # as git counts them
+    return lines if lines[-1] else lines[:-1]
+
+
+def _attributed(
+    store: Store, folder: str, text: Sequence[str], committed: Sequence[_Committed | None], name: str
+) -> list[Edit | None]:
+    hashes = line_hashes(text, hash_for(store))
+    lines = [Line(line, one and one.at, one.name if one else name) for line, one in zip(hashes, committed, strict=True)]
+    edits, wrote = edits_that_wrote(store, [one for one in hashes if one is not None], project_ids(store, folder))
+    return attribute(lines, edits, wrote)
+
+
+def _grouped(
+    first: int, found: Sequence[tuple[Edit, Deed] | None], commits: Sequence[str | None]
+) -> Iterator[BlamedLines]:
+    numbered = enumerate(zip(found, commits, strict=True), first)
+    for (turn, commit), lines in groupby(numbered, key=lambda one: (one[1][0] and one[1][0][0].turn, one[1][1])):
+        group = list(lines)
+        told = group[0][1][0]
+        yield BlamedLines(group[0][0], group[-1][0], told[1] if told and turn is not None else None, commit)
+
+
+def _committed(path: Path, first: int, last: int) -> list[_Committed | None]:
+    """Return what git says of each line: None for one that is not committed, or if there is no repository.
+
+    Follows renames and moves inside a file; ignores spaces. Runs no hook, and asks no network.
+    """
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    env |= {"LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_OPTIONAL_LOCKS": "0"}
+    options = ["-c", "core.fsmonitor=false", "blame", "--no-textconv", "-w", "-M", "--line-porcelain"]
+    command = ["git", "-C", str(path.parent), *options, "-L", f"{first},{last}", "--", path.name]
+    try:
+        done = subprocess.run(
+            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=GIT_SECONDS, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return [None] * (last - first + 1)
+    found = list(_parsed(done.stdout.decode("utf-8", "replace")))
+    return found if len(found) == last - first + 1 else [None] * (last - first + 1)
+
+
+def _parsed(porcelain: str) -> Iterator[_Committed | None]:
+    fields: dict[str, str] = {}
+    commit = ""
+    for line in porcelain.split("\n"):
+        if line.startswith("\t"):
+            is_committed = bool(commit.strip("0"))
+            at = int(fields.get("committer-time", "0")) * 1000
+            yield _Committed(commit, at, fields.get("filename", "").rpartition("/")[2]) if is_committed else None
+            fields, commit = {}, ""
+        elif not commit:
+            commit = line.partition(" ")[0]
+        else:
+            name, _, fields[name] = line.partition(" ")

@@ -1,0 +1,135 @@
+"""What was done here before, from the work index: which files agents edited, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from crystal.app.context import Machine
+from crystal.model.capture import Memory
+from crystal.sessions.reading import find_session
+from crystal.store import Store
+from crystal.store.search.scope import project_ids
+from crystal.store.sessions.conversations import find_session_row
+from crystal.store.work import queries
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """A call of a tool that did something.
+
+    Attributes:
+        session_id: Its session.
+        title: That session's title, None without one.
+        uuid: Its line, for ``crystal show``.
+        at: When.
+        device: On which machine.
+        harness: In which program.
+        project: In which project.
+        request: The message of the user that it answered; its beginning.
+        reason: What the agent said last before it; its beginning.
+        memory: Where it was found.
+    """
+
+    session_id: str
+    title: str | None
+    uuid: str
+    at: int | None
+    device: str
+    harness: str
+    project: str | None
+    request: str | None
+    reason: str | None
+    memory: Memory = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """A file that agents edited.
+
+    Attributes:
+        path: The file, below the project's folder where it is in it.
+        project: The project.
+        edits: How many edits.
+        added: Lines that they added, a line as often as it was added.
+        removed: Lines that they removed.
+        sessions: The sessions, latest last.
+        last_at: The time of the latest edit.
+    """
+
+    path: str
+    project: str | None
+    edits: int
+    added: int
+    removed: int
+    sessions: tuple[str, ...]
+    last_at: int
+
+
+def changed(
+    machine: Machine,
+    *,
+    session: str | None = None,
+    since: int | None = None,
+    before: int | None = None,
+    project: str | None = None,
+) -> list[ChangedFile]:
+    """Return the files that agents edited in a session or a time, the latest first.
+
+    Args:
+        machine: This machine.
+        session: Only in this session: its id or the beginning of it.
+        since: Only from this time on, ms.
+        before: Only before this time, ms.
+        project: Only in this project: its name, or a folder.
+
+    Raises:
+        UsageError: There is no such session, or several.
+    """
+    rows: dict[tuple[str, str], queries.ChangedRow] = {}
+    name = None if session is None else find_session_among(machine.stores, session)
+    for store in machine.stores:
+        row = None if name is None else find_session_row(store, name)
+        if name is not None and row is None:
+            continue
+        projects = None if project is None else project_ids(store, project)
+        for one in queries.changed_rows(store, session=row, since=since, before=before, projects=projects):
+            rows.setdefault((one.session_id, f"{one.at} {one.path} {one.turn}"), one)
+    files: dict[tuple[str | None, str], list[queries.ChangedRow]] = {}
+    for one in sorted(rows.values(), key=lambda one: one.at):
+        files.setdefault((one.project, relative(one.path, one.cwd, one.folder)), []).append(one)
+    found = [_changed_file(path, known, edits) for (known, path), edits in files.items()]
+    return sorted(found, key=lambda one: one.last_at, reverse=True)
+
+
+def find_session_among(stores: Sequence[Store], wanted: str) -> str:
+    """Return the id of a session of several stores, from its beginning.
+
+    Raises:
+        UsageError: There is none, or several.
+    """
+    for store in stores[1:]:
+        if find_session_row(store, wanted) is not None:
+            return wanted
+    return find_session(stores[0], wanted)
+
+
+def _changed_file(path: str, project: str | None, edits: Sequence[queries.ChangedRow]) -> ChangedFile:
+    sessions = tuple(dict.fromkeys(one.session_id for one in reversed(edits)))[::-1]
+    added, removed = sum(one.added for one in edits), sum(one.removed for one in edits)
+    return ChangedFile(path, project, len(edits), added, removed, sessions, edits[-1].at)
+
+
+def relative(path: str, *folders: str | None) -> str:
+    """Return a path below the first of some folders that it is in, with slashes; else as it is."""
+    plain = path.replace("\\", "/")
+    for folder in folders:
+        start = (folder or "").replace("\\", "/").rstrip("/") + "/"
+        if len(start) > 1 and plain.startswith(start):
+            return plain[len(start) :]
+    return plain
+
+
+def deeds(store: Store, turns: Collection[int], memory: Memory = "local") -> dict[int, Deed]:
+    """Return what is known of some calls, by their turn."""
+    return {turn: Deed(*row[1:], memory=memory) for turn, row in queries.deed_rows(store, turns).items()}

@@ -1,0 +1,110 @@
+"""``crystal changed`` and ``crystal blame``: what was done here before, and why."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crystal.app.context import Machine, open_reader
+from crystal.cli import render
+from crystal.cli.json_output import print_json, record
+from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, whole_number
+from crystal.cli.render import count_words, look_of, one_line, padded, say, say_nothing
+from crystal.store.notes import count_unindexed
+from crystal.timewords.parse import clock
+
+if TYPE_CHECKING:
+    from crystal.app.work import Deed
+
+SHORT_ID = 8
+
+
+def changed(
+    session: Annotated[
+        str | None,
+        typer.Option("--session", help="Only this session: its id, or the beginning of it.", metavar="SESSION"),
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="From this time on: 7d, 2026-11-20 ... Default: 1d.")] = None,
+    before: Annotated[str | None, typer.Option(help="Before this time.", metavar="TIME")] = None,
+    project: OnlyProject = None,
+    limit: Limit = "50",
+    as_json: AsJson = False,
+) -> None:
+    """List the files that agents edited in a session, or since a time, the latest first."""
+    from crystal.app.work import changed
+
+    most = whole_number(limit, "--limit")
+    with open_reader() as machine:
+        now = machine.now()
+        start, end = time_span(now, since or (None if session or before else "1d"), before)
+        place = project_value(machine, project)
+        found = changed(machine, session=session, since=start, before=end, project=place)
+        _note_behind(machine)
+    if as_json:
+        print_json({"files": [record(one) for one in found[:most]], "number": len(found)})
+        return
+    if not found:
+        say_nothing("no edit of a file is known there", "look further back: crystal changed --since 30d")
+        return
+    look = look_of(sys.stdout)
+    for one in found[:most]:
+        size = padded(f"+{one.added} -{one.removed}", 12)
+        names = " ".join([look.dim(count_words(one.edits, "edit")), *(name[:SHORT_ID] for name in one.sessions[-3:])])
+        say(f"{clock(one.last_at, now)}  {size} {one_line(one.path)}  {names}")
+    if len(found) > most:
+        render.note(f"{len(found) - most} more: crystal changed --limit {len(found)}")
+
+
+def blame(
+    place: Annotated[
+        str, typer.Argument(help="A file, or some of its lines: FILE:LINE or FILE:LINE-LINE.", metavar="FILE")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Show which session wrote the lines of a file, and what the user had asked for.
+
+    Lines are recognised without their spaces, also after a rename. In a git repository, git says when each line came.
+    """
+    from crystal.app.blame import blame
+
+    with open_reader() as machine:
+        found, now = blame(machine, place), machine.now()
+        _note_behind(machine)
+    if as_json:
+        lines = [{**record(one), "deed": None if one.deed is None else record(one.deed)} for one in found.lines]
+        print_json({"file": found.file, "project": found.project, "has_git": found.has_git, "lines": lines})
+        return
+    look, told = look_of(sys.stdout), set[str]()
+    for one in found.lines:
+        span = f"line {one.first}" if one.first == one.last else f"lines {one.first}-{one.last}"
+        if one.deed is None:
+            these = "this line" if one.first == one.last else "these lines"
+            commit = f" (commit {one.commit[:10]})" if one.commit else ""
+            say(f"{span}: no session is known to have written {these}{commit}")
+            continue
+        say(f"{look.bold(span)}: session {look.name(one.deed.session_id[:SHORT_ID])}, {_place(one.deed, now)}")
+        if one.deed.uuid not in told:
+            say(*_why(one.deed))
+        told.add(one.deed.uuid)
+    if found.project is None:
+        render.note("crystal has captured nothing in this file's project")
+    elif not found.has_git:
+        render.note("git does not say when these lines came: an answer may be of an earlier line with the same words")
+
+
+def _note_behind(machine: Machine) -> None:
+    behind = count_unindexed(machine.store)
+    if behind:
+        render.note(f"{behind:,} calls and results are not in the work index yet; a worker adds them, or: crystal sync")
+
+
+def _place(deed: Deed, now: int) -> str:
+    when = "time unknown" if deed.at is None else clock(deed.at, now)
+    return ", ".join(part for part in (when, deed.project, deed.device, f"turn {deed.uuid}") if part)
+
+
+def _why(deed: Deed) -> list[str]:
+    words = (("asked", deed.request), ("agent", deed.reason))
+    return [f"  {who}: {render.clipped(one_line(text), 300)}" for who, text in words if text]

@@ -1,0 +1,102 @@
+"""``crystal_changed`` and ``crystal_blame``: what was done here before, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from crystal.app.blame import BlamedLines
+from crystal.app.blame import blame as blame_lines
+from crystal.app.work import ChangedFile, Deed
+from crystal.app.work import changed as changed_files
+from crystal.errors import NotFoundError, UsageError
+from crystal.mcp.items import Make, ShortIds, excerpt, label, place_of
+from crystal.mcp.offer import ClientContext, refuse_folder
+from crystal.mcp.page import AnswerItem, Json, ToolAnswer, one_page
+from crystal.mcp.searching import moment
+from crystal.text.quoting import quote_line
+from crystal.timewords.parse import iso
+
+DAYS = "7d"
+MAX_PATH = 300
+MAX_SESSIONS = 5
+SAID = 300
+
+
+def changed(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Return the files that agents edited."""
+    project, session, offset = arguments.get("project"), arguments.get("session"), arguments.get("offset") or 0
+    refuse_folder(project)
+    with client.reader() as machine:
+        times = {"since": arguments.get("since") or (None if session else DAYS), "before": arguments.get("before")}
+        since, before = (moment(times, name, machine.now()) for name in times)
+        found = changed_files(machine, session=session, since=since, before=before, project=project)
+        makers = [_file_item(one, ShortIds(machine)) for one in found]
+
+    def head(at: int) -> str:
+        return f"{len(found)} files were edited" if at > offset else "no edit of a file is known there"
+
+    return one_page(makers, {"offset": offset}, "files", client.room, head, lambda at: f"the same, offset={at}")
+
+
+def _file_item(one: ChangedFile, ids: ShortIds) -> Make:
+    sessions = [ids.session(name) for name in one.sessions[-MAX_SESSIONS:]]
+    path = quote_line(one.path, MAX_PATH)
+    data: Json = {
+        "file": path, "project": label(one.project), "edits": one.edits, "added": one.added, "removed": one.removed,
+        "sessions": sessions, "last_at": iso(one.last_at),
+    }  # fmt: skip
+    item = AnswerItem(f"+{one.added} -{one.removed}", place_of(one.last_at, one.project, None, ids.device),
+                      f"{path} (sessions: {', '.join(sessions)})", data)  # fmt: skip
+    return lambda _: item
+
+
+def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Return which session wrote lines of a file in the folder that the agent works in."""
+    path, first = arguments["file"], arguments.get("first")
+    last = arguments.get("last") or first
+    if last is not None and last < (first or 1):
+        raise UsageError(f"last is {last}, before first", hint="swap them")
+    with client.reader() as machine:
+        place = _inside(client, path)
+        found = blame_lines(machine, str(place) if last is None else f"{place}:{first or 1}-{last}")
+        ids = ShortIds(machine)
+        known = [one for one in found.lines if one.deed is not None]
+        makers = [_lines_item(one, one.deed, ids) for one in known if one.deed is not None]
+    missing = sum(one.last - one.first + 1 for one in found.lines if one.deed is None)
+    data = {"file": quote_line(path, MAX_PATH), "has_git": found.has_git, "unknown_lines": missing, "offset": 0}
+
+    def head(_: int) -> str:
+        return f"no session is known to have written {missing} of the lines" if missing else "who wrote these lines"
+
+    return one_page(makers, data, "lines", client.room, head, lambda _: "ask for fewer lines: first, last")
+
+
+def _inside(client: ClientContext, path: str) -> Path:
+    folder = None if client.folder is None else Path(client.folder).resolve()
+    place = None if folder is None or "\0" in path else (folder / path).resolve()
+    if folder is None or place is None or not place.is_relative_to(folder):
+        raise UsageError("this tool reads only files inside your working folder", hint="give a path inside it")
+    if not place.is_file():
+        raise NotFoundError(f"there is no file {path[:200]!r}", hint="give its path from your working folder")
+    return place
+
+
+def _lines_item(one: BlamedLines, deed: Deed, ids: ShortIds) -> Make:
+    """Return lines that one call wrote, with what was said before it."""
+    session, device = ids.session(deed.session_id), ids.device
+
+    def make(room: int) -> AnswerItem:
+        said = [(who, text) for who, text in (("asked", deed.request), ("agent", deed.reason)) if text]
+        texts = {who: excerpt(text, min(room // 2, SAID))[0] for who, text in said}
+        data: Json = {
+            "first": one.first, "last": one.last, "session": session, "line": deed.uuid,
+            "at": iso(deed.at), "project": label(deed.project), "device": label(deed.device),
+            "request": texts.get("asked"), "reason": texts.get("agent"),
+        }  # fmt: skip
+        head = f"lines {one.first}-{one.last}, session {session}"
+        words = "\n".join(f"{who}: {text}" for who, text in texts.items())
+        return AnswerItem(head, place_of(deed.at, deed.project, deed.device, device), words, data)
+
+    return make

@@ -1,0 +1,143 @@
+"""Write the work index: a cursor goes over the turns, in the transaction that writes what they did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from crystal.store.capture.privacy import store_key
+from crystal.store.connection import Store
+from crystal.store.notes import WORK_CURSOR, WORK_FORM, drop_note, work_cursor, write_note
+from crystal.store.sessions.conversations import turn_texts
+from crystal.work.calls import calls_of
+from crystal.work.lines import Hash, hasher, line_hashes
+from crystal.work.pairing import Pair, SaidTurn, pair
+from crystal.work.results import Outcome, outcome_of
+
+BATCH = 2_000
+CONTEXT = 200
+"""Turns of a session before a batch that are read again: a call of them may get its result in it."""
+TABLES = ("work_lines", "work_errors", "work_calls")
+
+
+class CallRows(NamedTuple):
+    """What a call did, as rows of the three tables; those of errors name the result."""
+
+    calls: list[tuple[object, ...]]
+    lines: list[tuple[int, int, int]]
+    errors: list[tuple[int, int]]
+
+
+def hash_for(store: Store) -> Hash:
+    """Return the hash of lines, names, commands and errors in a store."""
+    return hasher(store_key(store))
+
+
+def clear(store: Store) -> None:
+    """Empty the index, to be made again. Inside a transaction."""
+    for table in TABLES:
+        store.execute(f"DELETE FROM {table}")
+    drop_note(store, WORK_CURSOR)
+
+
+def advance(store: Store, hash_of: Hash) -> bool:
+    """Index the next turns, in one transaction; a process killed meanwhile leaves nothing. Return False at the end."""
+    with store.transaction():
+        start = work_cursor(store)
+        newest = int(store.value("SELECT coalesce(max(id), 0) FROM turns"))
+        if start >= newest:
+            return False
+        if not start:
+            clear(store)
+        start, end = _batch(store, start, newest)
+        for ident, rows in _rows(store, hash_of, start, end):
+            _write(store, ident, rows)
+        write_note(store, WORK_CURSOR, f"{WORK_FORM}:{end}")
+    return end < newest
+
+
+def bring_up_to_date(store: Store, is_over: Callable[[], bool] = lambda: False) -> None:
+    """Index the turns that it lacks, or as many as the time allows. May be killed anywhere."""
+    hash_of = hash_for(store)
+    while advance(store, hash_of) and not is_over():
+        pass
+
+
+def make_again(store: Store) -> None:
+    """Empty the index and make it again from all turns."""
+    with store.transaction():
+        clear(store)
+    bring_up_to_date(store)
+
+
+def count_faults(store: Store) -> int:
+    """Return how many calls up to the cursor are not in the index as their turns tell it."""
+    hash_of, upto, at, wrong = hash_for(store), work_cursor(store), 0, set[int]()
+    while at < upto:
+        start, at = _batch(store, at, upto)
+        for ident, rows in _rows(store, hash_of, start, at):
+            (wrong.discard if _is_stored(store, ident, rows) else wrong.add)(ident)
+    return len(wrong)
+
+
+def _batch(store: Store, after: int, upto: int) -> tuple[int, int]:
+    """Return between which turns the next batch is."""
+    first = int(store.value("SELECT coalesce(min(id), ?1 + 1) FROM turns WHERE id > ?1", (after,)))
+    return first - 1, min(upto, first - 1 + BATCH)
+
+
+def _rows(store: Store, hash_of: Hash, after: int, upto: int) -> Iterator[tuple[int, CallRows]]:
+    """Yield the calls about which the turns of a batch tell something, each with its rows."""
+    pairs = [one for one in pair(_turns(store, after, upto)) if max(one.call, one.settled) > after]
+    calls = [one.call for one in pairs]
+    texts = turn_texts(store, [*calls, *(one.result for one in pairs if one.result is not None)])
+    sql = "SELECT id, tool FROM turns WHERE id IN (SELECT value FROM json_each(?))"
+    tools = {int(ident): tool for ident, tool in store.rows(sql, (json.dumps(calls),))}
+    for one in pairs:
+        text, said = texts.get(one.call, (0, ""))[1], texts.get(one.result or 0, (0, ""))[1]
+        outcome = Outcome(0 if one.is_silent else None) if one.result is None else outcome_of(said)
+        yield one.call, _rows_of(one, tools.get(one.call), text, outcome, hash_of)
+
+
+def _turns(store: Store, after: int, upto: int) -> list[SaidTurn]:
+    columns = "SELECT id, session, subagent, role, tool, message_id FROM turns"
+    rows = store.rows(f"{columns} WHERE id > ? AND id <= ? ORDER BY id", (after, upto))
+    for session in {row[1] for row in rows}:
+        before = f"{columns} WHERE session = ? AND id <= ? ORDER BY id DESC LIMIT {CONTEXT}"
+        rows += store.rows(before, (session, after))
+    return [SaidTurn(row[0], (row[1], row[2]), *row[3:]) for row in sorted(rows)]
+
+
+def _rows_of(one: Pair, tool: str | None, text: str, outcome: Outcome, hash_of: Hash) -> CallRows:
+    rows = CallRows([], [], [])
+    for part, call in enumerate(calls_of(tool, text)):
+        if outcome.refused or (call.is_edit and outcome.exit):  # it was not run, or not made
+            continue
+        known = (one.result, outcome.exit, outcome.passed, outcome.failed, len(call.added), len(call.removed))
+        rows.calls.append((one.call, part, int(call.is_edit), call.what, hash_of(call.key), *known))
+        hashes = {line for line in line_hashes(call.added, hash_of) if line is not None}
+        rows.lines.extend((line, one.call, part) for line in hashes)
+        if one.result is not None and not call.is_edit:
+            rows.errors.extend((error, one.result) for error in {hash_of(error) for error in outcome.errors})
+    return rows
+
+
+def _write(store: Store, ident: int, rows: CallRows) -> None:
+    """Write what a call did, in place of what was known of it."""
+    store.execute("DELETE FROM work_lines WHERE turn = ?", (ident,))
+    store.execute("DELETE FROM work_calls WHERE turn = ?", (ident,))
+    store.execute_many("INSERT INTO work_calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows.calls)
+    store.execute_many("INSERT INTO work_lines VALUES (?, ?, ?)", rows.lines)
+    store.execute_many("INSERT OR IGNORE INTO work_errors VALUES (?, ?)", rows.errors)
+
+
+def _is_stored(store: Store, ident: int, rows: CallRows) -> bool:
+    """Return whether the index has of a call what its turns tell."""
+    calls = store.rows("SELECT * FROM work_calls WHERE turn = ?", (ident,))
+    lines = store.rows("SELECT * FROM work_lines WHERE turn = ?", (ident,))
+    return _same(calls, rows.calls) and _same(lines, rows.lines)
+
+
+def _same(one: Iterable[object], other: Iterable[object]) -> bool:
+    return set(one) == set(other)

@@ -1,0 +1,110 @@
+"""Read the work index: who wrote lines, which files were changed, and what a call answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from crystal.store.connection import Store
+from crystal.store.sessions.conversations import turn_texts
+from crystal.work.blame import Edit
+from crystal.work.calls import file_name
+
+MAX_SAID = 600
+"""Characters that are read of a request and of a reason."""
+
+
+class ChangedRow(NamedTuple):
+    """An edit that was made. ``folder`` is the root of its project, ``cwd`` where the agent was."""
+
+    turn: int
+    session_id: str
+    at: int
+    path: str
+    added: int
+    removed: int
+    project: str | None
+    cwd: str | None
+    folder: str | None
+
+
+class DeedRow(NamedTuple):
+    """A call: its session, its line, and what was said before it, None where nothing was."""
+
+    turn: int
+    session_id: str
+    title: str | None
+    uuid: str
+    at: int | None
+    device: str
+    harness: str
+    project: str | None
+    request: str | None
+    reason: str | None
+
+
+def edits_that_wrote(
+    store: Store, lines: Collection[int], projects: Sequence[int]
+) -> tuple[list[Edit], dict[int, list[int]]]:
+    """Return the edits of projects that wrote any of these lines, and by line which of them did."""
+    numbers: dict[tuple[int, int], int] = {}
+    edits, wrote = list[Edit](), dict[int, list[int]]()
+    for line, turn, part, session, at, what in store.rows(
+        "SELECT l.line, l.turn, l.part, t.session, coalesce(t.ts, 0), c.what FROM work_lines l"
+        " JOIN turns t ON t.id = l.turn JOIN work_calls c ON c.turn = l.turn AND c.part = l.part"
+        " WHERE l.line IN (SELECT value FROM json_each(?1)) AND c.exit = 0"
+        " AND t.project IN (SELECT value FROM json_each(?2))",
+        (json.dumps(sorted(set(lines))), json.dumps(list(projects))),
+    ):
+        if (turn, part) not in numbers:
+            numbers[turn, part] = len(edits)
+            edits.append(Edit(turn, part, session, at, file_name(what)))
+        wrote.setdefault(line, []).append(numbers[turn, part])
+    return edits, wrote
+
+
+def changed_rows(
+    store: Store, *, session: int | None, since: int | None, before: int | None, projects: Sequence[int] | None
+) -> list[ChangedRow]:
+    """Return the edits of a session, a time and projects (None: of all), oldest first."""
+    conditions, values = ["c.is_edit", "c.exit = 0"], list[Any]()
+    for condition, value in (("t.session = ?", session), ("t.ts >= ?", since), ("t.ts < ?", before)):
+        if value is not None:
+            conditions.append(condition)
+            values.append(value)
+    if projects is not None:
+        conditions.append("t.project IN (SELECT value FROM json_each(?))")
+        values.append(json.dumps(list(projects)))
+    rows = store.rows(
+        "SELECT c.turn, s.session_id, coalesce(t.ts, 0), c.what, c.added, c.removed, p.name, p.cwd,"
+        " coalesce(p.git_root, p.cwd) FROM work_calls c JOIN turns t ON t.id = c.turn"
+        " JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
+        f" WHERE {' AND '.join(conditions)} ORDER BY 3, c.turn, c.part",
+        values,
+    )
+    return [ChangedRow(*row) for row in rows]
+
+
+_BEFORE = (
+    "(SELECT u.id FROM turns u WHERE u.session = t.session AND u.role = '{}' AND u.subagent IS {} AND u.ts <= t.ts"
+    " ORDER BY u.ts DESC, u.offset DESC LIMIT 1)"
+)
+
+
+def deed_rows(store: Store, turns: Collection[int]) -> dict[int, DeedRow]:
+    """Return some calls by their turn, with the user's request that they answered and what the agent said last."""
+    rows = store.rows(
+        "SELECT t.id, s.session_id, s.title, t.uuid, t.ts, s.device, s.harness, p.name,"
+        f" {_BEFORE.format('user', 'NULL')}, {_BEFORE.format('assistant', 't.subagent')}"
+        " FROM turns t JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
+        " WHERE t.id IN (SELECT value FROM json_each(?))",
+        (json.dumps(sorted(turns)),),
+    )
+    said = {ident for *_, request, reason in rows for ident in (request, reason) if ident is not None}
+    texts = {ident: text for ident, (_, text) in turn_texts(store, said, MAX_SAID).items()}
+    found = {}
+    for turn, session, title, uuid, at, device, harness, project, request, reason in rows:
+        said_last = texts.get(reason) if reason is not None and (request is None or reason > request) else None
+        found[turn] = DeedRow(turn, session, title, uuid, at, device, harness, project, texts.get(request), said_last)
+    return found

@@ -1,0 +1,141 @@
+"""Read a tool call's text: which files it edits, with the lines it adds and removes, or which command it runs.
+
+The text is ``Name: main argument`` and then one ``key: value`` a line, see ``crystal.transcript.parts``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+FILE_TOOLS = {
+    **dict.fromkeys(("read", "notebookread", "read_file", "read_text_file"), "read"),
+    **dict.fromkeys(("write", "write_file", "create_file", "create"), "written"),
+    **dict.fromkeys(("edit", "multiedit", "notebookedit", "edit_file", "replace", "str_replace"), "edited"),
+}
+PATCHES = frozenset({"apply_patch"})
+SHELLS = frozenset({
+    "bash", "powershell", "shell", "exec_command", "local_shell", "shell_command", "run_shell_command", "execute",
+    "execute_bash", "run_commands", "run_terminal_cmd",
+})  # fmt: skip
+MAX_COMMAND = 400
+MAX_PATH = 400
+
+MORE_ARGUMENTS = re.compile(
+    r"\n(?:description|timeout|run_in_background|dangerouslyDisableSandbox|sandbox|is_background|workdir|yield_time_ms"
+    r"|max_output_tokens|summary|riskLevel): "
+)
+_ARGUMENT = re.compile(
+    r"^(path|file_path|filePath|notebook_path|target_file|old_string|oldString|old_str|new_string|newString|new_str"
+    r"|content|contents|new_source|file_text|replace_all|replaceAll|expected_replacements|cell_id|cell_type|edit_mode"
+    r"|instruction): ?",
+    re.MULTILINE,
+)
+_PATHS = frozenset({"path", "file_path", "filePath", "notebook_path", "target_file"})
+_OLD = frozenset({"old_string", "oldString", "old_str"})
+_NEW = frozenset({"new_string", "newString", "new_str", "content", "contents", "new_source", "file_text"})
+_PATCH = re.compile(r"\*\*\* Begin Patch\n(.*?)(?:^\*\*\* End Patch|\Z)", re.MULTILINE | re.DOTALL)
+_PATCHED = re.compile(r"^\*\*\* (?:Update|Add) File: (.+)\n", re.MULTILINE)
+
+_MOVES = re.compile(r"cd (?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|]+)\s*(?:&&|;)\s*")
+_TRIMMED = re.compile(r"\s*(?:[0-9&]?>&[0-9]|2>/dev/null|\|\s*(?:tail|head)(?:\s+-\S+(?:\s+\d+)?)?|;\s*echo\b.*)\s*\Z")
+
+
+class Call(NamedTuple):
+    """An edit of one file or a command.
+
+    Attributes:
+        is_edit: Whether it edits a file.
+        what: The file as the tool names it, or the command on one line.
+        key: What other calls of the same have: the file's own name, or the command without redirections.
+        added: Lines that an edit adds.
+        removed: Lines that it removes.
+    """
+
+    is_edit: bool
+    what: str
+    key: str
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+def is_work(tool: str | None) -> bool:
+    """Return True if calls of a tool edit files or run commands."""
+    name = tool_name(tool)
+    return name in SHELLS or name in PATCHES or FILE_TOOLS.get(name, "read") != "read"
+
+
+def tool_name(tool: str | None) -> str:
+    """Return a tool's own name in small letters, without its server's."""
+    return (tool or "").rpartition("__")[2].lower()
+
+
+def calls_of(tool: str | None, text: str) -> list[Call]:
+    """Return the edits of a tool call, or its command; nothing for any other call."""
+    if not is_work(tool):
+        return []
+    found = [call for patch in _PATCH.finditer(text) for call in _patched(patch[1])]
+    if found:
+        return found
+    argument = text.removeprefix(f"{tool}: ").removeprefix(f"{tool}\n")
+    if tool_name(tool) not in SHELLS:
+        return list(_edited(argument))
+    line = command_of(argument)
+    return [Call(is_edit=False, what=line[:MAX_COMMAND], key=command_key(line))] if line else []
+
+
+def command_of(argument: str) -> str:
+    """Return the command of a shell's call on one line."""
+    end = MORE_ARGUMENTS.search(argument)
+    return " ".join(argument[: end.start() if end else None].split())
+
+
+def command_key(line: str) -> str:
+    """Return a command without the folder it goes to first, and without what only shapes its output."""
+    key = _MOVES.sub("", line, count=1) if line.startswith("cd ") else line
+    while (shorter := _TRIMMED.sub("", key)) != key:
+        key = shorter
+    return key.strip()
+
+
+def file_name(path: str) -> str:
+    """Return the last part of a path, of either system."""
+    return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
+
+
+def _edit(path: str, old: list[str], new: list[str]) -> Call:
+    added, removed = Counter(new), Counter(old)
+    return Call(
+        True, path[:MAX_PATH], file_name(path), tuple((added - removed).elements()), tuple((removed - added).elements())
+    )
+
+
+def _edited(argument: str) -> Iterator[Call]:
+    """Yield the edit that arguments with old and new texts describe."""
+    marks = list(_ARGUMENT.finditer(argument))
+    path = argument[: marks[0].start() if marks else None].strip()
+    if path:  # what looks like a second path is a line of the text
+        marks = [mark for mark in marks if mark[1] not in _PATHS]
+    old, new = list[str](), list[str]()
+    for at, mark in enumerate(marks):
+        end = marks[at + 1].start() - 1 if at + 1 < len(marks) else len(argument)
+        value = argument[mark.end() : max(mark.end(), end)]
+        if mark[1] in _PATHS:
+            path = path or value.strip()
+        elif mark[1] in _OLD:
+            old += value.splitlines()
+        elif mark[1] in _NEW:
+            new += value.splitlines()
+    if path and "\n" not in path:
+        yield _edit(path, old, new)
+
+
+def _patched(patch: str) -> Iterator[Call]:
+    """Yield the edits of a patch in the form of Codex's apply_patch."""
+    pieces = _PATCHED.split(patch)
+    for path, body in zip(pieces[1::2], pieces[2::2], strict=True):
+        lines = body.splitlines()
+        old, new = ([line[1:] for line in lines if line.startswith(sign)] for sign in "-+")
+        yield _edit(path.strip(), old, new)

@@ -1,0 +1,152 @@
+"""``changed`` and ``blame``: through the command, Python and the MCP tools, in a real repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crystal import Crystal
+from crystal.app.context import default_paths
+from crystal.errors import NotFoundError, UsageError
+from crystal.mcp.offer import ClientContext
+from crystal.model.capture import Project
+from crystal.store import Store
+from crystal.store.capture.projects import project_row
+from crystal.store.work.index import make_again
+from crystal.transcript.parts import call_text
+from tests.support.command import crystal
+from tests.support.mcp_client import Tools
+from tests.support.store_factory import add_turn, open_store
+
+ONE, TWO = "11111111-aaaa-4000-8000-000000000001", "22222222-bbbb-4000-8000-000000000002"
+SECOND = 1_000
+YESTERDAY = 1_795_132_800_000
+OLD = ["import json", "def load(path):", "    return json.load(open(path))", ""]
+NEW = ["def total(prices):", "    taxed = [price * RATE for price in prices]", "    return sum(taxed)", ""]
+
+
+def git(folder: Path, *words: str, at: int = YESTERDAY) -> None:
+    when = f"{at // 1000} +0000"
+    names = {f"GIT_{who}_{what}": "x" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    env = {**os.environ, **names, "GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when, "GIT_CONFIG_GLOBAL": os.devnull}
+    subprocess.run(["git", "-C", str(folder), *words], env=env, check=True, capture_output=True)
+
+
+def commit(folder: Path, name: str, lines: list[str], at: int) -> None:
+    (folder / name).write_text("\n".join(lines))
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", name, at=at)
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    places = default_paths()
+    places.data_dir.mkdir(parents=True)
+    with open_store(places.data_dir) as store:
+        yield store
+
+
+@pytest.fixture
+def repository(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """``cart.py``: lines of a person, then of a session, then of another one that is not committed."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    commit(folder, "cart.py", OLD, YESTERDAY)
+    edit(store, folder, ONE, YESTERDAY + 60 * SECOND, "Add a total <b>with</b> tax", [], NEW)
+    commit(folder, "cart.py", OLD + NEW, YESTERDAY + 90 * SECOND)
+    edit(store, folder, TWO, YESTERDAY + 120 * SECOND, "Log it", [], ["log.info('total of %s', prices)"])
+    (folder / "cart.py").write_text("\n".join([*OLD, *NEW, "log.info('total of %s', prices)", ""]))
+    make_again(store)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def edit(store: Store, folder: Path, session: str, at: int, request: str, old: list[str], new: list[str]) -> None:
+    arguments = {"file_path": f"{folder}/cart.py", "old_string": "\n".join(old), "new_string": "\n".join(new)}
+    with store.transaction():
+        project_row(store, Project(str(folder), str(folder), None, "shop"))
+    place = {"session": session, "project": str(folder)}
+    add_turn(store, request, ts=at, **place)
+    add_turn(store, "I add it at the end.", ts=at + 1, role="assistant", message_id=f"m{at}", **place)
+    add_turn(
+        store, call_text("Edit", arguments), ts=at + 2, role="tool_call", tool="Edit", message_id=f"m{at}", **place
+    )
+    add_turn(store, "updated", ts=at + 3, role="tool_result", tool="Edit", **place)
+
+
+def blamed(place: str) -> list[tuple[int, int, str | None]]:
+    with Crystal() as memory:
+        return [(one.first, one.last, one.deed and one.deed.session_id[:1]) for one in memory.blame(place).lines]
+
+
+def test_each_line_is_of_the_session_that_wrote_it(repository: Path) -> None:
+    assert blamed("cart.py") == [(1, 3, None), (4, 4, None), (5, 7, "1"), (8, 8, None), (9, 9, "2")]
+    assert blamed("cart.py:6") == [(6, 6, "1")]
+    assert blamed("cart.py:4-5") == [(4, 4, None), (5, 5, "1")]
+
+
+def test_it_says_what_the_user_had_asked_for(repository: Path) -> None:
+    with Crystal() as memory:
+        (found,) = memory.blame(repository / "cart.py:6").lines
+    assert found.deed is not None
+    assert (found.deed.request, found.deed.reason) == ("Add a total <b>with</b> tax", "I add it at the end.")
+
+
+def test_a_rename_and_other_spaces_change_nothing(repository: Path) -> None:
+    git(repository, "commit", "-qam", "log", at=YESTERDAY + 130 * SECOND)
+    git(repository, "mv", "cart.py", "basket.py")
+    git(repository, "commit", "-qm", "rename", at=YESTERDAY + 140 * SECOND)
+    spaced = [f"    {line}" for line in (repository / "basket.py").read_text().splitlines()]
+    commit(repository, "basket.py", spaced, YESTERDAY + 150 * SECOND)
+    assert blamed("basket.py") == [(1, 3, None), (4, 4, None), (5, 7, "1"), (8, 8, None), (9, 9, "2")]
+
+
+def test_without_git_lines_alone_tell(repository: Path, tmp_path: Path) -> None:
+    (repository / ".git").rename(tmp_path / "away")
+    with Crystal() as memory:
+        found = memory.blame("cart.py:5-7")
+    assert (found.has_git, [one.deed and one.deed.session_id for one in found.lines]) == (False, [ONE])
+
+
+def test_what_cannot_be_blamed_is_said(repository: Path, tmp_path: Path) -> None:
+    (repository / "a.bin").write_bytes(b"\0")
+    with Crystal() as memory:
+        with pytest.raises(NotFoundError, match="there is no file"):
+            memory.blame("none.py:3")
+        with pytest.raises(UsageError, match="9 lines, not line 99"):
+            memory.blame("cart.py:99")
+        with pytest.raises(UsageError, match="no text"):
+            memory.blame("a.bin")
+        (tmp_path / "other.py").write_text("\n".join(NEW))
+        assert memory.blame(tmp_path / "other.py").project is None
+
+
+def test_the_commands_tell_it(repository: Path) -> None:
+    told = crystal("blame", "cart.py:1-5")
+    assert "lines 1-3: no session is known to have written these lines (commit " in told.out
+    assert "line 5: session 11111111, " in told.out
+    assert "  asked: Add a total <b>with</b> tax\n  agent: I add it at the end.\n" in told.out
+    whole = json.loads(crystal("blame", "cart.py", "--json").out)
+    assert [line["deed"] and line["deed"]["session_id"] for line in whole["lines"]] == [None, None, ONE, None, TWO]
+    listed = crystal("changed", "--since", "2020-01-01")
+    assert "+4 -0" in listed.out
+    assert "cart.py  2 edits 11111111 22222222" in listed.out
+    assert json.loads(crystal("changed", "--session", "2222", "--json").out)["files"][0]["added"] == 1
+    assert crystal("changed", "--before", "2020-01-01").out == ""
+
+
+def test_the_tools_tell_it_in_a_fence(repository: Path) -> None:
+    tools = Tools(ClientContext(folder=str(repository)))
+    data = tools.data("crystal_blame", file="cart.py", first=5)
+    assert [(one["first"], one["last"], one["reason"]) for one in data["lines"]] == [(5, 5, "I add it at the end.")]
+    assert "<b>" in tools.text("crystal_blame", file="cart.py", first=5)
+    assert tools.data("crystal_blame", file="cart.py")["unknown_lines"] == 5
+    assert tools.data("crystal_changed", since="2020-01-01")["files"][0]["file"] == "cart.py"
+    for path in ("../other.py", "/etc/passwd", "a\0b"):
+        assert "inside your working folder" in tools.text("crystal_blame", file=path)
