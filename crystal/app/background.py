@@ -231,8 +231,7 @@ def _summarize(machine: Machine, work: Round) -> str | None:
     report = summarize_due(
         machine.store,
         agent_folder=machine.places.agent_folder,
-        model=machine.summary_model(),
-        daily_cap_usd=machine.config.summary_daily_cap_usd,
+        paid=machine.summary_model(),
         now=now,
         idle_ms=idle_ms,
         limit=MAX_SUMMARIES,
@@ -273,20 +272,12 @@ def write_summaries_again(machine: Machine) -> list[str]:
     """Rewrite with the model the summaries that were written without it. Return what went wrong, in words."""
     from crystal.summarize.due import summarize_again  # noqa: PLC0415 - the same
 
-    model = machine.summary_model()
-    if model is None:
-        raise NotConfiguredError(
-            "no model writes summaries here",
-            hint="crystal config set summary.consent true, and give its provider a key",
-        )
-    report = summarize_again(
-        machine.store,
-        agent_folder=machine.places.agent_folder,
-        model=model,
-        daily_cap_usd=machine.config.summary_daily_cap_usd,
-        now=machine.now(),
-    )
-    return report.problems
+    paid = machine.summary_model()
+    if paid is None:
+        why = "no model writes summaries here"
+        raise NotConfiguredError(why, hint="crystal config set summary.consent true, and give its provider a key")
+    folder, now = machine.places.agent_folder, machine.now()
+    return summarize_again(machine.store, agent_folder=folder, paid=paid, now=now).problems
 
 
 def enrich(

@@ -29,7 +29,7 @@ from crystal.store.private_record import RECORD_FILE
 from crystal.store.search.vectors import serving_generation
 
 if TYPE_CHECKING:
-    from crystal.llm.ask import LanguageModel
+    from crystal.llm.ask import LanguageModel, PaidModel
     from crystal.redact import Redactor
 
 
@@ -210,15 +210,18 @@ class Machine:
         base_url = self.config.embedding_base_url
         return embedder_for(self.config, serving.provider, serving.model, serving.dimension, base_url)
 
-    def summary_model(self) -> LanguageModel | None:
-        """Return the summary model that the settings choose, None for simple summaries.
+    def summary_model(self) -> PaidModel | None:
+        """Return the summary model that the settings choose, with its cap; None for simple summaries.
 
         If its key cannot be fetched, the model returned raises that error when called.
         """
         config = self.config
         if config.summary_mode == "simple" or (config.summary_mode == "auto" and not config.summary_consent):
             return None
-        return chosen_model(config, "summary", config.summary_mode)
+        from crystal.llm.ask import PaidModel  # noqa: PLC0415 - where a model writes
+
+        model = chosen_model(config, "summary", config.summary_mode)
+        return None if model is None else PaidModel(self.store, model, "summary", config.summary_daily_cap_usd)
 
     def redaction_key(self) -> bytes:
         """Return the key of the hashes that stand for secrets in this store."""

@@ -153,7 +153,7 @@ def _compared(machine: Machine, path: Path) -> MemoryFile:
         raise UsageError(f"{path} is in crystal's own folder", hint="name a file of your project")
     policy = policy_of(machine.store, machine.config)
     if policy.is_private_folder(folder) or policy.is_private_folder(project.git_root or folder):
-        raise UsageError(f"{path} is in a private folder", hint="crystal config show private.projects")
+        raise UsageError(f"{path} is in a private folder", hint="crystal config get private.projects")
     mark, text = decoded(path, before or b"", "crystal writes into UTF-8 files only")
     if "\0" in text:
         raise UsageError(f"{path} is not a text file", hint="name another file")

@@ -52,13 +52,14 @@ def reflect(
     else:
         _say_run(run, waiting)
     if problem is not None:
-        raise UnavailableError(f"sessions wait for a model: {problem.message}", hint="crystal reflect --now")
+        why = f"sessions wait for a model: {problem.message}"
+        raise UnavailableError(why, hint="then try again: crystal reflect --now")
 
 
 def asked_lines(run: ReflectorRun) -> list[str]:
     """Return how often a model was asked, in a line; none if it was not."""
-    words = f"a model was asked {count_words(run.asked, 'time')}, ${run.usd:.4f}; {run.unusable} answers were of no use"
-    return [words] if run.asked else []
+    useless = f"; {count_words(run.unusable, 'answer')} of no use" if run.unusable else ""
+    return [f"a model was asked {count_words(run.asked, 'time')}, ${run.usd:.4f}{useless}"] if run.asked else []
 
 
 def _say_run(run: ReflectorRun, waiting: int) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from crystal.config.paths import make_private_dir, write_private
 from crystal.errors import CrystalError, UnavailableError
-from crystal.llm.ask import InvalidAnswerError, LanguageModel, PaidModel, retry_at
+from crystal.llm.ask import InvalidAnswerError, PaidModel, retry_at
 from crystal.store import Store
 from crystal.store.problems import clear_problem, find_problem, record_problem
 from crystal.store.sessions import sessions
@@ -29,7 +29,6 @@ PART = "summary"
 FILE_PART = "summary file"
 """Row in ``problems`` with the reason why a file could not be written."""
 
-PURPOSE = "summary"
 MAX_AGAIN = 1000
 MAX_BAD_ANSWERS = 3
 """Invalid answers in a row after which the model is paused, because each one costs."""
@@ -62,8 +61,7 @@ class _Job:
 
     store: Store
     agent_folder: Callable[[str], Path]
-    model: LanguageModel | None
-    daily_cap_usd: float
+    paid: PaidModel | None
     now: int
     report: SummaryReport = field(default_factory=SummaryReport)
     instead: str | None = None
@@ -74,8 +72,7 @@ def summarize_due(
     store: Store,
     *,
     agent_folder: Callable[[str], Path],
-    model: LanguageModel | None,
-    daily_cap_usd: float,
+    paid: PaidModel | None,
     now: int,
     idle_ms: int,
     limit: int = 50,
@@ -88,33 +85,30 @@ def summarize_due(
     Args:
         store: The store, open for writing, in no transaction.
         agent_folder: Gives an agent's folder by its id.
-        model: The model, see ``choose_model``; None for simple summaries.
-        daily_cap_usd: Maximum cost of models in a UTC day.
+        paid: The model, with what it may cost; None for simple summaries.
         now: The time, ms.
         idle_ms: Minimum idle time of a session that has not ended.
         limit: Maximum number of sessions.
         should_stop: Checked before every session.
     """
-    job = _Job(store, agent_folder, model, daily_cap_usd, now)
-    if model is None:
+    job = _Job(store, agent_folder, paid, now)
+    if paid is None:
         clear_problem(store, PART)
     elif (resting := find_problem(store, PART)) and (resting.retry_at or 0) > now:
         job.instead = resting.message
     _write_all(job, sessions.due_sessions(store, now=now, idle_ms=idle_ms, limit=limit), should_stop)
-    if model is not None and job.instead is None and job.report.written < limit:
+    if paid is not None and job.instead is None and job.report.written < limit:
         waiting = sessions.sessions_summarized_as(store, ["deferred"], limit=limit - job.report.written)
         _write_all(job, waiting, lambda: job.instead is not None or should_stop())
     return job.report
 
 
-def summarize_again(
-    store: Store, *, agent_folder: Callable[[str], Path], model: LanguageModel, daily_cap_usd: float, now: int
-) -> SummaryReport:
+def summarize_again(store: Store, *, agent_folder: Callable[[str], Path], paid: PaidModel, now: int) -> SummaryReport:
     """Let the model write the summaries that it has not written, newest first, until it fails or the cap is reached.
 
     Ignores the waiting time of an earlier failure, because the user asked for it.
     """
-    job = _Job(store, agent_folder, model, daily_cap_usd, now)
+    job = _Job(store, agent_folder, paid, now)
     unwritten = sessions.sessions_summarized_as(store, ["simple", "deferred"], limit=MAX_AGAIN)
     _write_all(job, unwritten, lambda: job.instead is not None)
     return job.report
@@ -122,7 +116,7 @@ def summarize_again(
 
 def summarize_anew(store: Store, session_ids: Sequence[str], *, agent_folder: Callable[[str], Path], now: int) -> None:
     """Write simple summaries of some sessions again, from what is left in them; no model is called."""
-    job = _Job(store, agent_folder, None, 0.0, now)
+    job = _Job(store, agent_folder, None, now)
     named = [sessions.session_named(store, session) for session in session_ids]
     _write_all(job, [session for session in named if session is not None and session.last_turn], lambda: False)
 
@@ -166,7 +160,7 @@ def _write(job: _Job, session: Session) -> None:
         sessions.count_turns(job.store, session.id),
         text,
         deeds_of(sessions.read_calls(job.store, session.id), below=session.git_root or session.cwd),
-        model=job.model.model if mode == "llm" and job.model else None,
+        model=job.paid.model.model if mode == "llm" and job.paid else None,
         instead=job.instead if mode == "deferred" else None,
     )
     with job.store.transaction():
@@ -177,10 +171,10 @@ def _write(job: _Job, session: Session) -> None:
 
 
 def _text_of(job: _Job, session: Session) -> tuple[SummaryText, sessions.SummaryMode]:
-    mode: sessions.SummaryMode = "simple" if job.model is None else "deferred"
-    if job.model is not None and job.instead is None:
+    mode: sessions.SummaryMode = "simple" if job.paid is None else "deferred"
+    if job.paid is not None and job.instead is None:
         try:
-            text = _ask(job, job.model, session)
+            text = _ask(job, job.paid, session)
         except CrystalError as error:
             is_useless = isinstance(error, InvalidAnswerError)  # paid: not requested again until the session grows
             mode = "simple" if is_useless else mode
@@ -201,7 +195,7 @@ def _text_of(job: _Job, session: Session) -> tuple[SummaryText, sessions.Summary
     return summarize_simply(said, title=session.given_title, session_id=session.session_id), mode
 
 
-def _ask(job: _Job, model: LanguageModel, session: Session) -> SummaryText:
+def _ask(job: _Job, paid: PaidModel, session: Session) -> SummaryText:
     said = sessions.read_said(job.store, session.id, ROLES, each=max(CHARACTERS.values()), total=_MODEL_TOTAL)
-    completion = PaidModel(job.store, model, PURPOSE, job.daily_cap_usd).ask(build_prompt(session, said), job.now)
+    completion = paid.ask(build_prompt(session, said), job.now)
     return parse_answer(completion.text, title=session.given_title)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from relay_worker.errors import RequestRefusedError
 from relay_worker.model import BlobEntry, NewBody, StreamState
-from relay_worker.store.rows import ACCOUNT, Rows, Transaction
+from relay_worker.store.rows import ACCOUNT, Put, Rows, Transaction
 
 _STATE = "s.head, s.acked, s.count, s.bytes, s.expired_upto"
 STREAM = f"(SELECT id FROM streams WHERE account = {ACCOUNT} AND stream = ?)"
@@ -59,9 +59,9 @@ _KNOWN = (
 )
 
 
-def put(batch: Transaction, new: NewBody, stream: bytes, seq: int, tag: bytes) -> bool:
+def put(batch: Transaction, new: NewBody, stream: bytes, seq: int, tag: bytes) -> Put:
     """Store a blob, see docs/spec/relay-http.md, section 3."""
-    row = batch.one(_KNOWN, stream, seq, seq, new.account)
+    row = yield _KNOWN, (stream, seq, seq, new.account)
     if row is None:
         raise RequestRefusedError("unauthenticated", "the account is gone")
     known = _Known(*row)
@@ -86,7 +86,10 @@ def put(batch: Transaction, new: NewBody, stream: bytes, seq: int, tag: bytes) -
         "UPDATE streams SET head = ?, count = count + ?, bytes = bytes + ?, change = ? WHERE id = ?",
         *(max(known.head, seq), int(is_more), more, change, stream_id),
     )
-    batch.run("UPDATE accounts SET bytes = bytes + ?, change = ? WHERE id = ?", more, change, known.account)
+    batch.run(
+        "UPDATE accounts SET bytes = bytes + ?, change = CASE WHEN change < ? THEN ? ELSE change END WHERE id = ?",
+        *(more, change, change, known.account),
+    )
     batch.drop(known.file)
     return True
 

@@ -20,6 +20,7 @@ from relay_worker.model import NewBody, Token, Usage
 from relay_worker.settings import Settings
 from relay_worker.store import blobs, mailboxes
 from relay_worker.store.files import StoredBody
+from relay_worker.store.rows import Put
 
 T = TypeVar("T")
 Hear: TypeAlias = "Callable[[list[Any]], None]"
@@ -55,7 +56,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def put(self, job: Callable[..., bool], new: NewBody, *place: Any) -> bool:
+    async def put(self, job: Callable[..., Put], new: NewBody, *place: Any) -> bool:
         """Store a body: ``write`` with what the store does about large ones."""
 
     @abstractmethod

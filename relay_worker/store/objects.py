@@ -7,7 +7,7 @@ from typing import Any
 from relay_worker.errors import RequestRefusedError
 from relay_worker.model import NewBody, ObjectEntry
 from relay_worker.store.blobs import check_room
-from relay_worker.store.rows import ACCOUNT, Rows, Transaction
+from relay_worker.store.rows import ACCOUNT, Put, Rows, Transaction
 
 _KNOWN = (
     "SELECT a.id, a.bytes, o.id, coalesce(o.size, 0), o.digest, o.file FROM accounts a"
@@ -15,9 +15,9 @@ _KNOWN = (
 )
 
 
-def put(batch: Transaction, new: NewBody, object_id: bytes) -> bool:
+def put(batch: Transaction, new: NewBody, object_id: bytes) -> Put:
     """Store a write-once object."""
-    known = batch.one(_KNOWN, object_id, new.account)
+    known = yield _KNOWN, (object_id, new.account)
     if known is None:
         raise RequestRefusedError("unauthenticated", "the account is gone")
     account_id, held, row, replaced, digest, replaced_file = known

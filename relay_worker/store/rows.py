@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Generator, Iterable
+from typing import Any, Protocol, TypeAlias
 
 from relay_worker.model import NewBody
 from relay_worker.settings import Settings
 
 ACCOUNT = "(SELECT id FROM accounts WHERE name = ?)"
 """SQL for the id of an account."""
+
+
+Row: TypeAlias = "tuple[Any, ...]"
+Put: TypeAlias = "Generator[tuple[str, Row], Row | None, bool]"
+"""Storing of a body: yields one question, a statement and its values, and gets the first row. So a store can ask the
+questions of many at once. Until it goes on, another body of the same account may be stored, but none in its place."""
 
 
 class Rows(Protocol):
@@ -38,3 +44,18 @@ class Transaction(Rows, Protocol):
 
     def drop(self, *files: str | None) -> None:
         """Delete body files after the COMMIT."""
+
+
+def finish(put: Put, rows: Rows) -> bool:
+    """Answer a body's question at once, and store it."""
+    sql, values = next(put)
+    return answer(put, rows.one(sql, *values))
+
+
+def answer(put: Put, row: Row | None) -> bool:
+    """Store a body whose question has this answer. Return whether it is new."""
+    try:
+        put.send(row)
+    except StopIteration as end:
+        return bool(end.value)
+    raise AssertionError("a body has one question")

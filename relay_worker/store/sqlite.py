@@ -24,6 +24,7 @@ from relay_worker.store.database import Batch, SqliteRows, connect, lock, prepar
 from relay_worker.store.files import INLINE_BYTES, BodyFiles, StoredBody, lost
 from relay_worker.store.interface import Store
 from relay_worker.store.operator import prune_bodies
+from relay_worker.store.rows import Put, finish
 from relay_worker.store.writer import Job, Writer, attempt, stopping
 
 T = TypeVar("T")
@@ -78,12 +79,12 @@ class SqliteStore(Store):
         """Return ``job(batch, *values)`` once it is durable."""
         return await self._writer.run(lambda batch: job(batch, *values))
 
-    async def put(self, job: Callable[..., bool], new: NewBody, *place: Any) -> bool:
+    async def put(self, job: Callable[..., Put], new: NewBody, *place: Any) -> bool:
         """Commit a body, a large one after its file. If the request is cancelled before, the next start deletes it."""
         if new.size > INLINE_BYTES:
             new = replace(new, file=await _run(self._savers, self._files.save, new.body))
         try:
-            return await self.write(new.account, job, new, *place)
+            return await self._writer.run(lambda batch: finish(job(batch, new, *place), batch))
         except Exception:  # whatever the error: there is no row, so delete its body and raise
             if new.file:
                 self._files.remove(new.file)

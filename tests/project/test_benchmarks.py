@@ -15,6 +15,7 @@ import orjson
 import pytest
 
 from crystal.config.harnesses import HARNESSES
+from tests.support.postgres import programs
 
 pytestmark = pytest.mark.slow
 
@@ -138,6 +139,16 @@ def test_the_benchmark_of_the_relay_prints_its_ratios_and_its_memory(tmp_path):
         )
         assert all(number > 0 for number in found)
     assert numbers(printed, r"^memory: (\d+) MB at most while 4 uploads of 8 MiB came at once")[0] > 10
+
+
+def test_the_benchmark_of_relays_on_postgresql_prints_its_ratios(tmp_path):
+    pytest.importorskip("psycopg")
+    if programs() is None:
+        pytest.skip("PostgreSQL is not installed")
+    printed = ran("relay_scale.py", "--seconds", "0.4", "--rounds", "1", "--nodes", "2", home=tmp_path)
+    for name in ("SQLite", "PostgreSQL, 2"):
+        line = rf"^{name}: puts +(\d+)/s .* ([\d.]+) of the bare insert, ([\d.]+) of it behind the same routes$"
+        assert all(number > 0 for number in numbers(printed, line))
 
 
 def test_the_benchmark_of_a_backlog_prints_its_ratios(tmp_path):

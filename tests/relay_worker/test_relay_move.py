@@ -100,10 +100,7 @@ def test_a_relay_moves_to_postgresql_and_back_unchanged(folder, tmp_path, url):
     before = content(folder)
     commands.move(str(folder), url)
     assert content(url) == before
-    store = choice.open_store(Settings(store=url), now=NOW)
-    with OpenStore(tmp_path / "unused") as other:
-        other.store.close()
-        other.store = store
+    with OpenStore(tmp_path / "unused", Settings(store=url)) as other:
         body = sealed(9, LARGE)
         assert other.put(body, 9) == "created", "new rows get ids of their own"
         assert other.get(9) == body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from pathlib import Path
 
 import apsw
@@ -182,15 +183,32 @@ def test_counts_and_bytes_are_those_of_what_is_stored(tmp_path_factory, steps):
 # -- many at once
 
 
-def test_of_two_blobs_for_one_place_one_wins_and_the_other_hears_of_it(opened):
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+def either(request, tmp_path):
+    """A store of each kind, with room for 20 blobs in a stream."""
+    url = request.getfixturevalue("postgres").database(secrets.token_hex(8)) if request.param == "postgres" else ""
+    with OpenStore(tmp_path / "relay", Settings(store=url, max_blobs=20)) as found:
+        yield found
+
+
+def test_at_once_no_more_is_stored_than_a_stream_may_hold(either):
+    async def race() -> list[str]:
+        done = await asyncio.gather(*(either.putting(sealed(n), n) for n in range(1, 61)), return_exceptions=True)
+        return sorted(one.code if isinstance(one, RequestRefusedError) else str(one) for one in done)
+
+    assert either.run(race()) == ["created"] * 20 + ["stream-full"] * 40
+    assert either.state().count == 20
+
+
+def test_of_two_blobs_for_one_place_one_wins_and_the_other_hears_of_it(either):
     async def race() -> list[str]:
         bodies = [sealed(seq // 2, LARGE if seq % 8 == 0 else 300) for seq in range(2, 42)]
-        pairs = [opened.putting(body, number // 2 + 1) for number, body in enumerate(bodies)]
+        pairs = [either.putting(body, number // 2 + 1) for number, body in enumerate(bodies)]
         done = await asyncio.gather(*pairs, return_exceptions=True)
         return sorted("conflict" if isinstance(one, RequestRefusedError) else str(one) for one in done)
 
-    assert opened.run(race()) == ["conflict"] * 20 + ["created"] * 20
-    assert opened.state().count == 20
+    assert either.run(race()) == ["conflict"] * 20 + ["created"] * 20
+    assert either.state().count == 20
 
 
 def test_requests_share_a_commit_and_each_is_answered_after_it(opened):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from crystal.errors import ModelUnavailableError, NotConfiguredError
+from crystal.llm.ask import PaidModel
 from crystal.llm.chat import ChatModel
 from crystal.llm.choose import MissingModel
 from crystal.store.capture.turns import end_session
@@ -289,13 +290,8 @@ def test_a_model_that_comes_later_rewrites_only_what_was_deferred_or_asked_for(t
         say(store, CHAT)
         assert run(store, tmp_path).simple == 1
         assert run(store, tmp_path, Fake(), now=LATER + HOUR).written == 0
-        report = summarize_again(
-            store,
-            agent_folder=lambda agent: tmp_path / agent,
-            model=Fake(),
-            daily_cap_usd=0.5,
-            now=LATER,
-        )
+        paid = PaidModel(store, Fake(), "summary", 0.5)
+        report = summarize_again(store, agent_folder=lambda agent: tmp_path / agent, paid=paid, now=LATER)
         assert report.llm == 1
         assert session(store).summary_mode == "llm"
 

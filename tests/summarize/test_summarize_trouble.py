@@ -105,7 +105,7 @@ def test_several_processes_at_once_leave_one_file_a_session(tmp_path: Path) -> N
         "import sys; from pathlib import Path; from crystal.store import Store; from crystal.summarize.due import summarize_due\n"
         "folder = Path(sys.argv[1])\n"
         "with Store.open(folder / 'crystal.db') as store:\n"
-        "    report = summarize_due(store, agent_folder=lambda a: folder / a, model=None, daily_cap_usd=0, now=2**42, idle_ms=1)\n"
+        "    report = summarize_due(store, agent_folder=lambda a: folder / a, paid=None, now=2**42, idle_ms=1)\n"
         "    assert not report.failed, report\n"
     )
     workers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) for _ in range(4)]
@@ -144,7 +144,7 @@ def test_one_session_with_an_impossible_place_does_not_stop_the_others(tmp_path:
     with open_store(tmp_path) as store:
         say(store, CHAT, agent="bad agent", at=START + HOUR)
         say(store, CHAT, session="good")
-        report = summarize_due(store, agent_folder=folder, model=None, daily_cap_usd=0, now=LATER, idle_ms=IDLE)
+        report = summarize_due(store, agent_folder=folder, paid=None, now=LATER, idle_ms=IDLE)
         assert (report.simple, report.failed) == (1, 1)
 
 

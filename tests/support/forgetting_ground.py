@@ -71,8 +71,7 @@ class Ground:
         summarize_due(
             self.machine.store,
             agent_folder=self.agent_folder,
-            model=None,
-            daily_cap_usd=0,
+            paid=None,
             now=self.machine.now + 10**9,
             idle_ms=1,
         )

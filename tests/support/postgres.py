@@ -43,7 +43,7 @@ class Postgres:
             pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
         self._bins, self._user = bins, _user()
         # Not pytest's own folder: that is closed to the other user, and too long a name for a socket.
-        self.folder = Path(tempfile.mkdtemp(prefix="crystal-pg-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="crystal-pg-", dir="/tmp"))
         if self._user:
             shutil.chown(self.folder, self._user)
         self._log = (self.folder.parent / f"{self.folder.name}.log").open("wb")

@@ -7,13 +7,13 @@ import hashlib
 import os
 import struct
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from relay_worker.model import NewBody
 from relay_worker.settings import Settings
-from relay_worker.store import accounts, blobs
-from relay_worker.store.sqlite import SqliteStore
+from relay_worker.store import accounts, blobs, choice
 from relay_worker.tokens import new_token
 
 NOW = 1_767_225_600_000
@@ -29,14 +29,13 @@ def sealed(seq: int, size: int = 300, *, stream: bytes = STREAM, tag: bytes = b"
 
 
 class OpenStore:
-    """A store with one account, driven from ordinary code."""
+    """A store with one account, driven from ordinary code; in PostgreSQL if the limits name an address."""
 
     def __init__(self, folder: Path, limits: Settings | None = None, now: int = NOW) -> None:
         self.folder = folder
         self.batches: list[int] = []
-        self.store = SqliteStore(
-            folder, limits or Settings(), now=now, observe=lambda jobs, _: self.batches.append(jobs)
-        )
+        settings = replace(limits or Settings(), data_dir=folder)
+        self.store = choice.open_store(settings, now=now, observe=lambda jobs, _: self.batches.append(jobs))
         self.text = self.token("home")
 
     def __enter__(self) -> OpenStore:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from crystal.errors import CrystalError
-from crystal.llm.ask import Completion, LanguageModel, Prompt
+from crystal.llm.ask import Completion, LanguageModel, PaidModel, Prompt
 from crystal.store import Store
 from crystal.store.sessions.conversations import Session
 from crystal.store.sessions.sessions import session_named
@@ -30,9 +30,8 @@ CHAT = [
 def run(
     store: Store, folder: Path, model: LanguageModel | None = None, *, now: int = LATER, cap: float = 0.5, **more: Any
 ) -> SummaryReport:
-    return summarize_due(
-        store, agent_folder=lambda agent: folder / agent, model=model, daily_cap_usd=cap, now=now, idle_ms=IDLE, **more
-    )
+    paid = None if model is None else PaidModel(store, model, "summary", cap)
+    return summarize_due(store, agent_folder=lambda agent: folder / agent, paid=paid, now=now, idle_ms=IDLE, **more)
 
 
 def files(folder: Path) -> dict[str, str]:

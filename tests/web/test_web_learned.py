@@ -12,6 +12,7 @@ import pytest
 from crystal.app.context import open_machine
 from crystal.app.used_afterwards import used_of
 from crystal.store.costs import DAY_MS, Cost, add_cost, spent_by_day
+from crystal.store.memories.learned import ReflectorRun, add_run
 from crystal.store.sessions.contexts import Injection, add_injection
 from crystal.web.pages.health import bars
 from tests.support.capture_machine import NOW, line
@@ -142,3 +143,11 @@ def test_the_figures_are_those_of_the_command(learned):
     page = Client().get("/usage").text
     assert "2 of 2" in page
     assert "8 of 18" in page
+
+
+def test_what_a_model_was_asked_is_on_the_page_and_in_the_command(learned):
+    assert "a model" not in Client().get("/usage").text
+    with open_machine() as machine:
+        add_run(machine.store, ReflectorRun(machine.now(), 1200, 1, 4, usd=0.0123, asked=3, unusable=1))
+    assert "a model was asked 3 times, $0.0123; 1 answer of no use" in crystal("usage").out
+    assert "3, $0.0123, 1 useless" in Client().get("/usage").text

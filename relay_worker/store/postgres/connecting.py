@@ -7,7 +7,7 @@ import re
 import select
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ _DEFAULTS: dict[str, Any] = {
 # A server that stands still in a transaction must not stop the others for ever.
 _OPTIONS = (
     "-c synchronous_commit=on -c lock_timeout=10000 -c statement_timeout=30000"
-    " -c idle_in_transaction_session_timeout=10000 -c default_transaction_isolation=read\\ committed"
+    " -c idle_in_transaction_session_timeout=10000 -c plan_cache_mode=force_generic_plan -c jit=off"
 )
 _TRANSIENT = re.compile("starting up|shutting down|recovery|too many|remaining connection slots|terminating")
 _TYPES = (
@@ -214,6 +214,10 @@ class PostgresRows:
     def all(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return all rows."""
         return self._execute(sql, values).fetchall()
+
+    def ask(self, sql: str, *values: Any) -> Callable[[], tuple[Any, ...] | None]:
+        """Send a statement; the function that is returned gives the first row. In a pipeline this does not wait."""
+        return self._execute(sql, values).fetchone
 
     def run(self, sql: str, *values: Any) -> None:
         """Run a statement that returns nothing."""

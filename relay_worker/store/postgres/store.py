@@ -14,6 +14,8 @@ import time
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -33,6 +35,7 @@ from relay_worker.store.postgres.connecting import (
     refusal_of,
     refuse_while_moving,
 )
+from relay_worker.store.rows import Put, Row, answer, finish
 from relay_worker.store.writer import Job, Writer, attempt, stopping
 
 T = TypeVar("T")
@@ -54,6 +57,17 @@ class PostgresTransaction(PostgresRows):
 
     def drop(self, *files: str | None) -> None:
         """Do nothing: bodies are in the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PutWork:
+    """Body to be stored: its stream or object, and its job."""
+
+    place: bytes
+    start: Callable[[Any], Put]
+
+    def __call__(self, transaction: Any) -> bool:
+        return finish(self.start(transaction), transaction)
 
 
 class PostgresStore(Store):
@@ -98,12 +112,15 @@ class PostgresStore(Store):
 
     async def write(self, lock: str, job: Callable[..., T], *values: Any) -> T:
         """Return ``job(transaction, *values)`` once it is durable."""
-        writer = self._writers[zlib.crc32(lock.encode()) % WRITERS]
-        return await writer.run(lambda transaction: job(transaction, *values), lock)
+        result = await self._writers[_writer_of(lock)].run(lambda transaction: job(transaction, *values), lock)
+        if job is accounts.revoke:  # here at once; the others hear of it
+            self._forget_tokens()
+        return result
 
-    async def put(self, job: Callable[..., bool], new: NewBody, *place: Any) -> bool:
+    async def put(self, job: Callable[..., Put], new: NewBody, *place: Any) -> bool:
         """Commit a body, whatever its size."""
-        return await self.write(new.account, job, new, *place)
+        work = _PutWork(place[0], lambda transaction: job(transaction, new, *place))
+        return await self._writers[_writer_of(new.account)].run(work, new.account)
 
     async def fetch(self, question: Callable[..., tuple[Any, ...]], *values: Any) -> StoredBody:
         """Return the body that a question finds; ``body-lost`` if ``move`` did not find it."""
@@ -146,9 +163,12 @@ class PostgresStore(Store):
 
     def _hear(self, message: Message) -> None:
         if message[1] in {"all", "token"}:
-            self._revocations += 1
-            self._tokens.clear()
+            self._forget_tokens()
         self._pass_on(message)
+
+    def _forget_tokens(self) -> None:
+        self._revocations += 1
+        self._tokens.clear()
 
     def _commit(self, jobs: list[Job], locks: set[str]) -> list[Any]:
         """Run all jobs in one transaction; return their results and refusals."""
@@ -162,13 +182,38 @@ class PostgresStore(Store):
             with db.pipeline() if len(jobs) > 1 else contextlib.nullcontext(), db.transaction():
                 numbers = sorted(map(_number, locks))  # in one order, so that no two wait for each other
                 transaction.run("SELECT pg_advisory_xact_lock(k) FROM unnest(CAST(? AS BIGINT[])) k", numbers)
-                results = [attempt(job, transaction) for job in jobs]
+                results = _results(jobs, transaction)
         except psycopg.Error as error:
             if db.closed:
                 raise refusal_of(error) from error
             raise
         self._observe(len(jobs), time.perf_counter() - began)
         return results
+
+
+def _results(jobs: list[Job], transaction: PostgresTransaction) -> list[Any]:
+    """Run jobs; the questions of bodies are sent together, so that they cost one round trip."""
+    results = [None if isinstance(job, _PutWork) else attempt(job, transaction) for job in jobs]
+    works = [(at, job) for at, job in enumerate(jobs) if isinstance(job, _PutWork)]
+    first = {job.place: at for at, job in reversed(works)}
+    asked: dict[int, tuple[Put, Callable[[], Row | None]]] = {}
+    for at, job in works:
+        if first[job.place] == at:
+            put = job.start(transaction)
+            sql, values = next(put)
+            asked[at] = put, transaction.ask(sql, *values)
+    for at, job in works:
+        # Where another body is stored in its place, the question comes after that.
+        results[at] = attempt(partial(_answered, *asked[at]) if at in asked else job, transaction)
+    return results
+
+
+def _answered(put: Put, found: Callable[[], Row | None], _: PostgresTransaction) -> bool:
+    return answer(put, found())
+
+
+def _writer_of(lock: str) -> int:
+    return zlib.crc32(lock.encode()) % WRITERS
 
 
 def _number(lock: str) -> int:
