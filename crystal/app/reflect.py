@@ -17,7 +17,6 @@ from crystal.memories.rules import changed, cleaned_text
 from crystal.model.recall import Remembered
 from crystal.reflect.by_model import PART, PURPOSE, ModelExtractor
 from crystal.reflect.compare import contradicts
-from crystal.reflect.extract import RuleExtractor
 from crystal.reflect.learn import LEARNED, PROPOSED, REFUSED, REVIEWED, Learner, is_known, judged
 from crystal.reflect.run import reflect_sessions, similarity_of
 from crystal.store import Store
@@ -48,16 +47,12 @@ def reflect(machine: Machine, should_stop: Callable[[], bool] = lambda: False) -
         isolated=config.isolated,
         projects=isolated_sessions(machine.store, config.isolated_projects),
     )
-    if config.reflect_extractor == "rules":
-        clear_problem(machine.store, PART)
-        return reflect_sessions(learner, RuleExtractor(), machine.now, should_stop)
-    extractor = _model_extractor(machine, learner)
-    run = reflect_sessions(learner, extractor, machine.now, should_stop)
-    if extractor.problem is not None:
-        at = machine.now()
-        again = retry_at(machine.store, PART, extractor.problem, at)
-        record_problem(machine.store, PART, extractor.problem.message, at, again)
-    elif run.asked:
+    model = _model_extractor(machine, learner) if config.reflect_extractor == "model" else None
+    run = reflect_sessions(learner, model, machine.now, should_stop)
+    problem, at = model and model.problem, machine.now()
+    if problem:
+        record_problem(machine.store, PART, problem.message, at, retry_at(machine.store, PART, problem, at))
+    elif run.asked or model is None:
         clear_problem(machine.store, PART)
     return run
 

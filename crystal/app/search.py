@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from crystal.embedding.embedder import Embedder
     from crystal.embedding.late import TokenComparer
     from crystal.model.recall import Filters
-    from crystal.search.deep import Asker, Deep
+    from crystal.search.deep import Deep
 
 
 def prepare_search(  # noqa: PLR0913 - what a search needs, by name
@@ -133,10 +133,8 @@ def deep_search(config: Config, *, now: int) -> Deep:
     if isinstance(model, MissingModel):
         return Deep(None, now, [model.problem.message])
 
-    def asker(seconds: float) -> Asker:
-        return ChatAsker(model, lambda: Store.open(config.places.db), config.deep_daily_cap_usd, now, seconds)
-
-    return Deep(asker, now)
+    cap, ledger = config.deep_daily_cap_usd, lambda: Store.open(config.places.db)
+    return Deep(lambda seconds: ChatAsker(model, ledger, cap, now, seconds), now)
 
 
 def _late(embedder: Embedder | None) -> TokenComparer:

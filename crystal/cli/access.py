@@ -12,6 +12,7 @@ from crystal.cli.options import AsJson, Limit, whole_number
 from crystal.errors import UsageError
 
 if TYPE_CHECKING:
+    from crystal.app.context import Machine
     from crystal.credentials.access import Grant
 
 commands = typer.Typer(
@@ -20,17 +21,22 @@ commands = typer.Typer(
 DAYS = "90d"
 
 
+Scopes = Annotated[
+    str | None, typer.Option(help="What it allows, by commas: read, remember, forget.", metavar="SCOPES")
+]
+Projects = Annotated[
+    list[str] | None,
+    typer.Option(help="Only this project, by its name; may be given several times.", metavar="PROJECT"),
+]
+Expires = Annotated[str, typer.Option(help="When it ends: 90d, 24h, 2027-01-31, or never.", metavar="WHEN")]
+
+
 @commands.command("make")
 def make(
     label: Annotated[str, typer.Option(help="What you call it, such as phone.", metavar="NAME")],
-    scope: Annotated[
-        str, typer.Option(help="What it allows, by commas: read, remember, forget.", metavar="SCOPES")
-    ] = "read",
-    project: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this project, by its name; may be given several times.", metavar="PROJECT"),
-    ] = None,
-    expires: Annotated[str, typer.Option(help="When it ends: 90d, 24h, 2027-01-31, or never.", metavar="WHEN")] = DAYS,
+    scope: Scopes = "read",
+    project: Projects = None,
+    expires: Expires = DAYS,
     as_json: AsJson = False,
 ) -> None:
     """Make a token, and print it. It is shown only now: crystal keeps a hash of it.
@@ -40,20 +46,53 @@ def make(
     import sys
 
     from crystal.app.context import now_ms, open_reader
-    from crystal.app.projects import project_called
     from crystal.cli import render
     from crystal.credentials.access import make_grant
 
-    now, scopes = now_ms(), _scopes(scope)
+    now, scopes = now_ms(), _scopes(scope or "read")
     with open_reader() as machine:
-        projects = tuple(dict.fromkeys(project_called(machine.stores, one) for one in project or ()))
-        grant, token = make_grant(machine.places.access, label, scopes, projects, now, _end(expires, now))
+        grant, token = make_grant(
+            machine.places.access, label, scopes, _projects(machine, project), now, _end(expires, now)
+        )
     if as_json:
         print_json({"token": token, **_row(grant, now)})
         return
     render.say(token)
     words = f"crystal: {grant.label} may {_words(grant)}; {_until(grant, now)}. The token is shown only now."
     render.say(words, stream=sys.stderr)
+
+
+@commands.command("approve")
+def approve(
+    code: Annotated[str, typer.Argument(help="The code that the page in the browser shows.", metavar="CODE")],
+    label: Annotated[
+        str | None, typer.Option(help="What you call it; its own name if left out.", metavar="NAME")
+    ] = None,
+    scope: Scopes = None,
+    project: Projects = None,
+    expires: Expires = DAYS,
+) -> None:
+    """Let an assistant in that signs in with its browser page: crystal mcp --http --oauth."""
+    from crystal.app.context import now_ms, open_reader
+    from crystal.cli import render
+    from crystal.credentials.access import add_grant
+    from crystal.credentials.access_requests import RequestList
+
+    now, end = now_ms(), _end(expires, now_ms())
+    with open_reader() as machine:
+        requests, projects = RequestList(machine.places.access_requests), _projects(machine, project)
+        asked = requests.find(code)
+        scopes = asked.scopes if scope is None else _scopes(scope)
+        grant = add_grant(machine.places.access, asked.hashed, label or asked.client, scopes, projects, now, end)
+        requests.remove(asked)
+    at = render.one_line(asked.host)
+    render.say(f"{render.one_line(grant.label)}, at {at}, may {_words(grant)}; {_until(grant, now)}")
+
+
+def _projects(machine: Machine, names: list[str] | None) -> tuple[str, ...]:
+    from crystal.app.projects import project_called
+
+    return tuple(dict.fromkeys(project_called(machine.stores, one) for one in names or ()))
 
 
 @commands.command("list")

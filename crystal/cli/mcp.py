@@ -36,6 +36,9 @@ def mcp(
     behind_proxy: Annotated[
         bool, typer.Option("--behind-proxy", help="With --http: a proxy before it does TLS.")
     ] = False,
+    oauth: Annotated[
+        bool, typer.Option("--oauth", help="With --http: let assistants sign in, see access approve.")
+    ] = False,
 ) -> None:
     """Serve the memory to an agent over standard input and output (MCP), or to programs elsewhere over HTTP.
 
@@ -48,10 +51,10 @@ def mcp(
     if http:
         if agent is not None:
             raise UsageError("--agent does not go with --http", hint="leave it out: a token says who asks")
-        _serve_http(host, port, tls_cert, tls_key, url, behind_proxy=behind_proxy)
+        _serve_http(host, port, tls_cert, tls_key, url, behind_proxy=behind_proxy, oauth=oauth)
         return
-    if any((host, port, tls_cert, tls_key, url, behind_proxy)):
-        raise UsageError("--host, --port, --tls-cert, --tls-key, --url and --behind-proxy go with --http",
+    if any((host, port, tls_cert, tls_key, url, behind_proxy, oauth)):
+        raise UsageError("--host, --port, --tls-cert, --tls-key, --url, --behind-proxy and --oauth go with --http",
                          hint="add --http, or leave them out")  # fmt: skip
     import contextlib
     import os
@@ -82,17 +85,18 @@ def _serve_http(
     url: str | None,
     *,
     behind_proxy: bool,
+    oauth: bool,
 ) -> None:
     import sys
 
-    from crystal.app.context import open_reader
+    from crystal.app.context import open_kept_machine
     from crystal.cli import render
     from crystal.cli.options import whole_number
     from crystal.mcp.remote.server import Site, serve
     from crystal.serving.listening import LOOPBACK
 
-    with open_reader() as machine:  # refuses where there is no memory yet
-        places = machine.places
+    with open_kept_machine() as machine:  # refuses where there is no memory yet; its key may have to be made
+        places, signing = machine.places, machine.redaction_key() if oauth else None
     number = None if port is None else whole_number(port, "--port")
 
     def ready(address: str) -> None:
@@ -100,4 +104,4 @@ def _serve_http(
         sys.stdout.flush()
         render.say("crystal: answers who has a token (crystal access list); Ctrl-C ends it", stream=sys.stderr)
 
-    serve(places, _settings, Site(host or LOOPBACK, number, certificate, key, url, behind_proxy), ready)
+    serve(places, _settings, Site(host or LOOPBACK, number, certificate, key, url, behind_proxy, signing), ready)

@@ -74,6 +74,11 @@ class Places(NamedTuple):
         return self.data_dir / "access.json"
 
     @property
+    def access_requests(self) -> Path:
+        """Return the list of sign-ins over HTTP that wait for the user."""
+        return self.data_dir / "access-requests.json"
+
+    @property
     def access_log(self) -> Path:
         """Return the log of who asked what over HTTP."""
         return self.data_dir / "access.log"

@@ -11,6 +11,7 @@ import hmac
 import secrets
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -62,32 +63,36 @@ def read_grants(path: Path) -> tuple[Grant, ...]:
         raise NotConfiguredError(f"{path} cannot be understood", hint=hint) from error
 
 
-def make_grant(
-    path: Path, label: str, scopes: tuple[str, ...], projects: tuple[str, ...], now: int, expires_at: int | None
-) -> tuple[Grant, str]:
-    """Make a token. Return what it allows, and the token, which is stored nowhere.
+def make_grant(path: Path, label: str, *allowed: Any) -> tuple[Grant, str]:
+    """Make a token; ``allowed`` as for ``add_grant``. Return what it allows, and the token, which is stored nowhere."""
+    token = new_token()
+    return add_grant(path, hash_of(token), label, *allowed), token
+
+
+def add_grant(
+    path: Path, hashed: str, label: str, scopes: tuple[str, ...], projects: tuple[str, ...], now: int, end: int | None
+) -> Grant:
+    """Allow something to who has the token with a hash.
 
     Raises:
         UsageError: The label is taken or cannot be used, or there are too many.
     """
-    token, name = f"{PREFIX}{secrets.token_urlsafe(32)}", " ".join(label.split())
+    name = " ".join(label.split())
     if not 0 < len(name) <= MAX_LABEL or not name.isprintable():
         raise UsageError(f"the label is {label[:MAX_LABEL]!r}", hint=f"use 1 to {MAX_LABEL} characters")
-    made = Grant(secrets.token_hex(4), name, scopes, projects, now, expires_at, _hash(token))
+    made = Grant(secrets.token_hex(4), name, scopes, projects, now, end, hashed)
 
     def add(known: tuple[Grant, ...]) -> tuple[Grant, ...]:
         if any(one.label == name for one in known):
-            raise UsageError(
-                f"the label {name!r} is taken", hint=f"use another one, or run: crystal access revoke {name}"
-            )
+            hint = f"use another one with --label, or run: crystal access revoke {name}"
+            raise UsageError(f"the label {name!r} is taken", hint=hint)
         if len(known) >= MAX_GRANTS:
-            raise UsageError(
-                f"there are {len(known)} tokens", hint="revoke those that nobody needs: crystal access list"
-            )
+            hint = "revoke those that nobody needs: crystal access list"
+            raise UsageError(f"there are {len(known)} tokens", hint=hint)
         return (*known, made)
 
     _change(path, add)
-    return made, token
+    return made
 
 
 def revoke_grant(path: Path, wanted: str) -> Grant:
@@ -109,7 +114,13 @@ def _change(path: Path, change: Callable[[tuple[Grant, ...]], tuple[Grant, ...]]
         write_private(path, msgspec.json.format(msgspec.json.encode(change(read_grants(path)))))
 
 
-def _hash(token: str) -> str:
+def new_token() -> str:
+    """Return a token of 256 random bits."""
+    return f"{PREFIX}{secrets.token_urlsafe(32)}"
+
+
+def hash_of(token: str) -> str:
+    """Return the hash by which a token is known."""
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
@@ -135,7 +146,7 @@ class Doorkeeper:
 
     def find(self, token: str, now: int) -> Grant | None:
         """Return what a token allows, None if it is not known or has expired. Takes as long for every token."""
-        given, found = _hash(token), None
+        given, found = hash_of(token), None
         for one in self.grants():
             found = one if hmac.compare_digest(one.hashed, given) else found
         return found if found is not None and found.is_valid(now) else None

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 from crystal.errors import CrystalError
 from crystal.llm.ask import Completion, InvalidAnswerError, PaidModel, Prompt, fenced, parse_json
-from crystal.reflect.extract import Candidate, Chosen
+from crystal.reflect.extract import Candidate, Chosen, chosen_by_rules
 from crystal.reflect.rules import MIN_WORDS, Kind, Statement
 from crystal.store.memories.learned import DueSession, ReadTurn
 from crystal.store.notes import drop_notes, read_note, write_note
@@ -117,9 +117,9 @@ class ModelExtractor:
     usd: float = 0.0
 
     def choose(self, session: DueSession, own: Sequence[Candidate]) -> list[Chosen] | None:
-        """See ``Extractor``."""
+        """Return the sentences to learn, and what each states; None if the session has to wait."""
         sent = [one for one in own if self.may_send(session, one.turn)]
-        chosen = [(one, one.found) for one in own if one.found and not self.may_send(session, one.turn)]
+        chosen = chosen_by_rules([one for one in own if one not in sent])
         for start in range(0, len(sent), MAX_SENTENCES):
             some = sent[start : start + MAX_SENTENCES]
             try:
@@ -127,15 +127,15 @@ class ModelExtractor:
             except CrystalError as error:
                 self.problem = error
                 return None
-            chosen += _rules(some) if picks is None else [_chosen(some, pick) for pick in picks]
+            chosen += chosen_by_rules(some) if picks is None else [_chosen(some, pick) for pick in picks]
         return chosen
 
     def close(self, session: DueSession) -> None:
-        """See ``Extractor``."""
+        """Delete the answers of a session. Inside the transaction that moves its cursor."""
         drop_notes(self.paid.store, _prefix(session))
 
     def tally(self) -> dict[str, float]:
-        """See ``Extractor``."""
+        """Return what the run did besides, by the names of ``ReflectorRun``."""
         counts = {"asked": self.asked, "unusable": self.unusable, "skipped": self.skipped, "usd": self.usd}
         return {name: number for name, number in counts.items() if number}
 
@@ -167,10 +167,6 @@ class ModelExtractor:
 def _prefix(session: DueSession) -> str:
     """Return how the names of a session's answers begin. An answer that is kept holds numbers, and no text."""
     return f"{NOTE}{session.row}:"
-
-
-def _rules(some: Sequence[Candidate]) -> list[Chosen]:
-    return [(one, one.found) for one in some if one.found]
 
 
 def _chosen(some: Sequence[Candidate], pick: Pick) -> Chosen:

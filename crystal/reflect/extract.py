@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from crystal.model.capture import Project
 from crystal.reflect.own_words import own_sentences
 from crystal.reflect.rules import Kind, Statement, find_statement, is_passing, lasting_part
-from crystal.store.memories.learned import MAX_STATEMENTS, DueSession, ReadTurn
+from crystal.store.memories.learned import MAX_STATEMENTS, ReadTurn
 from crystal.work.results import is_failed
 
 MIN_RUNS = 3
@@ -86,32 +86,9 @@ class Candidate(NamedTuple):
 Chosen = tuple[Candidate, Statement]
 
 
-class Extractor(Protocol):
-    """What decides which of the user's sentences are learned."""
-
-    def choose(self, session: DueSession, own: Sequence[Candidate]) -> list[Chosen] | None:
-        """Return the sentences to learn, and what each states; None if the session has to wait."""
-
-    def close(self, session: DueSession) -> None:
-        """Delete what was kept for a session. Inside the transaction that moves its cursor."""
-
-    def tally(self) -> dict[str, float]:
-        """Return what the run did besides, by the names of ``ReflectorRun``."""
-
-
-class RuleExtractor:
-    """The rules alone."""
-
-    def choose(self, _session: DueSession, own: Sequence[Candidate]) -> list[Chosen]:
-        """See ``Extractor``."""
-        return [(one, one.found) for one in own if one.found]
-
-    def close(self, session: DueSession) -> None:
-        """See ``Extractor``."""
-
-    def tally(self) -> dict[str, float]:
-        """See ``Extractor``."""
-        return {}
+def chosen_by_rules(own: Sequence[Candidate]) -> list[Chosen]:
+    """Return the sentences that the rules find."""
+    return [(one, one.found) for one in own if one.found]
 
 
 def candidates(turns: Sequence[ReadTurn], after: int) -> list[Candidate]:

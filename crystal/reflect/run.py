@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from crystal.errors import CrystalError
+from crystal.reflect.by_model import ModelExtractor
 from crystal.reflect.compare import Similarity
-from crystal.reflect.extract import Extractor, candidates, extract
+from crystal.reflect.extract import candidates, chosen_by_rules, extract
 from crystal.reflect.learn import Learner, archive_stale
 from crystal.store.memories import learned
 from crystal.store.memories.learned import DueSession, ReflectorRun
@@ -20,17 +21,23 @@ Embed = Callable[[Sequence[str]], list[bytes]]
 
 
 def reflect_sessions(
-    learner: Learner, extractor: Extractor, now: Callable[[], int], should_stop: Callable[[], bool]
+    learner: Learner, model: ModelExtractor | None, now: Callable[[], int], should_stop: Callable[[], bool]
 ) -> ReflectorRun:
     """Read the sessions with new turns, oldest first, until none is left, one has to wait, or ``should_stop``.
 
     Idempotent: a cursor moves in the transaction that writes what was learned up to it.
+
+    Args:
+        learner: Where memories are written.
+        model: What chooses the user's sentences; None for the rules.
+        now: Gives the time, ms.
+        should_stop: Checked before every session.
     """
     began, total = time.monotonic(), ReflectorRun(now())
     read: set[str] = set()
     while due := learned.sessions_to_reflect(learner.store, MAX_SESSIONS):
         for session in due:
-            done = None if should_stop() else read_session(learner, extractor, session, now())
+            done = None if should_stop() else read_session(learner, model, session, now())
             if done is None:
                 break
             read.add(session.id)
@@ -38,7 +45,7 @@ def reflect_sessions(
         else:
             continue
         break
-    more = extractor.tally()
+    more = {} if model is None else model.tally()
     if read or more:
         with learner.store.transaction():
             archived = archive_stale(learner.store, total.at)
@@ -48,7 +55,7 @@ def reflect_sessions(
     return total
 
 
-def read_session(learner: Learner, extractor: Extractor, session: DueSession, now: int) -> ReflectorRun | None:
+def read_session(learner: Learner, model: ModelExtractor | None, session: DueSession, now: int) -> ReflectorRun | None:
     """Read the next turns of a session, and move its cursor in the transaction that writes what they teach.
 
     Returns:
@@ -57,14 +64,16 @@ def read_session(learner: Learner, extractor: Extractor, session: DueSession, no
     turns = learned.read_after(learner.store, session, BATCH_TURNS)
     new = [turn.id for turn in turns if turn.id > session.cursor]
     upto = session.last_turn if len(new) < BATCH_TURNS else new[-1]
-    chosen = extractor.choose(session, candidates(turns, session.cursor))
+    own = candidates(turns, session.cursor)
+    chosen = chosen_by_rules(own) if model is None else model.choose(session, own)
     if chosen is None:
         return None
     lessons = extract(turns, session.cursor, chosen)
     with learner.store.transaction():
         if not learned.move_cursor(learner.store, session, upto):
             return ReflectorRun(now)
-        extractor.close(session)
+        if model is not None:
+            model.close(session)
         return learner.learn(session, lessons, now)._replace(turns=len(new))
 
 

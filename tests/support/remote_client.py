@@ -20,7 +20,7 @@ from crystal.app.context import default_paths
 from crystal.credentials.access import make_grant
 from crystal.mcp.offer import McpSettings
 from crystal.mcp.remote.gate import Rates
-from crystal.mcp.remote.server import make_app
+from crystal.mcp.remote.server import Site, make_app
 from tests.support.mcp_client import INITIALIZE, ROOT
 
 BASE = "http://127.0.0.1:8643"
@@ -38,10 +38,21 @@ class Remote(TestClient):
     """A program elsewhere; ``token`` goes with each request."""
 
     def __init__(
-        self, token: str | None = None, rates: Rates | None = None, *, aliases: bool = True, base: str = BASE
+        self,
+        token: str | None = None,
+        rates: Rates | None = None,
+        *,
+        aliases: bool = True,
+        base: str = BASE,
+        key: bytes | None = None,
     ) -> None:
-        names = frozenset({"memory.example"})
-        app = make_app(default_paths(), lambda: McpSettings(aliases), names, base, rates)
+        app = make_app(
+            default_paths(),
+            lambda: McpSettings(aliases),
+            Site(url="https://memory.example", sign_in_key=key),
+            base,
+            rates,
+        )
         super().__init__(app, base_url=base, raise_server_exceptions=True)
         if token is not None:
             self.headers["authorization"] = f"Bearer {token}"

@@ -26,18 +26,20 @@ HEADERS = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
     "referrer-policy": "no-referrer",
 }
+METADATA = "/.well-known/oauth-protected-resource/mcp"
 OPEN = ("/openapi.json",)
 """What everybody may read: it tells nothing of the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The limits: requests of an address, wrong tokens of an address, requests of a token, refusals in the log."""
+    """The limits of an address, its wrong tokens, a token, refusals in the log, and an address that signs in."""
 
     address: Rate = field(default_factory=lambda: Rate(2_000, 50))
     wrong: Rate = field(default_factory=lambda: Rate(10, 1 / 6))
     token: Rate = field(default_factory=lambda: Rate(300, 10))
     logged: Rate = field(default_factory=lambda: Rate(60, 1 / 60))
+    sign_in: Rate = field(default_factory=lambda: Rate(60, 1))
 
 
 class Gate:
@@ -49,13 +51,16 @@ class Gate:
         log: Notes what is refused.
         names: The names, besides those of loopback, under which clients reach this server.
         rates: How often.
+        sign_in: The paths of the sign-in, which needs no token.
+        url: The server's address, without a path.
     """
 
     def __init__(
-        self, app: ASGIApp, door: Doorkeeper, log: AccessLog, names: frozenset[str], rates: Rates | None = None
-    ) -> None:
+        self, app: ASGIApp, door: Doorkeeper, log: AccessLog, names: frozenset[str], rates: Rates | None = None,
+        sign_in: tuple[str, ...] = (), url: str = "",
+    ) -> None:  # fmt: skip
         self._app, self._door, self._log, self._rates = app, door, log, rates or Rates()
-        self._names = {*LOCAL_NAMES, *names}
+        self._names, self._sign_in, self._url = {*LOCAL_NAMES, *names}, sign_in, url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -80,6 +85,10 @@ class Gate:
         if wait := self._rates.address.wait(address):
             return self._limited(wait, None, address)
         self._rates.address.count(address)
+        if scope["path"] in self._sign_in:
+            wait = self._rates.sign_in.wait(address)
+            self._rates.sign_in.count(address)
+            return self._limited(wait, None, address) if wait else None
         return None if scope["path"] in OPEN else self._check_token(scope, headers, address)
 
     def _check_token(self, scope: Scope, headers: Headers, address: str) -> Response | None:
@@ -105,9 +114,10 @@ class Gate:
             self._rates.wrong.count(address)
         self._note(None, address, "refused")
         wrong = ', error="invalid_token", error_description="unknown, expired or revoked"' if given else ""
+        how = f', resource_metadata="{self._url}{METADATA}"' if self._sign_in else ""
         return _refused(
             401, "this needs a valid token", "the user makes one: crystal access make --label NAME",
-            {"www-authenticate": f'Bearer realm="crystal"{wrong}'},
+            {"www-authenticate": f'Bearer realm="crystal"{wrong}{how}'},
         )  # fmt: skip
 
     def _limited(self, wait: float, grant: Grant | None, address: str) -> Response:

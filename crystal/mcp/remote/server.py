@@ -12,9 +12,11 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from crystal.config.packages import install_command
 from crystal.config.paths import Places
 from crystal.credentials.access import Doorkeeper
 from crystal.credentials.access_log import AccessLog
+from crystal.credentials.access_requests import RequestList
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.mcp.offer import Settings
 from crystal.mcp.remote.gate import Gate, Rates
@@ -38,6 +40,7 @@ class Site:
         key: The certificate's key.
         url: The address that clients use, if it is another one than that.
         behind_proxy: Whether a proxy stands before it, which does TLS.
+        sign_in_key: Signs what clients are told at their sign-in with OAuth; None: there is none.
     """
 
     host: str = LOOPBACK
@@ -46,6 +49,7 @@ class Site:
     key: Path | None = None
     url: str | None = None
     behind_proxy: bool = False
+    sign_in_key: bytes | None = None
 
     def checked(self) -> Site:
         """Return it, if tokens cannot be read on their way here.
@@ -86,15 +90,29 @@ class Site:
         return self.url.rstrip("/") if self.url else f"{scheme}://{host}:{port}"
 
 
-def make_app(
-    places: Places, settings: Settings, names: frozenset[str], url: str, rates: Rates | None = None
-) -> ASGIApp:
+def make_app(places: Places, settings: Settings, site: Site, url: str, rates: Rates | None = None) -> ASGIApp:
     """Return the application; ``url`` is its address, without a path."""
-    log = AccessLog(places.access_log)
+    log, door = AccessLog(places.access_log), Doorkeeper(places.access)
     transport = Transport(settings, log, url)
     mcp = Route(PATH, transport.endpoint, methods=["GET", "POST", "DELETE"])
-    app = Starlette(routes=[mcp, *routes(transport, url)])
-    return Gate(app, Doorkeeper(places.access), log, names, rates)
+    signing, paths = _sign_in(places, door, site.sign_in_key, url)
+    app = Starlette(routes=[mcp, *routes(transport, url), *signing])
+    return Gate(app, door, log, site.names, rates, paths, url)
+
+
+def _sign_in(places: Places, door: Doorkeeper, key: bytes | None, url: str) -> tuple[list[Route], tuple[str, ...]]:
+    """Return the routes of the sign-in with OAuth, and their paths; none without a key.
+
+    Raises:
+        NotConfiguredError: The package is missing.
+    """
+    if key is None:
+        return [], ()
+    try:
+        from crystal.mcp.remote.oauth import PATHS, SignIn
+    except ModuleNotFoundError as error:
+        raise NotConfiguredError("--oauth needs the package mcp", hint=install_command("mcp")) from error
+    return SignIn(door, RequestList(places.access_requests), key, url).routes(), PATHS
 
 
 def serve(places: Places, settings: Settings, site: Site, ready: Callable[[str], None]) -> None:
@@ -115,12 +133,13 @@ def serve(places: Places, settings: Settings, site: Site, ready: Callable[[str],
     tls = None
     if site.certificate is not None and site.key is not None:
         tls = checked_certificate(site.certificate, site.key)
-    if not Doorkeeper(places.access).grants():
+    if site.sign_in_key is None and not Doorkeeper(places.access).grants():
         raise NotConfiguredError("nobody may ask this memory yet", hint="run: crystal access make --label NAME")
     with listen(site.port, DEFAULT_PORT, "crystal mcp --http", site.host) as listening:
         url = site.address(listening.getsockname()[1])
+        app = make_app(places, settings, site, url)
         ready(f"{url}{PATH}")
-        run(make_app(places, settings, site.names, url), listening, tls, trusts_proxy=site.behind_proxy)
+        run(app, listening, tls, trusts_proxy=site.behind_proxy)
 
 
 def _is_loopback(host: str) -> bool:

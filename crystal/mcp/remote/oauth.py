@@ -1,0 +1,220 @@
+"""Sign-in for assistants that take no token by hand: OAuth 2.1 as MCP asks for it, by the package ``mcp``.
+
+The user decides on the machine that has the memory: the page in the browser shows a code, and with that code
+``crystal access approve`` makes an access as ``crystal access make`` does: what is served can allow nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import html
+import json
+import secrets
+import time
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from mcp.server.auth.provider import (
+    AccessToken,
+    AuthorizationCode,
+    AuthorizationParams,
+    AuthorizeError,
+    OAuthAuthorizationServerProvider,
+    RefreshToken,
+    RegistrationError,
+    TokenError,
+    construct_redirect_uri,
+)
+from mcp.server.auth.routes import create_auth_routes, create_protected_resource_routes
+from mcp.server.auth.settings import ClientRegistrationOptions
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from pydantic import AnyHttpUrl
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from crystal.credentials.access import SCOPES, Doorkeeper, Grant, hash_of, new_token
+from crystal.credentials.access_requests import SECONDS, AccessRequest, RequestList
+from crystal.mcp.remote.gate import METADATA
+
+CONSENT = "/consent"
+MAX_CLIENT, MAX_NAME, MAX_WAITING = 3_000, 60, 100
+PATHS = ("/.well-known/oauth-authorization-server", METADATA, "/authorize", "/token", "/register", CONSENT)
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta http-equiv="refresh" content="3"><title>crystal</title><h1>{name} wants to ask your memory</h1>
+<p>It will get its token at <b>{host}</b>. To allow that, run this on the machine that has the memory:</p>
+<pre>crystal access approve {code}</pre><p>To refuse, close this page. It goes on by itself.</p></html>"""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A sign-in that the user has not approved yet, or whose token was not fetched yet.
+
+    Attributes:
+        request: What ``crystal access approve`` reads of it.
+        token: The token that the client gets in the end.
+        client: Its client.
+        params: What the client asked for.
+        code: What the client exchanges for the token; empty until the user has approved.
+        code_ends: When that is over, seconds.
+    """
+
+    request: AccessRequest
+    token: str
+    client: OAuthClientInformationFull
+    params: AuthorizationParams
+    code: str = ""
+    code_ends: float = 0.0
+    ident: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the user has taken too long."""
+        return self.request.at + SECONDS * 1000 < time.time() * 1000
+
+
+class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
+    """The provider that the handlers ask.
+
+    A client's id is its own description, signed, so that nothing is stored for who only registers.
+
+    Args:
+        door: Knows the tokens.
+        requests: The list that ``crystal access approve`` reads.
+        key: Signs the ids of clients.
+        url: The server's address, without a path.
+    """
+
+    def __init__(self, door: Doorkeeper, requests: RequestList, key: bytes, url: str) -> None:
+        self._door, self._requests, self._url = door, requests, url
+        self._key = hashlib.blake2b(b"sign-in", key=key).digest()
+        self._waiting: dict[str, Waiting] = {}
+
+    def routes(self) -> list[Route]:
+        """Return the routes of the authorization server, and what says where it is."""
+        issuer, resource = AnyHttpUrl(self._url), AnyHttpUrl(f"{self._url}/mcp")
+        scopes = ClientRegistrationOptions(enabled=True, valid_scopes=[*SCOPES], default_scopes=["read"])
+        return [
+            *create_auth_routes(self, issuer, client_registration_options=scopes),
+            *create_protected_resource_routes(resource, [issuer], [*SCOPES], "crystal"),
+            Route(CONSENT, self._consent),
+        ]
+
+    # ---------------------------------------------------------------------------------------------------- clients
+
+    async def register_client(self, client_info: OAuthClientInformationFull) -> None:
+        """Give a client an id that says who it is."""
+        for uri in client_info.redirect_uris or ():
+            is_local = uri.scheme == "http" and uri.host in ("localhost", "127.0.0.1", "[::1]")
+            if not (uri.scheme == "https" or is_local):
+                raise RegistrationError("invalid_redirect_uri", "redirect URIs begin with https, or lead to loopback")
+        about = {
+            "redirect_uris": [str(uri) for uri in client_info.redirect_uris or ()], "scope": client_info.scope,
+            "client_name": (client_info.client_name or "an assistant")[:MAX_NAME],
+            "token_endpoint_auth_method": client_info.token_endpoint_auth_method,
+        }  # fmt: skip
+        body = base64.urlsafe_b64encode(json.dumps(about).encode()).decode().rstrip("=")
+        if not about["redirect_uris"] or len(body) > MAX_CLIENT:
+            raise RegistrationError("invalid_client_metadata", "give one or a few short redirect URIs")
+        client_info.client_id = f"{body}.{self._sign('id', body)}"
+        if client_info.client_secret is not None:
+            client_info.client_secret = self._sign("secret", body)
+
+    async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
+        """Return what an id says, if it is one of ours."""
+        body, _, signature = client_id.partition(".")
+        if not hmac.compare_digest(signature.encode(), self._sign("id", body).encode()):
+            return None
+        about = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        secret = None if about["token_endpoint_auth_method"] == "none" else self._sign("secret", body)  # noqa: S105
+        return OAuthClientInformationFull(client_id=client_id, client_secret=secret, **about)
+
+    def _sign(self, purpose: str, body: str) -> str:
+        return hmac.new(self._key, f"{purpose}:{body}".encode(), hashlib.sha256).hexdigest()
+
+    # --------------------------------------------------------------------------------------------------- the code
+
+    async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
+        """Note the wish; return the page that waits for the user."""
+        if params.resource is not None and params.resource.rstrip("/") not in (self._url, f"{self._url}/mcp"):
+            raise AuthorizeError("invalid_target", "this server has no such resource")
+        token = new_token()
+        host = urlsplit(str(params.redirect_uri)).netloc
+        asked = tuple(one for one in SCOPES if one in (params.scopes or ("read",)))
+        request = self._requests.add(client.client_name or "an assistant", host, asked, hash_of(token))
+        waiting = Waiting(request, token, client, params)
+        kept = [one for one in self._waiting.values() if not one.is_over][-MAX_WAITING:]
+        self._waiting = {one.ident: one for one in (*kept, waiting)}
+        return f"{self._url}{CONSENT}?id={waiting.ident}"
+
+    async def _consent(self, request: Request) -> Response:
+        """Show the code until the user has approved it, then lead back to the client."""
+        waiting = self._waiting.get(request.query_params.get("id", ""))
+        if waiting is None or waiting.is_over:
+            return HTMLResponse("<!doctype html><title>crystal</title><p>This sign-in is over. Begin again.</p>", 410)
+        if self._granted(waiting) is None:
+            name, host = html.escape(waiting.request.client), html.escape(waiting.request.host)
+            return HTMLResponse(PAGE.format(name=name, host=host, code=waiting.request.code))
+        waiting.code, waiting.code_ends = secrets.token_urlsafe(32), time.time() + 60
+        back = construct_redirect_uri(
+            str(waiting.params.redirect_uri),
+            code=waiting.code,
+            state=waiting.params.state,
+            iss=str(AnyHttpUrl(self._url)),
+        )
+        return RedirectResponse(back, 302)
+
+    def _granted(self, waiting: Waiting) -> Grant | None:
+        return self._door.find(waiting.token, time.time_ns() // 1_000_000)
+
+    def _with_code(self, code: str) -> Waiting | None:
+        found = (one for one in self._waiting.values() if one.code and hmac.compare_digest(one.code, code))
+        return next((one for one in found if one.code_ends > time.time()), None)
+
+    async def load_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: str
+    ) -> AuthorizationCode | None:
+        """Return what a code stands for; the handler compares client, address and PKCE."""
+        found = self._with_code(authorization_code)
+        if found is None or found.client.client_id != client.client_id:
+            return None
+        params = found.params
+        return AuthorizationCode(
+            code=found.code, scopes=[*found.request.scopes], expires_at=found.code_ends,
+            client_id=client.client_id or "",
+            code_challenge=params.code_challenge, redirect_uri=params.redirect_uri,
+            redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly, resource=params.resource,
+        )  # fmt: skip
+
+    async def exchange_authorization_code(
+        self,
+        client: OAuthClientInformationFull,
+        authorization_code: AuthorizationCode,
+    ) -> OAuthToken:
+        """Give the token, once."""
+        found = self._with_code(authorization_code.code)
+        grant = None if found is None else self._granted(found)
+        if found is None or grant is None:
+            raise TokenError("invalid_grant", "this code is used, over or revoked")
+        del self._waiting[found.ident]
+        left = None if grant.expires_at is None else max(0, grant.expires_at // 1000 - int(time.time()))
+        return OAuthToken(access_token=found.token, expires_in=left, scope=" ".join(grant.scopes))
+
+    # ------------------------------------------------------------- no refresh tokens: who is out begins anew
+
+    async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> RefreshToken | None:
+        """Return None: there are none."""
+
+    async def exchange_refresh_token(
+        self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
+    ) -> OAuthToken:
+        """Refuse: there are none."""
+        raise TokenError("unsupported_grant_type", "sign in again")
+
+    async def load_access_token(self, token: str) -> AccessToken | None:
+        """Return None: the gate knows the tokens."""
+
+    async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
+        """Do nothing: the user revokes, see ``crystal access revoke``."""
