@@ -151,7 +151,10 @@ class PostgresStore(Store):
     def usage(self) -> Usage:
         """Return the usage, from any thread."""
         asked = self._readers.submit(lambda: accounts.usage_of(PostgresRows(self._connections.mine())))
-        return asked.result(timeout=10)
+        try:
+            return asked.result(timeout=10)
+        except (psycopg.Error, CannotServeError) as error:
+            raise refusal_of(error) from error
 
     def close(self) -> None:
         """Finish pending work and close."""
