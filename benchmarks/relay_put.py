@@ -34,7 +34,7 @@ from relay_worker import log, serving
 from relay_worker.app import RelayApp
 from relay_worker.services import Services
 from relay_worker.settings import Settings
-from relay_worker.store.operator import add_token
+from relay_worker.store import accounts, choice
 from relay_worker.store.sqlite import SqliteStore
 from relay_worker.tokens import new_token
 
@@ -155,7 +155,8 @@ def server(name, folder):
     """A running server: its port, its process and a token."""
     folder.mkdir(parents=True)
     made, text = new_token("default", "bench", ["home"], 1, os.urandom)
-    add_token(folder, made)
+    with choice.transaction(Settings(data_dir=folder), create=True) as rows:
+        accounts.add(rows, made)
     command = [sys.executable, __file__, "--serve", name, "--folder", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from relay_worker.errors import RequestRefusedError
 from relay_worker.model import Usage
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -57,8 +58,11 @@ class Metrics(Collector):
         self.registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
-        """Yield one gauge per value of the store's usage."""
-        usage = self._usage()
+        """Yield one gauge per value of the store's usage; none while the store does not answer."""
+        try:
+            usage = self._usage()
+        except RequestRefusedError:
+            return
         oldest = 0.0 if usage.oldest_unread_at is None else max(0, self._now() - usage.oldest_unread_at) / 1000
         for name, text, value in (
             ("blobs", "Stored blobs.", usage.blobs),

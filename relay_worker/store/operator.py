@@ -10,7 +10,6 @@ from pathlib import Path
 import apsw
 
 from relay_worker.errors import CannotServeError
-from relay_worker.model import Token
 from relay_worker.store import accounts
 from relay_worker.store.database import SqliteRows, connect, prepare
 from relay_worker.store.files import BodyFiles, sync_path
@@ -30,13 +29,6 @@ def create(folder: Path) -> None:
     """Create the data directory and the database if missing."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     prepare(folder / "relay.db")
-
-
-def add_token(folder: Path, token: Token) -> None:
-    """Store a new token; creates the data directory if missing."""
-    create(folder)
-    with opened(folder) as rows, rows.db:
-        accounts.add(rows, token)
 
 
 def back_up(folder: Path, target: Path) -> tuple[int, int]:

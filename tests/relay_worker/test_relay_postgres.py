@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
+from prometheus_client import generate_latest
 
 from relay_worker.__main__ import main
 from relay_worker.errors import CannotServeError
@@ -199,10 +200,15 @@ def test_clients_hear_503_while_the_database_is_down_and_nothing_is_lost(tmp_pat
             refused(request(target), 503, "unavailable")
             assert target.ask("GET", "/healthz", token=None).status_code == 200
             assert target.ask("GET", "/readyz", token=None).status_code == 503
+        metrics = one.served.app.relay.metrics
+        metrics.watch(one.served.app.relay.store.usage, lambda: 1)
+        assert b"crystal_relay_requests_total" in generate_latest(metrics.registry)
+        assert b"crystal_relay_blobs " not in generate_latest(metrics.registry)
         server.start()
         soon(lambda: one.put(stream, 2).status_code in (200, 201), 10)
         soon(lambda: other.ask("GET", "/v1/streams").status_code == 200, 10)
         assert other.seqs(stream) == [1, 2]
+        assert b"crystal_relay_blobs 2.0" in generate_latest(metrics.registry)
         test_a_long_poll_at_one_server_ends_with_a_blob_at_the_other((one, other))
 
 

@@ -9,14 +9,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 
 from relay_worker.settings import Settings
 from tests.relay_conformance.targets import add_account, make_blob
-from tests.support.postgres import Postgres, running
+from tests.support.postgres import running
 
 pytestmark = pytest.mark.slow
 
@@ -95,65 +97,8 @@ def read(client: Client, streams: list[bytes], taken: dict[bytes, list[tuple[int
                 return
 
 
-def harm(server: Postgres, nodes: list[Node], seconds: float) -> int:
-    """Kill a server or the database, start it again, and let it work for a moment; the number of kills."""
-    kills, ends_at = 0, time.monotonic() + seconds
-    while kills < KILLS and time.monotonic() < ends_at:
-        time.sleep(0.15 + secrets.randbelow(300) / 1000)
-        if kills % 2:
-            server.kill()
-            time.sleep(0.05)
-            server.start()
-        else:
-            node = nodes[kills // 2 % len(nodes)]
-            node.kill()
-            node.start()
-        kills += 1
-    return kills
-
-
-def test_nothing_is_lost_or_doubled_while_servers_and_the_database_are_killed(tmp_path):
-    with running() as server:
-        url = server.database("relay")
-        token = add_account(Settings(store=url), "one")
-        nodes = [Node(url, tmp_path / f"{name}.log") for name in "ab"]
-        ends, faults = threading.Event(), []
-        streams = [secrets.token_bytes(16) for _ in range(4)]
-        stored = {stream: {} for stream in streams}
-        taken = {stream: [] for stream in streams}
-        clients = [Client(nodes[:: -1 if n % 2 else 1], token, ends) for n in range(5)]
-        threads = [threading.Thread(target=read, args=(clients[4], streams, taken))]
-        for client, one in zip(clients, streams, strict=False):
-            threads.append(threading.Thread(target=write, args=(client, one, stored[one], faults)))
-        try:
-            for thread in threads:
-                thread.start()
-            kills = harm(server, nodes, SECONDS)
-            ends.set()
-            for thread in threads:
-                thread.join(60)
-            clients.append(Client(nodes, token, threading.Event()))
-            held = {stream: held_of(clients[-1], stream) for stream in streams}
-        finally:
-            ends.set()
-            for node in nodes:
-                node.kill()
-            for client in clients:
-                client.http.close()
-    assert not faults, faults
-    assert kills >= 20
-    for stream in streams:
-        seqs = [seq for seq, _ in taken[stream]]
-        assert seqs == sorted(set(seqs)), "read twice, or out of order"
-        found = {**held[stream], **dict(taken[stream])}
-        assert {seq: found.get(seq) for seq in stored[stream]} == stored[stream], "lost"
-        assert set(found) <= {*stored[stream], max(stored[stream], default=0) + 1}, "more than was written"
-        assert len(stored[stream]) > kills
-    print(f"{kills} kills, {sum(map(len, stored.values()))} blobs acknowledged, 0 lost, 0 doubled")
-
-
 def held_of(client: Client, stream: bytes) -> dict[int, bytes]:
-    """What a stream still holds, and what it has acknowledged counted with its state."""
+    """What a stream still holds."""
     path, held, after = f"/v1/streams/{stream.hex()}", {}, 0
     while blobs := client.ask("GET", f"{path}/blobs?limit=1000&after={after}").json()["blobs"]:
         for one in blobs:
@@ -162,3 +107,89 @@ def held_of(client: Client, stream: bytes) -> dict[int, bytes]:
     state = client.ask("GET", path).json()
     assert (state["count"], state["bytes"]) == (len(held), sum(map(len, held.values())))
     return held
+
+
+def acknowledged_through(url: str, folder: Path, harm: Callable[[list[Node]], None]) -> int:
+    """Let four writers and a reader work at two servers during the harm; nothing is lost of so many blobs."""
+    token = add_account(Settings(store=url), "one")
+    nodes = [Node(url, folder / f"{name}.log") for name in "ab"]
+    ends, faults = threading.Event(), []
+    streams = [secrets.token_bytes(16) for _ in range(4)]
+    stored, taken = {stream: {} for stream in streams}, {stream: [] for stream in streams}
+    clients = [Client(nodes[:: -1 if n % 2 else 1], token, ends) for n in range(5)]
+    threads = [threading.Thread(target=read, args=(clients[4], streams, taken))]
+    for client, one in zip(clients, streams, strict=False):
+        threads.append(threading.Thread(target=write, args=(client, one, stored[one], faults)))
+    try:
+        for thread in threads:
+            thread.start()
+        harm(nodes)
+        ends.set()
+        for thread in threads:
+            thread.join(60)
+        clients.append(Client(nodes, token, threading.Event()))
+        held = {stream: held_of(clients[-1], stream) for stream in streams}
+    finally:
+        ends.set()
+        for node in nodes:
+            node.kill()
+        for client in clients:
+            client.http.close()
+    assert not faults, faults
+    for stream in streams:
+        seqs = [seq for seq, _ in taken[stream]]
+        assert seqs == sorted(set(seqs)), "read twice, or out of order"
+        found = {**held[stream], **dict(taken[stream])}
+        assert {seq: found.get(seq) for seq in stored[stream]} == stored[stream], "lost"
+        assert set(found) <= {*stored[stream], max(stored[stream], default=0) + 1}, "more than was written"
+    return sum(map(len, stored.values()))
+
+
+def test_nothing_is_lost_or_doubled_while_servers_and_the_database_are_killed(tmp_path):
+    kills = 0
+
+    def harm(nodes: list[Node]) -> None:
+        nonlocal kills
+        ends_at = time.monotonic() + SECONDS
+        while kills < KILLS and time.monotonic() < ends_at:
+            time.sleep(0.15 + secrets.randbelow(300) / 1000)
+            if kills % 2:
+                server.kill()
+                time.sleep(0.05)
+                server.start()
+            else:
+                node = nodes[kills // 2 % len(nodes)]
+                node.kill()
+                node.start()
+            kills += 1
+
+    with running() as server:
+        acknowledged = acknowledged_through(server.database("relay"), tmp_path, harm)
+    assert kills >= 20
+    assert acknowledged > kills
+    print(f"{kills} kills, {acknowledged} blobs acknowledged, 0 lost, 0 doubled")
+
+
+def test_a_fail_over_to_a_synchronous_standby_loses_nothing_acknowledged(tmp_path):
+    with running() as primary:
+        url = primary.database("relay")
+        with running(of=primary) as standby:
+            with psycopg.connect(url, autocommit=True) as db:
+                db.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+                db.execute("SELECT pg_reload_conf()")
+                standing_by = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+                while db.execute(standing_by).fetchone() != (1,):
+                    time.sleep(0.05)
+
+            def harm(_: list[Node]) -> None:
+                time.sleep(3)
+                primary.kill()
+                time.sleep(0.3)
+                standby.promote()
+                time.sleep(4)
+
+            before = acknowledged_through(f"{url},{standby.folder}", tmp_path, harm)
+            with psycopg.connect(standby.url("relay")) as promoted:
+                stored = promoted.execute("SELECT sum(head) FROM crystal_relay.streams").fetchone()
+    assert before > 20
+    assert stored[0] >= before

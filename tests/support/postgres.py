@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,10 +35,11 @@ def _user() -> str | None:
 class Postgres:
     """A cluster of one's own. ``kill`` and ``start`` play an outage.
 
-    ``fsync`` is off unless asked for: a process that is killed loses nothing that the system was told.
+    ``fsync`` is off unless asked for: a process that is killed loses nothing that the system was told. ``of``: the
+    server that this one stands by for.
     """
 
-    def __init__(self, *, fsync: bool = False) -> None:
+    def __init__(self, *, fsync: bool = False, of: Postgres | None = None) -> None:
         bins = programs()
         if bins is None:
             pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
@@ -49,27 +51,18 @@ class Postgres:
         self._log = (self.folder.parent / f"{self.folder.name}.log").open("wb")
         self._fsync = "on" if fsync else "off"
         data = str(self.folder / "data")
-        made = [
-            str(bins / "initdb"),
-            "-D",
-            data,
-            "-U",
-            "crystal",
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--locale=C",
-            "--no-sync",
-        ]
-        self._run(made)
-        with (self.folder / "data" / "pg_hba.conf").open("r+", encoding="utf-8") as rules:
-            others = rules.read()
-            rules.seek(0)
-            rules.write("local all secret scram-sha-256\n" + others)
+        if of is None:
+            self._run("initdb", *f"-D {data} -U crystal -A trust -E UTF8 --locale=C --no-sync".split())
+            with (self.folder / "data" / "pg_hba.conf").open("r+", encoding="utf-8") as rules:
+                others = rules.read()
+                rules.seek(0)
+                rules.write("local all secret scram-sha-256\n" + others)
+        else:
+            self._run("pg_basebackup", *f"-D {data} -R -h {of.folder} -U crystal -c fast --no-sync".split())
         self.start()
 
-    def _run(self, command: list[str]) -> None:
+    def _run(self, program: str, *given: str) -> None:
+        command = [str(self._bins / program), *given]
         subprocess.run(command, check=True, stdout=self._log, stderr=self._log, user=self._user, cwd="/")
 
     def start(self) -> None:
@@ -88,6 +81,10 @@ class Postgres:
         """Stop at once, as a crash does: what is committed comes back from the log."""
         self._process.send_signal(signal.SIGQUIT)
         self._process.wait(30)
+
+    def promote(self) -> None:
+        """Make a standby the primary."""
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-w", "promote")
 
     def url(self, database: str, user: str = "crystal") -> str:
         return f"postgresql://{user}@/{database}?host={self.folder}"
@@ -108,7 +105,7 @@ class Postgres:
 
 
 @contextmanager
-def running(**chosen: bool) -> Iterator[Postgres]:
+def running(**chosen: Any) -> Iterator[Postgres]:
     server = Postgres(**chosen)
     try:
         yield server

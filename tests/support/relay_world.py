@@ -43,7 +43,7 @@ from relay_worker.app import RelayApp
 from relay_worker.model import Token
 from relay_worker.services import Services
 from relay_worker.settings import Settings
-from relay_worker.store.operator import add_token
+from relay_worker.store import accounts, choice
 from relay_worker.store.sqlite import SqliteStore
 from relay_worker.tokens import new_token
 from tests.support.capture_machine import NOW, CaptureMachine
@@ -83,7 +83,7 @@ class RelaySite:
         shutil.rmtree(self.folder)
         self.start()
         for token in self.tokens.values():
-            add_token(self.folder, token)
+            self.add(token)
 
     def keep(self, copy: Path) -> None:
         """Copy the disk."""
@@ -100,7 +100,7 @@ class RelaySite:
         self.start()
         for token in self.tokens.values():
             with contextlib.suppress(Exception):
-                add_token(self.folder, token)
+                self.add(token)
 
     def expire(self) -> None:
         """Delete what has waited too long."""
@@ -116,9 +116,13 @@ class RelaySite:
                     db.execute("UPDATE blobs SET body = ? WHERE rowid = ?", (rotten, rowid))
         self.start()
 
+    def add(self, token: Token) -> None:
+        with choice.transaction(Settings(data_dir=self.folder), create=True) as rows:
+            accounts.add(rows, token)
+
     def token(self, label: str, *scopes: str) -> str:
         token, text = new_token("default", label, scopes, self.now, os.urandom)
-        add_token(self.folder, token)
+        self.add(token)
         self.tokens[label] = token
         return text
 
