@@ -90,6 +90,16 @@ def test_what_failed_was_not_edited(store: Store) -> None:
     assert rows_of(store) == [[], [], []]
 
 
+def test_forgetting_any_turn_leaves_no_fault(store: Store) -> None:
+    for at, kind in enumerate(["user", "command", "failure", "command", "command", "command result", "edit", "answer"]):
+        add_work(store, kind, at, message=f"m{at // 3}")
+    index.make_again(store)
+    for turn in (3, 1, 6, 8, 2):
+        with store.transaction():
+            drop_turns(store, [turn])
+        assert index.count_faults(store) == 0
+
+
 def test_it_goes_with_its_turns(store: Store) -> None:
     for at, kind in enumerate(["edit", "edit result", "command", "failure"]):
         add_work(store, kind, at)
