@@ -26,9 +26,10 @@ from crystal.mcp.protocol import McpError
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store
 from crystal.store.isolation import SHADOWS, hide
+from tests.support.mcp_answers import ELSEWHERE, answers, say
 from tests.support.mcp_client import ROOT, Tools
 from tests.support.mcp_memory import MINE, SHOP
-from tests.support.store_factory import DAY, HOUR, NOW, add_turn, chunk_id
+from tests.support.store_factory import HOUR, NOW, add_turn, chunk_id
 
 SECRET = "99999999-eeee-4000-8000-000000000009"
 COPY = "88888888-dddd-4000-8000-000000000008"
@@ -228,45 +229,26 @@ def test_the_context_of_another_agent_leaves_it_out(planted: Planted, settings: 
         assert "potoroo" in str(preview(machine, "/code/bilby").told)
 
 
-def _answers(tools: Tools, rng: random.Random, words: list[str]) -> list[str]:
-    found = []
-    for _ in range(12):
-        query = " ".join(rng.sample(words, rng.randint(1, 3)))
-        query = rng.choice([query, query[:-2], f'"{query}"'])
-        given: dict[str, object] = {"query": query, "limit": rng.randint(1, 6), "around": True}
-        found.append(json.dumps(tools.data("crystal_search", **given)))
-        found.append(json.dumps(tools.data("memory_search", query=query)))
-    found += [json.dumps(tools.data("crystal_recent", what=what, all=True)) for what in ("messages", "sessions")]
-    found.append(json.dumps(tools.data("crystal_timeline", since="30d")))
-    found.append(json.dumps(tools.data("crystal_status")["counts"]))
-    return [*found, json.dumps(tools.methods["resources/list"]({}))]
-
-
 @pytest.mark.parametrize("has_index", [False, True])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_answers_are_those_of_a_memory_without_it(store: Store, settings: Path, seed: int, *, has_index: bool) -> None:
     rng = random.Random(seed)
-    words = [f"{one}{two}" for one in ("alba", "bero", "cali", "domo", "eska") for two in ("tross", "nik", "pern")]
 
-    def say(session: str, harness: str, count: int) -> None:
-        for number in range(count):
-            add_turn(
-                store, " ".join(rng.choices(words, k=rng.randint(2, 9))), session=session, harness=harness,
-                ts=NOW - rng.randint(1, 9 * DAY), role=("user", "assistant")[number % 2], project=f"/code/{harness}",
-            )  # fmt: skip
+    def told(session: str, harness: str, count: int) -> None:
+        say(store, rng, count, session=session, harness=harness, project=f"/code/{harness}")
         if has_index:
             bring_up_to_date(store, now=NOW)
         with open_machine() as machine:
             embed_soon(machine)
 
     set_value(settings, "agents.codex.isolated", "true")
-    say(SHOP, "claude-code", 12)
-    say(COPY, "gemini-cli", 5)
+    told(SHOP, "claude-code", 12)
+    told(COPY, "gemini-cli", 5)
     tools = Tools(ClientContext(agent="claude-code"))
-    before = _answers(tools, random.Random(seed + 100), words)
-    say(SECRET, "codex", 17)
-    assert _answers(tools, random.Random(seed + 100), words) == before
-    assert _answers(Tools(ClientContext(agent="codex")), random.Random(seed + 100), words) != before
+    before = answers(tools, seed + 100)
+    told(ELSEWHERE, "codex", 17)
+    assert answers(tools, seed + 100) == before
+    assert answers(Tools(ClientContext(agent="codex")), seed + 100) != before
 
 
 def test_what_a_prompt_asked_to_remember_is_hidden_before_its_session_is_stored(store: Store, settings: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,73 +12,17 @@ from crystal.app.background import embed_soon
 from crystal.app.context import open_machine, open_reader_for
 from crystal.app.memories import remember
 from crystal.app.sources import add_source, sync_sources
-from crystal.errors import CrystalError, UsageError
+from crystal.errors import UsageError
 from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
 from crystal.mcp.offer import ClientContext
 from crystal.mcp.protocol import McpError
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store
 from crystal.store.isolation import FILE_SHADOWS, SHADOWS
+from tests.support.mcp_answers import ELSEWHERE, LOST, WORDS, answers, queries, say
 from tests.support.mcp_client import Tools
 from tests.support.mcp_memory import API, MINE, SHOP
-from tests.support.store_factory import DAY, HOUR, NOW, add_turn
-
-ELSEWHERE = "99999999-eeee-4000-8000-000000000009"
-NONCE = re.compile(r"(?<=memory-)[a-z0-9]{6}|(?<=\n\[)[a-z0-9]{6}")
-LOST = "77777777-eeee-4000-8000-000000000007"
-WORDS = [f"{one}{two}" for one in ("alba", "bero", "cali", "domo", "eska") for two in ("tross", "nik", "pern")]
-
-
-def _queries(rng: random.Random) -> Iterator[tuple[str, dict[str, object]]]:
-    """Every tool that reads, with words, names and ids of what is seen and of what is not."""
-    for _ in range(10):
-        query = " ".join(rng.sample(WORDS, rng.randint(1, 3)))
-        query = rng.choice([query, query[:-2], f'"{query}"'])
-        yield "crystal_search", {"query": query, "limit": rng.randint(1, 6), "around": True}
-        yield "memory_search", {"query": query}
-        yield "search_memory", {"query": query}
-        yield "search", {"query": query}
-    for name, value in (("project", "attic"), ("session", ELSEWHERE[:6]), ("agent", "codex"), ("branch", "dusk"),
-                        ("source", "memory"), ("source", "papers"), ("device", "far")):  # fmt: skip
-        yield "crystal_search", {"query": WORDS[0], name: value}
-    for ident in (ELSEWHERE, LOST, ELSEWHERE[:5], SHOP, "17", "40", "mem-"):
-        yield "crystal_get", {"id": ident}
-        yield "fetch", {"id": ident}
-        yield "crystal_forget", {"id": ident}
-    yield "crystal_get", {"key": "nest"}
-    yield "crystal_forget", {"key": "nest"}
-    yield "crystal_forget", {"query": WORDS[3]}
-    for what in ("messages", "sessions"):
-        for more in ({}, {"all": True}, {"project": "attic"}, {"agent": "codex"}, {"offset": 2}):
-            yield "crystal_recent", {"what": what, **more}
-    yield "get_recent_conversations", {}
-    yield "crystal_timeline", {"since": "30d"}
-    yield "crystal_timeline", {"since": "30d", "project": "attic"}
-    yield "crystal_changed", {"since": "30d"}
-    yield "crystal_how", {"question": "quokka", "all": True}
-    yield "crystal_changed", {"session": ELSEWHERE[:6]}
-    yield "crystal_status", {}
-    yield "crystal_sources_status", {}
-
-
-def _answers(tools: Tools, seed: int) -> list[str]:
-    found = []
-    for name, arguments in _queries(random.Random(seed)):
-        try:
-            answer = tools.data(name, **arguments)
-        except (CrystalError, McpError) as error:
-            answer = {"error": str(error)}
-        answer.pop("token", None)  # of what is found, in the order of its rows
-        if "text" in answer:
-            answer["text"] = NONCE.sub("", str(answer["text"]))
-        found.append(json.dumps([name, arguments, answer]))
-    return [*found, json.dumps(tools.methods["resources/list"]({}))]
-
-
-def _say(store: Store, rng: random.Random, count: int, **more: object) -> None:
-    for number in range(count):
-        words = " ".join(rng.choices(WORDS, k=rng.randint(2, 9)))
-        add_turn(store, words, ts=NOW - rng.randint(1, 9 * DAY), role=("user", "assistant")[number % 2], **more)  # type: ignore[arg-type]
+from tests.support.store_factory import HOUR, NOW, add_turn
 
 
 def _files(folder: Path, text: str) -> Path:
@@ -99,13 +41,13 @@ def test_answers_are_those_of_a_memory_with_nothing_else(store: Store, tmp_path:
         with open_machine() as machine:
             embed_soon(machine)
 
-    _say(store, rng, 12, session=SHOP)
+    say(store, rng, 12, session=SHOP)
     with open_machine() as machine:
         remember(machine, "albatross sleeps in the shop", project="shop")
     settle()
     tools = Tools(ClientContext(projects=("shop",)))
-    before = _answers(tools, 100)
-    _say(
+    before = answers(tools, 100)
+    say(
         store,
         rng,
         14,
@@ -116,9 +58,9 @@ def test_answers_are_those_of_a_memory_with_nothing_else(store: Store, tmp_path:
         device="far",
         title="calinik",
     )
-    _say(store, rng, 5, session=MINE)  # begins in the shop, and goes into the attic: it is hidden as a whole
-    _say(store, rng, 2, session=MINE, project="/code/attic")
-    _say(store, rng, 3, session=LOST)
+    say(store, rng, 5, session=MINE)  # begins in the shop, and goes into the attic: it is hidden as a whole
+    say(store, rng, 2, session=MINE, project="/code/attic")
+    say(store, rng, 3, session=LOST)
     store.execute("UPDATE sessions SET project = NULL WHERE session_id = ?", (LOST,))
     with open_machine() as machine:
         remember(machine, "beronik holds everywhere", key="nest")
@@ -127,9 +69,9 @@ def test_answers_are_those_of_a_memory_with_nothing_else(store: Store, tmp_path:
         add_source(machine, _files(tmp_path / "papers", "calipern"), "papers")
         sync_sources(machine, None)
     settle()
-    for one, other in zip(_answers(tools, 100), before, strict=True):
+    for one, other in zip(answers(tools, 100), before, strict=True):
         assert one == other
-    assert _answers(Tools(ClientContext()), 100) != before
+    assert answers(Tools(ClientContext()), 100) != before
 
 
 def test_a_token_for_a_project_reads_its_resources_alone(told: Store) -> None:
@@ -201,7 +143,7 @@ def test_every_table_is_hidden_in_part_or_known_to_tell_nothing(told: Store) -> 
 
 
 def test_the_queries_ask_every_tool_that_reads() -> None:
-    asked = {name for name, _ in _queries(random.Random(1))}
+    asked = {name for name, _ in queries(random.Random(1))}
     assert asked == {
         tool.name for tool in (*TOOLS, *ALIASES, *CONNECTOR) if tool.scope != "remember" and not tool.needs_folder
     }
