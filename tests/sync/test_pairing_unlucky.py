@@ -20,6 +20,17 @@ from crystal.sync.keys.pairing import Pairing, PairingError
 from crystal.sync.keys.word_codes import parse_code
 from tests.support.pairing_boxes import ROOT, URL, Pairs
 from tests.support.pairing_state import device_state, is_joined, nothing_left
+from tests.support.relay_weather import Weather
+
+
+def assert_found_out(pairs: Pairs, reader: Weather, change: Callable[..., httpx.Response]) -> None:
+    """Neither side takes what ``change`` makes of the relay's answers."""
+    reader.after = change
+    failed, refused = pairs.run()
+    assert isinstance(failed, PairingError), failed
+    assert isinstance(refused, PairingError), refused
+    reader.after = lambda request, response: response
+    nothing_left(pairs)
 
 
 @pytest.mark.slow
@@ -82,12 +93,7 @@ def test_a_relay_that_changes_a_message_is_found_out(pairs: Pairs, side: str, ph
         headers = {"content-type": "application/octet-stream", "crystal-relay-version": "1"}
         return httpx.Response(200, headers=headers, content=forged)
 
-    reader.after = change
-    failed, refused = pairs.run()
-    assert isinstance(failed, PairingError), failed
-    assert isinstance(refused, PairingError), refused
-    reader.after = lambda request, response: response
-    nothing_left(pairs)
+    assert_found_out(pairs, reader, change)
 
 
 @pytest.mark.slow
@@ -111,12 +117,7 @@ def test_a_relay_that_swaps_in_a_message_of_its_own_pairing_is_found_out(pairs: 
         headers = {"content-type": "application/octet-stream", "crystal-relay-version": "1"}
         return httpx.Response(200, headers=headers, content=forged[side, phase])
 
-    reader.after = swap
-    failed, refused = pairs.run()
-    assert isinstance(failed, PairingError), failed
-    assert isinstance(refused, PairingError), refused
-    reader.after = lambda request, response: response
-    nothing_left(pairs)
+    assert_found_out(pairs, reader, swap)
 
 
 @pytest.mark.slow
