@@ -86,9 +86,7 @@ GENERAL = ("server-initialize", "ping", "tools-list", "resources-list", "server-
 """The scenarios that any server can pass; the others call tools that only a server made for the suite has."""
 
 
-def test_the_inspector_and_the_conformance_suite_ask_over_http(
-    inspector: Path, conformance: Path, home: Path, tmp_path: Path
-) -> None:
+def test_the_inspector_and_the_conformance_suite_ask_over_http(inspector, conformance, home, tmp_path):
     """Neither can send a header by itself: what stands before the server adds the token."""
     folder = home / ".ldm/memory"
     folder.mkdir(parents=True)

@@ -122,8 +122,14 @@ def test_a_move_while_serving_is_completed_by_the_same_command_once_it_is_stoppe
         assert caught.value.exit_code == 4
         with pytest.raises(CannotServeError, match="no relay") as caught:
             choice.source_of(target).__enter__()
-        opened.ack(5)
-        opened.put(sealed(20, LARGE), 20)
+        opened.ack(8)  # SQLite gives the ids of these to others
+        for seq in (20, 22, 21):
+            opened.put(sealed(seq, LARGE if seq == 20 else 300), seq)
+        with pytest.raises(CannotServeError, match="still serves"):
+            commands.move(str(tmp_path / "relay"), target)
+        opened.ack(22)
+        for seq in (21, 22, 20):
+            opened.put(sealed(seq + 10), seq + 10)
         opened.token("pair")
     commands.move(str(tmp_path / "relay"), target)
     assert content(target) == content(tmp_path / "relay")

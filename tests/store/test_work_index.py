@@ -54,9 +54,7 @@ def store(tmp_path: Path) -> Store:
     said=st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 1), st.sampled_from("123")), max_size=25),
     data=st.data(),
 )
-def test_in_any_pieces_it_is_the_same(
-    tmp_path_factory: pytest.TempPathFactory, said: list[tuple[str, int, str]], data: st.DataObject
-) -> None:
+def test_in_any_pieces_it_is_the_same(tmp_path_factory, said, data):
     with open_store(tmp_path_factory.mktemp("store")) as store:
         hash_of = index.hash_for(store)
         for at, (kind, thread, message) in enumerate(said):

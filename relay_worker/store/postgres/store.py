@@ -41,6 +41,7 @@ from relay_worker.store.writer import Job, Writer, attempt, stopping
 T = TypeVar("T")
 READERS = WRITERS = 4
 START_SECONDS = 60
+MAX_TOKENS = 10_000
 TOKEN_SECONDS = 2.0
 """Age up to which a token is believed without asking again, should no message tell of its revocation."""
 
@@ -136,6 +137,8 @@ class PostgresStore(Store):
             return token
         revocations = self._revocations
         token = await self.read(accounts.find, token_id)
+        if len(self._tokens) >= MAX_TOKENS:
+            self._tokens.clear()
         if token is not None and revocations == self._revocations:  # else it may be the one that was just revoked
             self._tokens[token_id] = token, time.monotonic() + TOKEN_SECONDS
         return token
