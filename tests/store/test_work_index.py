@@ -54,9 +54,7 @@ def store(tmp_path: Path) -> Store:
     said=st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 1), st.sampled_from("123")), max_size=25),
     data=st.data(),
 )
-def test_in_any_pieces_it_is_the_same(
-    tmp_path_factory: pytest.TempPathFactory, said: list[tuple[str, int, str]], data: st.DataObject
-) -> None:
+def test_in_any_pieces_it_is_the_same(tmp_path_factory, said, data):
     with open_store(tmp_path_factory.mktemp("store")) as store:
         hash_of = index.hash_for(store)
         for at, (kind, thread, message) in enumerate(said):
@@ -88,6 +86,16 @@ def test_what_failed_was_not_edited(store: Store) -> None:
     add_work(store, "edit failure", 1)
     index.make_again(store)
     assert rows_of(store) == [[], [], []]
+
+
+def test_forgetting_any_turn_leaves_no_fault(store: Store) -> None:
+    for at, kind in enumerate(["user", "command", "failure", "command", "command", "command result", "edit", "answer"]):
+        add_work(store, kind, at, message=f"m{at // 3}")
+    index.make_again(store)
+    for turn in (3, 1, 6, 8, 2):
+        with store.transaction():
+            drop_turns(store, [turn])
+        assert index.count_faults(store) == 0
 
 
 def test_it_goes_with_its_turns(store: Store) -> None:
