@@ -90,7 +90,7 @@ def blame(
             say(*_why(one.deed))
         told.add(one.deed.uuid)
     if found.project is None:
-        render.note("crystal has captured nothing in this file's project")
+        render.note("crystal has captured nothing in this file's project; to see all: crystal projects")
     elif not found.has_git:
         render.note("git does not say when these lines came: an answer may be of an earlier line with the same words")
 

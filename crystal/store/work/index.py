@@ -18,19 +18,18 @@ from crystal.work.results import Outcome, outcome_of
 BATCH = 2_000
 CONTEXT = 200
 """Turns of a session before a batch that are read again: a call of them may get its result in it."""
-TABLES = ("work_lines", "work_errors", "work_calls")
+TABLES = ("work_lines", "work_calls")
 
 
 class CallRows(NamedTuple):
-    """What a call did, as rows of the three tables; those of errors name the result."""
+    """What a call did, as rows of both tables."""
 
     calls: list[tuple[object, ...]]
     lines: list[tuple[int, int, int]]
-    errors: list[tuple[int, int]]
 
 
 def hash_for(store: Store) -> Hash:
-    """Return the hash of lines, names, commands and errors in a store."""
+    """Return the hash of lines, names and commands in a store."""
     return hasher(store_key(store))
 
 
@@ -112,7 +111,7 @@ def _turns(store: Store, after: int, upto: int) -> list[SaidTurn]:
 
 
 def _rows_of(one: Pair, tool: str | None, text: str, outcome: Outcome, hash_of: Hash) -> CallRows:
-    rows = CallRows([], [], [])
+    rows = CallRows([], [])
     for part, call in enumerate(calls_of(tool, text)):
         if outcome.refused or (call.is_edit and outcome.exit):  # it was not run, or not made
             continue
@@ -120,8 +119,6 @@ def _rows_of(one: Pair, tool: str | None, text: str, outcome: Outcome, hash_of: 
         rows.calls.append((one.call, part, int(call.is_edit), call.what, hash_of(call.key), *known, call.about))
         hashes = {line for line in line_hashes(call.added, hash_of) if line is not None}
         rows.lines.extend((line, one.call, part) for line in hashes)
-        if one.result is not None and not call.is_edit:
-            rows.errors.extend((error, one.result) for error in {hash_of(error) for error in outcome.errors})
     return rows
 
 
@@ -131,7 +128,6 @@ def _write(store: Store, ident: int, rows: CallRows) -> None:
     store.execute("DELETE FROM work_calls WHERE turn = ?", (ident,))
     store.execute_many("INSERT INTO work_calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows.calls)
     store.execute_many("INSERT INTO work_lines VALUES (?, ?, ?)", rows.lines)
-    store.execute_many("INSERT OR IGNORE INTO work_errors VALUES (?, ?)", rows.errors)
 
 
 def _is_stored(store: Store, ident: int, tool: str | None, text: str, hash_of: Hash) -> bool:
