@@ -8,8 +8,8 @@ the processor times is printed. With a repository, and lines ``{"commit": ..., "
 of its files that counts is blamed: an answer is right if the line's commit names its session.
 
 Then what an agent said a command does is asked, without the session that it was said in. The first answer is right if
-it has a step of that command (strict), or of any command of which the same was said (lenient). Exits 1 where a target is
-missed.
+it has a step of that command (strict), or of any command of which the same was said (lenient). Exits 1 where a target
+is missed.
 """
 
 from __future__ import annotations
