@@ -16,6 +16,8 @@ from crystal.errors import UnavailableError, UsageError
 LOOPBACK = "127.0.0.1"
 MAX_PORT = 65_535
 MAX_CONNECTIONS = 1_000
+KEEP_SECONDS = 75
+"""Longer than proxies keep a connection that is idle: they must not send a request as it is closed."""
 
 
 def listen(port: int | None, usual: int, command: str, host: str = LOOPBACK) -> socket.socket:
@@ -86,6 +88,7 @@ def run(
     config = uvicorn.Config(
         app, lifespan="off", ws="none", log_level="error", access_log=False, server_header=False, date_header=False,
         proxy_headers=trusts_proxy, forwarded_allow_ips=LOOPBACK, timeout_graceful_shutdown=2,
+        timeout_keep_alive=KEEP_SECONDS,
         limit_concurrency=MAX_CONNECTIONS, ssl_certfile=certificate, ssl_keyfile=key,
     )  # fmt: skip
     logging.getLogger("uvicorn.error").addFilter(_is_told)
