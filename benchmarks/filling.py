@@ -10,7 +10,7 @@ from words import Writer
 
 from crystal.store import Store
 from crystal.store.search import vectors
-from crystal.store.texts import packed
+from crystal.store.texts import packed, text_hash
 
 BATCH = 50_000
 SESSION = 200
@@ -25,7 +25,7 @@ ADD_TURN = (
 )
 ADD_CHUNK = (
     "INSERT INTO chunks (id, turn, start, body, text_sha256, source, role, session, project, agent, device, ts,"
-    " vector_generation) VALUES (?, ?, 0, ?, randomblob(32), 'conversation', 'assistant', ?, 1, 'cc', 'desk', ?, ?)"
+    " vector_generation) VALUES (?, ?, 0, ?, ?, 'conversation', 'assistant', ?, 1, 'cc', 'desk', ?, ?)"
 )
 
 
@@ -67,7 +67,7 @@ def _fill(store: Store, writer: Writer, chunks: int, special: str) -> None:
                     db.execute(ADD_SESSION, (own, f"s{own}", at, at, *last))
                 text = " ".join([*writer.words(50), *([special] if row % RARE == 0 else [])])
                 db.execute(ADD_TURN, (turn + row, f"u{turn + row}", own, 300 * row, at))
-                db.execute(ADD_CHUNK, (chunk, turn + row, packed(text), own, at, generation))
+                db.execute(ADD_CHUNK, (chunk, turn + row, packed(text), text_hash(text), own, at, generation))
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 

@@ -24,6 +24,7 @@ from crystal.app.open_store import archives_of, describe_link, links_to
 from crystal.capture.drain import REFUSED
 from crystal.capture.lock import try_lock
 from crystal.config.access import way_in
+from crystal.config.harnesses import HARNESSES
 from crystal.config.packages import install_command
 from crystal.config.paths import refused
 from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind, needs_key
@@ -43,6 +44,7 @@ from crystal.store import Store
 from crystal.store.capture.ledger import all_states
 from crystal.store.connection import sqlite_vec_library
 from crystal.store.health.checks import quick_fault, sqlite_version
+from crystal.store.memories.memories import memories_with_other_chunks
 
 Verdict = Literal["ok", "note", "warning", "failure"]
 LITTLE_SPACE = 500 << 20
@@ -318,6 +320,8 @@ def _relay(machine: Machine, standing: dict[str, Any] | None) -> Iterator[Check]
 
 def _store(store: Store, *, deep: bool) -> Check:
     fault, is_whole = quick_fault(store, float("inf") if deep else BRIEF_SECONDS)
+    if fault is None and is_whole and (wrong := memories_with_other_chunks(store)):
+        fault = f"search does not find {len(wrong)} memories as they are"
     if fault:
         return Check("memory", "failure", f"{store.path}: {fault}", "crystal verify --repair")
     if is_whole:
@@ -327,8 +331,13 @@ def _store(store: Store, *, deep: bool) -> Check:
 
 
 def _archive(machine: Machine) -> Iterator[Check]:
-    """Check that the database names the archive's files as they are; what is in them is for ``crystal verify``."""
-    named = {machine.places.ldm_home / one.archive for one in all_states(machine.store) if one.archive is not None}
+    """Check that the database names agents and the archive's files as they are; ``crystal verify`` reads these."""
+    states = all_states(machine.store)
+    for one in states:
+        if one.origin.harness not in HARNESSES and one.origin.device == machine.config.device:
+            words = f"crystal knows no agent {one.origin.harness!r}, whose session {one.origin.session_id} is"
+            yield Check("archive", "failure", words, "crystal verify --repair")
+    named = {machine.places.ldm_home / one.archive for one in states if one.archive is not None}
     if wrong := sorted(named ^ set(archives_of(machine.places))):
         words = f"the database and the archive name different files ({len(wrong)}), such as {wrong[0]}"
         yield Check("archive", "failure", words, "crystal verify --repair")

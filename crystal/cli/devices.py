@@ -10,7 +10,7 @@ from crystal.app.context import open_kept_machine, open_reader
 from crystal.app.sync.relay_state import DeviceStatus, find_device, list_devices
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import json_row, print_json
-from crystal.cli.options import AsJson
+from crystal.cli.options import AsJson, Yes
 from crystal.cli.render import cells, note, one_line, padded, say, warn
 from crystal.timewords.parse import ago
 
@@ -78,7 +78,7 @@ def rename(
 
 
 @commands.command("revoke", short_help="Accept nothing more from a lost or stolen device.")
-def revoke(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
+def revoke(name: Name, *, yes: Yes = False) -> None:
     """Accept nothing more from a device that was lost, stolen or given away. Other devices are not affected."""
     from crystal.app.sync import devices as wired
 

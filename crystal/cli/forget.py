@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson
+from crystal.cli.options import AsJson, Yes
 from crystal.cli.progress import steps_shown
 from crystal.cli.render import clipped, count_words, first_of, hint, look_of, one_line, say, speaker
 
@@ -56,7 +56,7 @@ def forget(
     key: Annotated[str | None, typer.Option("--key", help="The memory with this key.", metavar="KEY")] = None,
     keep_memories: Annotated[bool, typer.Option("--keep-memories", help="Keep memories.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be forgotten.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     prove: Annotated[bool, typer.Option("--prove", help="Then search every file for leftovers.")] = False,
     as_json: AsJson = False,
 ) -> None:

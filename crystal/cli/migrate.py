@@ -28,7 +28,7 @@ from crystal.app.migrate.relocate import move_own, relocate
 from crystal.cli.capture import finish_import, import_with_bar
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson
+from crystal.cli.options import AsJson, Yes
 from crystal.cli.render import count_words, look_of, note, one_line, say, say_item
 from crystal.config.stores import MOVED
 from crystal.errors import CrystalError, UnavailableError, UsageError
@@ -43,7 +43,7 @@ def migrate(
         Path | None, typer.Option("--from", help="Its file, if that is elsewhere.", metavar="FILE", show_default=False)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken over.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Take over what another memory program has stored. Without NAME: list those found here.

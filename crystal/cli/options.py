@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from crystal.app.context import Machine
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Limit = Annotated[str, typer.Option("-n", "--limit", help="How many at most.", metavar="N")]
 OnlyProject = Annotated[
     str | None, typer.Option(help="Only this project: its name, or a folder and all below it.", metavar="PROJECT")

@@ -16,7 +16,7 @@ from crystal.app.sync.relay_state import skip as skip_over
 from crystal.cli import relay_pairing, relay_status
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson
+from crystal.cli.options import AsJson, Yes
 from crystal.cli.render import count_words, hint, note, one_line, say, size_words, warn
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 from crystal.store.sync.outbox import backlog
@@ -214,7 +214,7 @@ def skip(
     stream: Annotated[
         str | None, typer.Option("--stream", help="Which of its streams, if several are stuck.", metavar="HEX")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Skip a blob that home cannot accept. Its content is lost for good; crystal records the skip."""
     with open_kept_machine() as machine:
@@ -234,7 +234,7 @@ def purge(
     device: Annotated[
         str | None, typer.Option("--device", help="Only those of this machine, by name.", metavar="NAME")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete the counts of refused blobs. Nothing that home accepted is deleted."""
     with open_kept_machine() as machine:

@@ -13,6 +13,7 @@ from crystal.app.sync.handover import is_promoting
 from crystal.app.sync.roles import RoleChange, become_home, has_token, promote_from_paper
 from crystal.app.sync.roles import demote as give_up
 from crystal.app.sync.roles import promote as take_over
+from crystal.cli.options import Yes
 from crystal.errors import UsageError
 from crystal.store.sync.relay_peers import home_peer
 from crystal.sync.keys.word_codes import parse_paper
@@ -28,7 +29,7 @@ def promote(
     token_stdin: Annotated[
         bool, typer.Option("--token-stdin", help="Read the relay's token for home from standard input.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Make this machine the home of the others: after demote --to on the old home, or from the paper key."""
     with open_machine() as machine:
@@ -49,7 +50,7 @@ def promote(
 def demote(
     to: Annotated[str | None, typer.Option("--to", help="The device that becomes home.", metavar="NAME")] = None,
     force: Annotated[bool, typer.Option("--force", help="Leave although home has not confirmed everything.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Hand home over to one of the devices; or, on a device, leave home and become standalone."""
     with open_machine() as machine:

@@ -17,7 +17,7 @@ from crystal.app.sources import RemovedSource, add_source, remove_source, sync_s
 from crystal.cli.capture import SYNC_SECONDS, enrich_here
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import iso_times, print_json
-from crystal.cli.options import AsJson
+from crystal.cli.options import AsJson, Yes
 from crystal.cli.progress import bar_shown
 from crystal.cli.render import cells, count_words, first_of, look_of, one_line, padded, say, say_item, say_nothing, warn
 from crystal.sources.sync import SyncReport
@@ -71,7 +71,7 @@ def status(as_json: AsJson = False) -> None:
 @commands.command("remove")
 def remove(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     prove: Annotated[
         bool, typer.Option("--prove", help="Then search every byte of crystal's files for its texts.")
     ] = False,

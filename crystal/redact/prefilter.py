@@ -71,7 +71,7 @@ _CUT_HINTS = (
     + b"|".join(map(re.escape, SHORT_LITERALS))
     + rb")|[0-9](?::AA|Q~))"
     + _LETTER
-    + rb"{0,64}"
+    + rb"*"
     + _NEXT_LINE
     + rb"{4}",
     rb"\$(?:2[abxy]|[56y])\$[A-Za-z0-9.=$/\\]*" + _NEXT_LINE,

@@ -17,6 +17,7 @@ from crystal.errors import UnavailableError, UsageError
 LOOPBACK = "127.0.0.1"
 MAX_PORT = 65_535
 MAX_CONNECTIONS = 1_000
+<<<<<<< HEAD
 HEAD_SECONDS = 20.0
 
 
@@ -44,6 +45,10 @@ class BoundedProtocol(H11Protocol):
         if self.cycle is last and (self.cycle is None or self.cycle.response_complete):
             self.transport.abort() if self.transport.is_closing() else self.transport.close()
         self._look_again()
+=======
+KEEP_SECONDS = 75
+"""Longer than proxies keep a connection that is idle: they must not send a request as it is closed."""
+>>>>>>> main
 
 
 def listen(port: int | None, usual: int, command: str, host: str = LOOPBACK) -> socket.socket:
@@ -115,6 +120,7 @@ def run(
         app, http=BoundedProtocol, lifespan="off", ws="none", log_level="error",
         access_log=False, server_header=False, date_header=False,
         proxy_headers=trusts_proxy, forwarded_allow_ips=LOOPBACK, timeout_graceful_shutdown=2,
+        timeout_keep_alive=KEEP_SECONDS,
         limit_concurrency=MAX_CONNECTIONS, ssl_certfile=certificate, ssl_keyfile=key,
     )  # fmt: skip
     logging.getLogger("uvicorn.error").addFilter(_is_told)

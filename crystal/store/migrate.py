@@ -71,8 +71,17 @@ def changed_definition(db: apsw.Connection) -> str | None:
             return f"the definition of the {kind} {name} is damaged"
     for name, (kind, _) in found.items():
         if kind == "table":
-            db.execute(f'SELECT * FROM "{name}" LIMIT 0')
+            columns = next((read for end, read in _OF_VECTORS.items() if name.endswith(end)), "*")
+            db.execute(f'SELECT {columns} FROM "{name}" LIMIT 0')
     return None
+
+
+_OF_VECTORS = {
+    "_chunks": "chunk_id, size, validity, rowids",
+    "_rowids": "rowid, id, chunk_id, chunk_offset",
+    "_vector_chunks00": "rowid, vectors",
+}
+"""The columns of sqlite-vec's own tables, by the end of their names."""
 
 
 def _expected(version: int) -> dict[str, tuple[str, str]]:

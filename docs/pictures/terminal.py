@@ -5,29 +5,41 @@ Nothing on a picture is typed by hand: every character comes from the screen, wi
 
 from __future__ import annotations
 
-import itertools
+import io
 import os
 import shlex
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 from rich.ansi import AnsiDecoder
 from rich.cells import cell_len
-from rich.color import Color
-from rich.style import Style
+from rich.console import Console
 from rich.terminal_theme import TerminalTheme
-from rich.text import Text
 
 SECONDS = 60.0
-CELL, LINE, SIZE, EDGE = 8.43, 19.0, 14, 18.0
-NAMESPACE = "http://www.w3.org/2000/svg"
 FONTS = "ui-monospace,'SF Mono',Menlo,Consolas,'DejaVu Sans Mono',monospace"
-PAPER, INK, BAR, TITLE = "#16181d", "#d6d9e0", "#23262e", "#9aa0ad"
+SVG = f"""\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {{width}} {{height}}" width="{{width}}">
+<title>{{said}}</title>
+<style>
+.{{unique_id}}-matrix {{{{ font: {{char_height}}px {FONTS}; line-height: {{line_height}}px; }}}}
+.{{unique_id}}-title {{{{ font: bold 18px sans-serif; }}}}
+{{styles}}
+</style>
+<defs><clipPath id="{{unique_id}}-clip-terminal">
+<rect width="{{terminal_width}}" height="{{terminal_height}}"/></clipPath>{{lines}}</defs>
+{{chrome}}
+<g transform="translate({{terminal_x}}, {{terminal_y}})" clip-path="url(#{{unique_id}}-clip-terminal)">
+{{backgrounds}}
+<g class="{{unique_id}}-matrix">{{matrix}}</g>
+</g>
+</svg>
+"""
+"""A frame without the fonts that rich's own fetches from the network."""
 THEME = TerminalTheme(
     (22, 24, 29),
     (214, 217, 224),
@@ -97,34 +109,6 @@ class Screen:
             time.sleep(0.05)
 
 
-@dataclass(frozen=True)
-class Run:
-    """Characters of one style beside each other, and the column in which they begin."""
-
-    column: int
-    text: str
-    style: Style
-
-
-def runs_of(line: Text) -> Iterator[Run]:
-    """One line of a screen as pieces of one style each."""
-    column = 0
-    marks = sorted({0, len(line), *(place for span in line.spans for place in (span.start, span.end))})
-    for start, end in itertools.pairwise(marks):
-        piece = line.plain[start:end]
-        found = [span.style for span in line.spans if span.start <= start < span.end]
-        style = Style.combine([Style.null(), *(Style.parse(each) if isinstance(each, str) else each for each in found)])
-        yield Run(column, piece, style)
-        column += cell_len(piece)
-
-
-def colour(found: Color | None, otherwise: str, *, is_ground: bool = False) -> str:
-    """A colour of the terminal as one of the picture."""
-    if found is None or found.is_default:
-        return otherwise
-    return found.get_truecolor(THEME, foreground=not is_ground).hex
-
-
 def draw(screen: str, title: str, said: str) -> str:
     """A screen as SVG.
 
@@ -133,48 +117,11 @@ def draw(screen: str, title: str, said: str) -> str:
         title: What stands in the bar above.
         said: The picture in words, for who does not see it.
     """
-    lines = list(AnsiDecoder().decode(screen))
-    while lines and not lines[-1].plain.strip():
-        lines.pop()
-    columns = max((cell_len(line.plain.rstrip()) for line in lines), default=1)
-    width, top = columns * CELL + 2 * EDGE, 34 + EDGE
-    height = top + len(lines) * LINE + EDGE - 6
-    parts = [
-        f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" xml:space="preserve">',
-        f"<title>{escape(said)}</title>",
-        f"<style>text{{font:{SIZE}px {FONTS};white-space:pre;fill:{INK}}}</style>",
-        f'<rect width="100%" height="100%" rx="9" fill="{PAPER}"/>',
-        f'<path d="M0 34V9a9 9 0 0 1 9-9h{width - 18:.0f}a9 9 0 0 1 9 9v25z" fill="{BAR}"/>',
-        *(f'<circle cx="{18 + 18 * at}" cy="17" r="5.5" fill="#4a4f5c"/>' for at in range(3)),
-        f'<text x="{width / 2:.0f}" y="22" text-anchor="middle" style="fill:{TITLE}">{escape(title)}</text>',
-    ]
-    for number, line in enumerate(lines):
-        for run in runs_of(line):
-            parts += drawn(run, top + number * LINE)
-    return "\n".join([*parts, "</svg>", ""])
-
-
-def drawn(run: Run, top: float) -> Iterator[str]:
-    """The elements of one piece of a line."""
-    front, ground = colour(run.style.color, INK), colour(run.style.bgcolor, PAPER, is_ground=True)
-    if run.style.reverse:
-        front, ground = ground, front
-    left = EDGE + run.column * CELL
-    if ground != PAPER:
-        wide = cell_len(run.text) * CELL
-        yield f'<rect x="{left:.1f}" y="{top:.0f}" width="{wide:.1f}" height="{LINE:.0f}" fill="{ground}"/>'
-    text = run.text.strip()
-    if not text:
-        return
-    left += cell_len(run.text[: len(run.text) - len(run.text.lstrip())]) * CELL
-    style = f"fill:{front};" if front != INK else ""
-    style += "font-weight:bold;" if run.style.bold else ""
-    style += "font-style:italic;" if run.style.italic else ""
-    style += "text-decoration:underline;" if run.style.underline else ""
-    style += "opacity:.65;" if run.style.dim else ""
-    looks = f' style="{style}"' if style else ""
-    length = cell_len(text) * CELL
-    yield (
-        f'<text x="{left:.1f}" y="{top + LINE - 5:.0f}" textLength="{length:.1f}" lengthAdjust="spacingAndGlyphs"'
-        f"{looks}>{escape(text)}</text>"
-    )
+    lines = list(AnsiDecoder().decode(screen.rstrip()))
+    width = max((cell_len(line.plain.rstrip()) for line in lines), default=1)
+    console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True, legacy_windows=False)
+    for line in lines:
+        line.rstrip()
+        console.print(line, no_wrap=True, crop=False)
+    named = SVG.replace("{said}", escape(said).replace("{", "{{").replace("}", "}}"))
+    return console.export_svg(title=title, theme=THEME, code_format=named, unique_id="screen")

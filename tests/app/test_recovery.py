@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,10 @@ from pathlib import Path
 import apsw
 import pytest
 
+from crystal.app.context import open_kept_machine
+from crystal.app.doctor import examine
+from crystal.app.integrity import prove
+from crystal.errors import StoreDamagedError
 from crystal.store import Store
 from tests.support.capture_machine import NOW, line
 from tests.support.command import Done, crystal
@@ -166,6 +171,38 @@ def test_damage_that_no_page_shows_is_noticed_and_comes_back(memory: Memory, har
         assert "crystal verify --repair" in assert_no_traceback(command).out
     assert_all_is_back(memory)
     assert "crystal verify --repair" not in crystal("doctor").out
+
+
+NAMES = """
+    SELECT session_id FROM capture_state UNION SELECT transcript FROM capture_state UNION SELECT max(uuid) FROM turns
+    UNION SELECT archive FROM capture_state UNION SELECT harness FROM capture_state UNION SELECT cwd FROM projects
+    UNION SELECT name FROM projects UNION SELECT uid FROM memories UNION SELECT text FROM memories
+    UNION SELECT uid FROM tombstones UNION SELECT value FROM meta WHERE key = 'hash_key'
+    UNION SELECT sql FROM sqlite_schema WHERE name GLOB 'chunks_vec_*'
+"""
+
+
+@pytest.mark.slow
+def test_doctor_notices_a_flipped_bit_in_any_name_that_verify_calls_damage(memory: Memory) -> None:
+    sound, dice, database = fold(memory), random.Random(7), memory.data / "crystal.db"
+    with Store.open(database) as store:
+        names = [name for (name,) in store.rows(NAMES) if name]
+    noticed = 0
+    for name in names:
+        for found in re.finditer(re.escape(name.encode()), sound):
+            (data := bytearray(sound))[dice.randrange(*found.span())] ^= 1 << dice.randrange(5)
+            database.write_bytes(data)
+            try:
+                with open_kept_machine() as machine:
+                    is_damage = prove(machine, lambda _: None).damaged
+            except (StoreDamagedError, apsw.Error, ValueError):
+                is_damage = True
+            if is_damage:
+                database.write_bytes(data)  # a proof may have finished what it found pending
+                fixes = [check.fix for check in examine() if check.verdict == "failure"]
+                assert "crystal verify --repair" in fixes, (name, found.start())
+                noticed += 1
+    assert noticed > len(names)
 
 
 # ------------------------------------------------------------------------------------------------ lost, or another's

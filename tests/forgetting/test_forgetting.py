@@ -10,6 +10,7 @@ import pytest
 
 from crystal.app.integrity import prove, repair_all
 from crystal.errors import NotFoundError, UsageError
+from crystal.forgetting import Forgotten
 from tests.support.forgetting_machine import NOW, Desk, said
 
 pytestmark = pytest.mark.slow
@@ -30,6 +31,13 @@ def proved(desk: Desk) -> float:
         proof = prove(machine, lambda _: None)
     assert not proof.damaged, proof.faults
     return proof.percent
+
+
+def assert_left(desk: Desk, done: Forgotten, *texts: str) -> None:
+    assert done.is_done, done.pending
+    assert desk.holding("quokka") == []
+    assert desk.texts() == list(texts)
+    assert proved(desk) == 100.0
 
 
 def test_one_message_is_gone_from_every_file_and_its_neighbours_stay(desk: Desk) -> None:
@@ -69,11 +77,8 @@ def test_a_session_goes_as_a_whole(desk: Desk) -> None:
     desk.say(S1, said(SECRET), said("a secret answer to it", role="assistant"))
     desk.say(S2, said("another session stays as it is"))
     desk.capture()
-    done = desk.forget(session=S1)
-    assert done.is_done, done.pending
-    assert desk.holding("quokka", "secret answer") == []
-    assert desk.texts() == ["another session stays as it is"]
-    assert proved(desk) == 100.0
+    assert_left(desk, desk.forget(session=S1), "another session stays as it is")
+    assert desk.holding("secret answer") == []
     desk.say(S1, said("what is said afterwards is new", at=9_999_999_999_999 - 5_000_000_000_000))
     desk.capture()
 
@@ -81,21 +86,13 @@ def test_a_session_goes_as_a_whole(desk: Desk) -> None:
 def test_before_a_moment(desk: Desk) -> None:
     desk.say(S1, said(SECRET, at=NOW - 10_000), said("a newer thing was said", at=NOW))
     desk.capture()
-    done = desk.forget(before=NOW - 5_000)
-    assert done.is_done, done.pending
-    assert desk.holding("quokka") == []
-    assert desk.texts() == ["a newer thing was said"]
-    assert proved(desk) == 100.0
+    assert_left(desk, desk.forget(before=NOW - 5_000), "a newer thing was said")
 
 
 def test_a_project(desk: Desk) -> None:
     desk.say(S1, said(SECRET, cwd="/home/dev/zoo"), said("elsewhere it is fine", cwd="/home/dev/other"))
     desk.capture()
-    done = desk.forget(project="/home/dev/zoo")
-    assert done.is_done, done.pending
-    assert desk.holding("quokka") == []
-    assert desk.texts() == ["elsewhere it is fine"]
-    assert proved(desk) == 100.0
+    assert_left(desk, desk.forget(project="/home/dev/zoo"), "elsewhere it is fine")
 
 
 def test_it_stays_forgotten_when_the_database_is_lost(desk: Desk) -> None:

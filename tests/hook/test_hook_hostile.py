@@ -182,31 +182,11 @@ def test_a_really_full_disk_is_borne_in_silence(machine: Machine, full_disk: Pat
     assert len(machine.workers()) == 1
 
 
-CALLS = [
-    "os.fork",
-    "os.pipe",
-    "os.execve",
-    "os.setsid",
-    "os.waitpid",
-    "os.chdir",
-    "os.urandom",
-    "os.makedirs",
-    "os.open",
-    "os.write",
-    "os.fsync",
-    "os.replace",
-    "os.read",
-    "os.stat",
-    "os.dup2",
-    "os.fstat",
-    "os.isatty",
-    "os.listdir",
-    "os.umask",
-    "os.path.expanduser",
-    "os.path.exists",
-    "time.process_time",
-    "zlib.crc32",
-]
+CALLS = (
+    "os.fork os.pipe os.execve os.setsid os.waitpid os.chdir os.urandom os.makedirs os.open os.write os.fsync"
+    " os.replace os.read os.stat os.dup2 os.fstat os.isatty os.listdir os.umask os.path.expanduser"
+    " os.path.exists time.process_time zlib.crc32"
+).split()
 
 
 # One interpreter, one fork for each call: each child runs the whole hook with that call failing.
@@ -232,9 +212,7 @@ for name in names:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", ["OSError(28, 'no space')", "MemoryError()", "KeyboardInterrupt()"])
-def test_any_failing_call_is_borne_and_only_an_unwritten_note_is_told(
-    machine: Machine, tmp_path: Path, error: str
-) -> None:
+def test_any_failing_call_is_borne_and_only_an_unwritten_note_is_told(machine, tmp_path, error):
     said = tmp_path / "stdin"
     said.write_bytes(json.dumps({**STOP, "hook_event_name": "SessionStart"}).encode())
     command = [sys.executable, "-I", "-S", "-c", FAILING, str(machine.hook), str(said), error, *CALLS]

@@ -151,15 +151,7 @@ _json = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-_METHODS = [
-    "ping",
-    "tools/list",
-    "tools/call",
-    "resources/read",
-    "initialize",
-    "server/discover",
-    "notifications/cancelled",
-]
+_METHODS = "ping tools/list tools/call resources/read initialize server/discover notifications/cancelled".split()
 _message = st.fixed_dictionaries(
     {"jsonrpc": st.just("2.0") | _json, "method": st.sampled_from(_METHODS) | st.text(max_size=10)},
     optional={"id": st.integers() | st.text(max_size=5) | _json, "params": _json},

@@ -236,17 +236,7 @@ def test_the_greeting_needs_nothing_heavy(home: Path) -> None:
     listing = "import sys\nimport crystal.cli.mcp, crystal.mcp.offer, crystal.mcp.protocol\n"
     loaded = listing + "print(*sorted(sys.modules))"
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, timeout=60)
-    heavy = {
-        "apsw",
-        "numpy",
-        "mcp",
-        "mcp_types",
-        "httpx",
-        "crystal.store",
-        "crystal.search.engine",
-        "crystal.app",
-        "asyncio",
-    }
+    heavy = set("apsw numpy mcp mcp_types httpx crystal.store crystal.search.engine crystal.app asyncio".split())
     assert not heavy & set(found.stdout.split())
     assert protocol.SECONDS_AFTER_THE_END <= 10
 

@@ -28,33 +28,9 @@ SQL = re.compile(
     r"|CREATE\s+(TEMP\s+)?(TABLE|INDEX|VIRTUAL|TRIGGER|VIEW)\s|DROP\s+(TABLE|INDEX|TRIGGER|VIEW)\s|ALTER\s+TABLE\s"
     r"|PRAGMA\s|BEGIN(\s+IMMEDIATE)?\s*$|COMMIT\s*$|ROLLBACK\s*$|VACUUM\b|ATTACH\s)"
 )
-HOMELESS = {
-    "utils",
-    "util",
-    "helpers",
-    "helper",
-    "common",
-    "misc",
-    "base",
-    "manager",
-    "managers",
-    "tools",
-    "core",
-    "lib",
-}
+HOMELESS = set("utils util helpers helper common misc base manager managers tools core lib".split())
 # What the hook's file may load besides what the bare interpreter has loaded already.
-HOOK_MAY_LOAD = {
-    "os",
-    "os.path",
-    "posixpath",
-    "genericpath",
-    "stat",
-    "_stat",
-    "_collections_abc",
-    "time",
-    "abc",
-    "_abc",
-}
+HOOK_MAY_LOAD = set("os os.path posixpath genericpath stat _stat _collections_abc time abc _abc".split())
 # What must not be paid for by who only wants the Python API, or only `crystal --help`.
 HEAVY = {"numpy", "httpx", "keyring", "typer", "rich", "apsw", "re2", "orjson", "pydantic", "cryptography"}
 HEAVY |= {"huggingface_hub", "onnx", "onnxruntime", "tokenizers", "jinja2", "starlette", "uvicorn"}

@@ -23,17 +23,11 @@ OPERATIONS = [
     for method in item
     if method in ("get", "put", "post", "delete")
 ]
-CHECKS = [
-    "not_a_server_error",
-    "status_code_conformance",
-    "content_type_conformance",
-    "response_headers_conformance",
-    "response_schema_conformance",
-    "negative_data_rejection",
-    "missing_required_header",
-    "unsupported_method",
-    "ignored_auth",
-]
+CHECKS = (
+    "not_a_server_error status_code_conformance content_type_conformance response_headers_conformance"
+    " response_schema_conformance negative_data_rejection missing_required_header unsupported_method"
+    " ignored_auth"
+).split()
 
 
 @pytest.fixture(scope="module")

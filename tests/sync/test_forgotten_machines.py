@@ -52,16 +52,23 @@ def mirrored(computer: Computer) -> list[str]:
         return sorted(text for (text,) in store.rows("SELECT text FROM chunks"))
 
 
+def lap_of(desk: Computer, *others: Computer, more: bytes = b"") -> Computer:
+    """A device that said something to be forgotten, which everybody has."""
+    lap = device(desk, "lap")
+    lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"), more)
+    lap.ok("sync")
+    settle(desk, lap, *others)
+    return lap
+
+
 def forget(computer: Computer, *words: str) -> None:
     computer.ok("forget", *words, "--yes")
 
 
 @pytest.mark.slow
 def test_what_a_device_forgets_is_gone_from_every_machine(desk: Computer) -> None:
-    lap, tower = device(desk, "lap"), device(desk, "tower")
-    lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"), line("and plums"))
-    lap.ok("sync")
-    settle(desk, lap, tower)
+    tower = device(desk, "tower")
+    lap = lap_of(desk, tower, more=line("and plums"))
     assert holding(desk)
     assert holding(tower), "the mirror has it"
     forget(lap, "--query", WORD)
@@ -83,10 +90,7 @@ def test_what_a_device_forgets_is_gone_from_every_machine(desk: Computer) -> Non
 
 
 def test_what_home_forgets_is_gone_from_the_device_that_said_it(desk: Computer) -> None:
-    lap = device(desk, "lap")
-    lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"))
-    lap.ok("sync")
-    settle(desk, lap)
+    lap = lap_of(desk)
     forget(desk, "--query", WORD)
     assert holding(desk) == []
     before = desk.json("status")["relay"]
@@ -140,10 +144,8 @@ def test_a_machine_that_joins_later_brings_its_forgetting(desk: Computer) -> Non
 
 @pytest.mark.slow
 def test_a_mirror_that_is_built_before_home_has_heard_lacks_it(desk: Computer) -> None:
-    lap, tower = device(desk, "lap"), device(desk, "tower")
-    lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"), line("and plums"))
-    lap.ok("sync")
-    settle(desk, lap, tower)
+    tower = device(desk, "tower")
+    lap = lap_of(desk, tower, more=line("and plums"))
     forget(tower, "--query", WORD)
     with tower.machine() as machine:  # it is lost, and built anew from what home published before
         mirror = device_mirror(machine.places)
@@ -162,10 +164,7 @@ def test_a_mirror_that_is_built_before_home_has_heard_lacks_it(desk: Computer) -
 
 @pytest.mark.slow
 def test_the_relay_keeps_no_object_that_held_it(desk: Computer, relay: RelayProcess) -> None:
-    lap = device(desk, "lap")
-    lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"))
-    lap.ok("sync")
-    settle(desk, lap)
+    lap = lap_of(desk)
     from crystal.app.relay_links import relay_client
 
     def objects() -> set[bytes]:
@@ -217,10 +216,7 @@ def test_handing_over_keeps_everything_forgotten(desk: Computer) -> None:
 
 @pytest.mark.slow
 def test_a_home_put_back_from_a_backup_forgets_again(desk: Computer) -> None:
-    lap = device(desk, "lap")
-    lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"))
-    lap.ok("sync")
-    settle(desk, lap)
+    lap = lap_of(desk)
     copy = desk.home.parent / "desk-copy"
     shutil.copytree(desk.home, copy)
     forget(lap, "--query", WORD)
@@ -240,10 +236,7 @@ def test_a_home_put_back_from_a_backup_forgets_again(desk: Computer) -> None:
 
 @pytest.mark.slow
 def test_a_device_whose_key_is_away_forgets_at_once_and_tells_later(desk: Computer) -> None:
-    lap = device(desk, "lap")
-    lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"))
-    lap.ok("sync")
-    settle(desk, lap)
+    lap = lap_of(desk)
     lap.say(FIRST, line(f"more of the {WORD}"))
     lap.ok("sync")
     (key,) = lap.home.rglob("relay.key")
@@ -259,13 +252,8 @@ def test_a_device_whose_key_is_away_forgets_at_once_and_tells_later(desk: Comput
 
 
 @pytest.mark.slow
-def test_what_home_cannot_delete_just_now_it_deletes_with_the_next_poll(
-    desk: Computer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lap = device(desk, "lap")
-    lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"))
-    lap.ok("sync")
-    settle(desk, lap)
+def test_what_home_cannot_delete_just_now_it_deletes_with_the_next_poll(desk, monkeypatch):
+    lap = lap_of(desk)
     forget(lap, "--query", WORD)
     lap.deliver()
     with monkeypatch.context() as patch:

@@ -20,6 +20,17 @@ from crystal.sync.keys.pairing import Pairing, PairingError
 from crystal.sync.keys.word_codes import parse_code
 from tests.support.pairing_boxes import ROOT, URL, Pairs
 from tests.support.pairing_state import device_state, is_joined, nothing_left
+from tests.support.relay_weather import Weather
+
+
+def assert_found_out(pairs: Pairs, reader: Weather, change: Callable[..., httpx.Response]) -> None:
+    """Neither side takes what ``change`` makes of the relay's answers."""
+    reader.after = change
+    failed, refused = pairs.run()
+    assert isinstance(failed, PairingError), failed
+    assert isinstance(refused, PairingError), refused
+    reader.after = lambda request, response: response
+    nothing_left(pairs)
 
 
 @pytest.mark.slow
@@ -82,12 +93,7 @@ def test_a_relay_that_changes_a_message_is_found_out(pairs: Pairs, side: str, ph
         headers = {"content-type": "application/octet-stream", "crystal-relay-version": "1"}
         return httpx.Response(200, headers=headers, content=forged)
 
-    reader.after = change
-    failed, refused = pairs.run()
-    assert isinstance(failed, PairingError), failed
-    assert isinstance(refused, PairingError), refused
-    reader.after = lambda request, response: response
-    nothing_left(pairs)
+    assert_found_out(pairs, reader, change)
 
 
 @pytest.mark.slow
@@ -111,12 +117,7 @@ def test_a_relay_that_swaps_in_a_message_of_its_own_pairing_is_found_out(pairs: 
         headers = {"content-type": "application/octet-stream", "crystal-relay-version": "1"}
         return httpx.Response(200, headers=headers, content=forged[side, phase])
 
-    reader.after = swap
-    failed, refused = pairs.run()
-    assert isinstance(failed, PairingError), failed
-    assert isinstance(refused, PairingError), refused
-    reader.after = lambda request, response: response
-    nothing_left(pairs)
+    assert_found_out(pairs, reader, swap)
 
 
 @pytest.mark.slow
@@ -217,9 +218,7 @@ def test_ctrl_c_at_home_leaves_nothing_and_ends_the_device(pairs: Pairs, phase: 
     nothing_left(pairs)
 
 
-def test_a_token_that_could_not_be_taken_back_is_taken_back_later(
-    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_that_could_not_be_taken_back_is_taken_back_later(pairs, monkeypatch):
     def down_after_bundle(request: httpx.Request) -> None:
         if request.url.path.endswith("/a/bundle") or request.method == "DELETE":
             raise httpx.ConnectError("refused", request=request)
@@ -257,9 +256,7 @@ STEPS = [
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("before", [pytest.param(True, marks=pytest.mark.slow), False])
-def test_after_a_crash_at_any_step_joining_again_works(
-    pairs: Pairs, monkeypatch: pytest.MonkeyPatch, step: str, before: bool
-) -> None:
+def test_after_a_crash_at_any_step_joining_again_works(pairs, monkeypatch, step, before):
     def crashing(real: Callable[..., Any], is_it: Callable[..., bool]) -> Callable[..., Any]:
         def call(*args: Any, **more: Any) -> Any:
             if not is_it(*args):

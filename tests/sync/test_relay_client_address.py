@@ -42,25 +42,12 @@ def test_addresses_are_read_into_one_form(url, base):
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "http://relay.example.org",
-        "http://192.168.1.5:8600",
-        "http://10.0.0.1",
-        "http://0.0.0.0:8600",
-        "http://[::]",
-        "http://[::ffff:127.0.0.1]",
-        "http://[fe80::1]",
-        "http://localhost.example.org",
-        "http://127.0.0.1.example.org",
-        "http://127.1",
-        "http://2130706433",
-        "http://0x7f.0.0.1",
-        "http://0177.0.0.1",
-        "http://127.0.0.01",
-        "http://localhost.",
-        "http://sub.localhost",
-        "http://169.254.169.254/latest",
-    ],
+    (
+        "http://relay.example.org http://192.168.1.5:8600 http://10.0.0.1 http://0.0.0.0:8600 http://[::]"
+        " http://[::ffff:127.0.0.1] http://[fe80::1] http://localhost.example.org http://127.0.0.1.example.org"
+        " http://127.1 http://2130706433 http://0x7f.0.0.1 http://0177.0.0.1 http://127.0.0.01"
+        " http://localhost. http://sub.localhost http://169.254.169.254/latest"
+    ).split(),
 )
 def test_plain_http_goes_to_this_machine_only_unless_allowed(url):
     with pytest.raises(UsageError) as refused:

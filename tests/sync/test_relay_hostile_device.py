@@ -156,25 +156,23 @@ WORDS: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("name", _a_few_at_once(WORDS))
-def test_bad_words_of_control_are_refused_as_a_whole(world: World, name: str) -> None:
+def assert_only_the_bad_is_refused(world: World, *sent: object) -> None:
     good, bad = world.device("good"), world.device("bad")
-    send(bad, WORDS[name], PayloadKind.CONTROL)
+    send(bad, *sent)
     good.say("g", line("words"))
     good.deliver()
     world.home.poll()
     assert texts(world.home.store) == ["words"]
     assert [one.code for one in refusals(world.home.store)] == ["record"]
+
+
+@pytest.mark.parametrize("name", _a_few_at_once(WORDS))
+def test_bad_words_of_control_are_refused_as_a_whole(world: World, name: str) -> None:
+    assert_only_the_bad_is_refused(world, WORDS[name], PayloadKind.CONTROL)
 
 
 def test_a_bomb_costs_its_sender_only(world: World) -> None:
-    good, bad = world.device("good"), world.device("bad")
-    send(bad, b"\0" * (64 << 20))
-    good.say("g", line("words"))
-    good.deliver()
-    world.home.poll()
-    assert texts(world.home.store) == ["words"]
-    assert [one.code for one in refusals(world.home.store)] == ["record"]
+    assert_only_the_bad_is_refused(world, b"\0" * (64 << 20))
 
 
 def test_numbers_that_no_store_holds_are_cut_or_refused(world: World) -> None:

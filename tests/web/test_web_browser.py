@@ -139,14 +139,7 @@ def test_500_hostile_texts_are_shown_and_none_runs_or_loads(home, browser):
             shown += page.locator(".turns").inner_text()
             for link_to in page.locator(".turns a[href^='http']").all()[:20]:
                 link_to.hover()
-        for path in (
-            "/",
-            "/search?q=script+evil+example+img&limit=300",
-            "/memories",
-            "/health",
-            "/settings",
-            "/forget",
-        ):
+        for path in "/ /search?q=script+evil+example+img&limit=300 /memories /health /settings /forget".split():
             page.goto(watched.base + path)
             assert not page.title().startswith("ran")
         page.goto(f"{watched.base}/forget?query=evil")

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -21,7 +22,7 @@ from crystal.credentials.access_requests import RequestList
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.mcp.offer import Settings
 from crystal.mcp.remote.gate import Gate, Rates
-from crystal.mcp.remote.plain import routes
+from crystal.mcp.remote.plain import refuse, routes
 from crystal.mcp.remote.transport import Transport
 from crystal.serving.checks import name_of_host
 from crystal.serving.listening import LOOPBACK, checked_certificate, listen, run
@@ -97,7 +98,8 @@ def make_app(places: Places, settings: Settings, site: Site, url: str, rates: Ra
     transport = Transport(settings, log, url)
     mcp = Route(PATH, transport.endpoint, methods=["GET", "POST", "DELETE"])
     signing, paths = _sign_in(places, door, site.sign_in_key, url)
-    app = Starlette(routes=[mcp, *routes(transport, url), *signing])
+    every = [mcp, *routes(transport, url), *signing]
+    app = Starlette(routes=every, exception_handlers={HTTPException: refuse})
     return Gate(app, door, log, site.names, rates, paths, url)
 
 

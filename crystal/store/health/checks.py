@@ -60,9 +60,7 @@ def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
 def database_faults(store: Store) -> list[str]:
     """Return the errors that SQLite's own check reports."""
     faults = [str(text) for (text,) in store.rows("PRAGMA integrity_check(20)") if text != "ok"]
-    changed = changed_definition(store.path)
-    if changed:
-        faults.append(changed)
+    faults += filter(None, [changed_definition(store.path)])
     orphans = store.rows("PRAGMA foreign_key_check")
     if orphans:
         faults.append(f"{len(orphans)} rows of {orphans[0][0]} point at rows that are gone")
@@ -70,9 +68,10 @@ def database_faults(store: Store) -> list[str]:
 
 
 def quick_fault(store: Store, seconds: float = float("inf")) -> tuple[str | None, bool]:
-    """Look for faults in pages, then in texts, for ``seconds`` each.
+    """Look for faults in pages and indexes, then in texts, for ``seconds`` each.
 
-    If the file is too large for that, texts get a third of the time: they are then a sample.
+    If the file is too large for that, small tables are checked first, and texts get a third of the time, twice: they
+    are then a sample.
 
     Returns:
         The first fault or None, and whether the time sufficed for every page.
@@ -81,7 +80,7 @@ def quick_fault(store: Store, seconds: float = float("inf")) -> tuple[str | None
     store.db.set_progress_handler(lambda: time.monotonic() > deadline, PROGRESS_STEPS)
     fault, is_whole = None, True
     try:
-        fault = next((str(text) for (text,) in store.rows("PRAGMA quick_check(1)") if text != "ok"), None)
+        fault = next(_faults_within(store), None) or _implausible(store)
     except apsw.SQLError as error:
         fault = one_line(error)
     except apsw.InterruptError:
@@ -90,7 +89,23 @@ def quick_fault(store: Store, seconds: float = float("inf")) -> tuple[str | None
         store.db.set_progress_handler(None)
     seconds = seconds if is_whole else seconds / 3
     fault = fault or changed_definition(store.path)
-    return fault or _undecodable(store, time.monotonic() + seconds), is_whole
+    fault = fault or _undecodable(store, time.monotonic() + seconds)
+    if fault is None and chunks_with_wrong_hash(store, time.monotonic() + seconds):
+        fault = "a text in table chunks is not what was stored"
+    return fault, is_whole
+
+
+def _faults_within(store: Store) -> Iterator[str]:
+    """Yield what SQLite finds wrong. Only a check of a table compares it with its indexes."""
+    tables = [f"integrity_check({name})" for name in _tables(store)]
+    for check in (*tables[: -len(_LARGE)], "quick_check(1)", *tables[-len(_LARGE) :]):
+        yield from (str(text) for (text,) in store.rows(f"PRAGMA {check}") if text != "ok")
+
+
+def _tables(store: Store) -> list[str]:
+    """Return the names of the tables, those with a row for each text last."""
+    found = [str(name) for (name,) in store.rows("SELECT name FROM pragma_table_list WHERE type = 'table'")]
+    return sorted((name for name in found if "_fts_" not in name), key=lambda name: (name in _LARGE, name))
 
 
 def damage(path: Path) -> str | None:
@@ -112,12 +127,9 @@ def damage(path: Path) -> str | None:
 
 def _undecodable(store: Store, deadline: float) -> str | None:
     """Return the first unreadable row found before the deadline, or None. Newest rows first, large tables last."""
-    tables = [str(name) for (name,) in store.rows("SELECT name FROM pragma_table_list WHERE type = 'table'")]
-    for table in sorted((name for name in tables if "_fts_" not in name), key=lambda name: (name in _LARGE, name)):
+    for table in _tables(store):
         try:
-            for _ in store.db.execute(
-                f"SELECT * FROM {table} ORDER BY 1 DESC" if table in _LARGE else f"SELECT * FROM {table}"
-            ):
+            for _ in store.db.execute(f"SELECT * FROM {table}" + " ORDER BY 1 DESC" * (table in _LARGE)):
                 if time.monotonic() > deadline:
                     return None
         except UnicodeDecodeError:
@@ -145,14 +157,15 @@ def _implausible(store: Store) -> str | None:
     return None
 
 
-def chunks_with_wrong_hash(store: Store) -> list[int]:
-    """Return chunks whose text does not match its hash."""
+def chunks_with_wrong_hash(store: Store, deadline: float = float("inf")) -> list[int]:
+    """Return chunks whose text does not match its hash, of those that are read before the deadline: newest first."""
+    found = []
     with translated(store.path):
-        return [
-            int(ident)
-            for ident, text, sha in store.db.execute("SELECT id, text, text_sha256 FROM chunks")
-            if text_hash(text) != sha
-        ]
+        for ident, text, sha in store.db.execute("SELECT id, text, text_sha256 FROM chunks ORDER BY id DESC"):
+            found += [int(ident)] if text_hash(text) != sha else []
+            if time.monotonic() > deadline:
+                break
+    return sorted(found)
 
 
 _BARE = "NOT EXISTS (SELECT 1 FROM chunks c WHERE c.turn = t.id)"

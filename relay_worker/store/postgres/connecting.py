@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import select
 import threading
@@ -23,9 +24,10 @@ from relay_worker.store.database import migrations
 SCHEMA = "crystal_relay"
 MOVING = "crystal_relay_moving"
 """Schema of a relay that ``move`` has not completed: nobody serves it."""
-UPGRADE_LOCK, SERVING_LOCK = 0x4352_5259_0001, 0x4352_5259_0002
-"""Advisory locks: of who upgrades the schema; shared by all who serve it."""
-DOWN_SECONDS = 1.0
+UPGRADE_LOCK, SERVING_LOCK, WRITING_LOCK = 0x4352_5259_0001, 0x4352_5259_0002, 0x4352_5259_0003
+"""Advisory locks: of who upgrades the schema; shared by all who serve it; shared by every transaction of a server."""
+DOWN_SECONDS, TELL_SECONDS = 1.0, 2.0
+LOG = logging.getLogger("relay_worker")
 
 _DEFAULTS: dict[str, Any] = {
     "application_name": "crystal-relay",
@@ -86,13 +88,17 @@ def _cannot_connect(url: str, error: psycopg.OperationalError) -> CannotServeErr
 
 def connect_patiently(url: str, seconds: float, schema: str = SCHEMA) -> psycopg.Connection[Any]:
     """Open a connection; try again for some seconds if the server cannot be reached, never if it refuses the relay."""
-    ends_at = time.monotonic() + seconds
+    began = told_at = time.monotonic()
     while True:
         try:
             return connect(url, schema)
         except CannotServeError as error:
-            if error.exit_code != 4 or time.monotonic() > ends_at:
+            now = time.monotonic()
+            if error.exit_code != 4 or now > began + seconds:
                 raise
+            if now - told_at > TELL_SECONDS:
+                LOG.warning("waiting for the database", extra={"fields": {"reason": str(error)}})
+                told_at = now
         time.sleep(0.2)
 
 
