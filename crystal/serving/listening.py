@@ -17,7 +17,8 @@ from crystal.errors import UnavailableError, UsageError
 LOOPBACK = "127.0.0.1"
 MAX_PORT = 65_535
 MAX_CONNECTIONS = 1_000
-<<<<<<< HEAD
+KEEP_SECONDS = 75
+"""Longer than proxies keep a connection that is idle: they must not send a request as it is closed."""
 HEAD_SECONDS = 20.0
 
 
@@ -38,17 +39,14 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _look_again(self) -> None:
-        self._timer = self.loop.call_later(HEAD_SECONDS, self._close_idle, self.cycle)
+        seconds = HEAD_SECONDS if self.cycle is None else KEEP_SECONDS + HEAD_SECONDS
+        self._timer = self.loop.call_later(seconds, self._close_idle, self.cycle)
 
     def _close_idle(self, last: object) -> None:
         """Close a connection without a new request since the last look, unless that one is being answered."""
         if self.cycle is last and (self.cycle is None or self.cycle.response_complete):
             self.transport.abort() if self.transport.is_closing() else self.transport.close()
         self._look_again()
-=======
-KEEP_SECONDS = 75
-"""Longer than proxies keep a connection that is idle: they must not send a request as it is closed."""
->>>>>>> main
 
 
 def listen(port: int | None, usual: int, command: str, host: str = LOOPBACK) -> socket.socket:
