@@ -39,12 +39,13 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _look_again(self) -> None:
-        seconds = HEAD_SECONDS if self.cycle is None else KEEP_SECONDS + HEAD_SECONDS
-        self._timer = self.loop.call_later(seconds, self._close_idle, self.cycle)
+        current: object = self.cycle
+        seconds = HEAD_SECONDS if current is None else KEEP_SECONDS + HEAD_SECONDS
+        self._timer = self.loop.call_later(seconds, self._close_idle, current)
 
     def _close_idle(self, last: object) -> None:
         """Close a connection without a new request since the last look, unless that one is being answered."""
-        if self.cycle is last and (self.cycle is None or self.cycle.response_complete):
+        if self.cycle is last and getattr(last, "response_complete", True):
             self.transport.abort() if self.transport.is_closing() else self.transport.close()
         self._look_again()
 
