@@ -22,7 +22,6 @@ from crystal.capture.lock import BACKFILL_LOCK, try_lock, wait_lock
 from crystal.config.paths import write_derived
 from crystal.store.search.space import note_import, size_of
 
-LOCK_SECONDS = 10.0
 MAX_CLEANERS = 2
 MIN_BYTES = 16 << 20
 """An import of less is over before another process has started."""
@@ -174,7 +173,7 @@ def _read_pending(machine: Machine) -> dict[str, bool]:
 def _changing_pending(machine: Machine) -> Iterator[dict[str, bool]]:
     """Yield what is to be imported, to be changed; no other process changes it meanwhile."""
     file = machine.places.data_dir / PENDING_IMPORT_FILE
-    with wait_lock(file.with_suffix(".lock"), seconds=LOCK_SECONDS):
+    with wait_lock(file.with_suffix(".lock"), seconds=10):
         pending = _read_pending(machine)
         yield pending
         with contextlib.suppress(OSError):  # on a full disk the import itself says so
