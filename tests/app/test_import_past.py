@@ -67,7 +67,11 @@ def test_an_interrupted_import_can_be_called_off(two_past: Path) -> None:
 def test_an_import_under_way_stops_when_it_is_called_off(two_past: Path) -> None:
     with open_machine() as machine:
         import_past.note_pending(machine, import_past.plan_import(machine, [], None))
-        import_past.continue_import(machine, lambda *_: import_past.cancel_pending(machine) and None, lambda: False)
+
+        def call_off(_done: int, _total: int) -> None:
+            import_past.cancel_pending(machine)
+
+        import_past.continue_import(machine, call_off, lambda: False)
         assert machine.store.value("SELECT count(*) FROM turns") == 1
 
 
@@ -79,5 +83,10 @@ def test_a_command_that_waits_for_another_process_says_so(
     say = capture._say_waiting
     with contextlib.ExitStack() as held, open_machine() as machine:
         held.enter_context(try_lock(machine.places.data_dir / lock))
-        monkeypatch.setattr(capture, "_say_waiting", lambda: (say(), held.close()))
+
+        def say_and_release() -> None:
+            say()
+            held.close()
+
+        monkeypatch.setattr(capture, "_say_waiting", say_and_release)
         assert "another crystal process is at work" in crystal(command).err
