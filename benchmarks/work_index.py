@@ -1,11 +1,14 @@
-"""What the work index costs beside capture, and whether blame is right on a real history.
+"""What the work index costs beside capture, and whether blame and how are right on a real history.
 
     python benchmarks/work_index.py [--size 20MB]
     python benchmarks/work_index.py --sessions FOLDER --repository DIR --commits FILE
 
 Without sessions, some are generated. They are captured and indexed in one process of a temporary HOME, and the ratio of
 the processor times is printed. With a repository, and lines ``{"commit": ..., "sessions": [...]}`` about it, every line
-of its files that counts is blamed: an answer is right if the line's commit names its session. Exits 1 where a target
+of its files that counts is blamed: an answer is right if the line's commit names its session.
+
+Then what an agent said a command does is asked, without the session that it was said in. The first answer is right if
+it has a step of that command (strict), or of any command of which the same was said (lenient). Exits 1 where a target
 is missed.
 """
 
@@ -18,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,9 +29,11 @@ from transcripts import generate, parse_size
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
+    from crystal.work.commands import Way
 
 ON_TOP = 0.20
 PRECISION = 0.9
+ALL_RUNS = 100_000
 NAMES = (".go", ".md", ".sh", ".toml", ".mod", ".sum", ".yml", ".yaml", ".json", ".py", ".ts", ".js", ".rs")
 DEPENDENCIES = frozenset({"go.mod", "go.sum", "package-lock.json", "Cargo.lock", "uv.lock"})
 
@@ -90,6 +95,41 @@ def kind_of(name: str, commit: str, named: dict[str, set[str]], there: set[str],
     return "all sessions there" if have == named[commit] else "some there" if have else "none there"
 
 
+def ask_how(machine: Machine) -> bool:
+    """Ask how each described command is done, with its session hidden; certain answers must be right."""
+    from crystal.store.work.queries import latest_runs
+    from crystal.work.commands import SURE, steps, ways, words
+
+    runs = latest_runs(machine.store, None, ALL_RUNS)
+    done = {run.turn: set(steps(run.line)) for run in runs}
+    sessions, same = defaultdict(set), defaultdict(set)
+    for run in runs:
+        for step in done[run.turn]:
+            sessions[step].add(run.session)
+        same[frozenset(words(run.about))] |= done[run.turn]
+    found: Counter[str] = Counter()
+    answers: dict[tuple[int, frozenset[str]], Way | None] = {}
+    for run in runs:
+        wanted = {step for step in done[run.turn] if sessions[step] - {run.session}}
+        asked = frozenset(words(run.about))
+        if not (run.about and wanted):
+            continue
+        if (run.session, asked) not in answers:
+            others = [one for one in runs if one.session != run.session]
+            answers[run.session, asked] = next(iter(ways(others, run.about)), None)
+        best = answers[run.session, asked]
+        found["questions"] += 1
+        for kind in () if best is None else ("any", "certain") if best.certainty >= SURE else ("any",):
+            found[kind] += 1
+            found[f"{kind} strict"] += bool(wanted & set(steps(best.run.line)))
+            found[f"{kind} lenient"] += bool(same[asked] & set(steps(best.run.line)))
+    for kind in ("certain", "any"):
+        strict, lenient = (found[f"{kind} {how}"] / max(1, found[kind]) for how in ("strict", "lenient"))
+        coverage = found[kind] / max(1, found["questions"])
+        print(f"how, {kind} answers: precision {lenient:.3f} ({strict:.3f} strict), coverage {coverage:.3f}")
+    return found["certain lenient"] >= PRECISION * found["certain"]
+
+
 def told(found: Counter[tuple[str, str]]) -> bool:
     """Print the figures of each kind of line; whether they are good enough."""
     for kind in sorted({kind for kind, _ in found}):
@@ -125,6 +165,8 @@ def main() -> None:
             is_good = capture_and_index(machine, given.sessions or Path(home) / "sessions")
             if given.repository is not None and given.commits is not None:
                 is_good &= blame_all(machine, given.repository, given.commits)
+            if given.sessions is not None:
+                is_good &= ask_how(machine)
     sys.exit(0 if is_good else 1)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from crystal.app.blame import Blame
     from crystal.app.source_list import SourceState
     from crystal.app.sources import RemovedSource
-    from crystal.app.work import ChangedFile
+    from crystal.app.work import ChangedFile, KnownCommand
     from crystal.capture.engine import Tally
     from crystal.forgetting import ForgetPlan, Forgotten
     from crystal.forgetting.prove.prove import ForgetProof
@@ -172,6 +172,12 @@ class Crystal:
 
         start, end = self._moment(since, "since"), self._moment(before, "before")
         return changed(self._whole(), session=session, since=start, before=end, project=project)
+
+    def how(self, question: str, *, project: str | None = None) -> Sequence[KnownCommand]:
+        """Return the commands that did something here and succeeded, best first."""
+        from crystal.app.work import how
+
+        return how(self._whole(), question, project=project)
 
     def blame(self, place: str | Path) -> Blame:
         """Return which session wrote the lines of a file: ``FILE``, ``FILE:LINE`` or ``FILE:LINE-LINE``."""

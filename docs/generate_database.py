@@ -34,7 +34,6 @@ SQLite keeps its own beside the declared ones (`sqlite_sequence`).
 WORDS = {
     "work_calls": "What tools did, derived from the turns: see [decision 47](../adr/0047-work-index.md).",
     "work_lines": "Which edit added which line.",
-    "work_errors": "Which result shows which error.",
     "meta": "What the store remembers about itself; the key of its keyed hashes is here, under `hash_key`.",
     "projects": "The folders in which conversations took place.",
     "sessions": "One row for each session, with what its summary and its line in the daily log know.",

@@ -132,7 +132,9 @@ def move(origin: str, target: str) -> None:
             hint="stop it, and run the same command again: it copies the rest",
             exit_code=4,
         )
-    sys.stderr.write(f"moved to {target}, every row and body compared; do not start {origin} again\n")
+    sys.stderr.write(
+        f"moved to {target}: every row compared, every body as it was copied; do not start {origin} again\n"
+    )
 
 
 def back_up(settings: Settings, target: Path) -> None:

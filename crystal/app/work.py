@@ -12,6 +12,11 @@ from crystal.store import Store
 from crystal.store.search.scope import project_ids
 from crystal.store.sessions.conversations import find_session_row
 from crystal.store.work import queries
+from crystal.work.commands import ways
+
+MAX_RUNS = 2_000
+"""Successful commands that are looked at, the latest."""
+MAX_WAYS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,27 @@ class ChangedFile:
     last_at: int
 
 
+@dataclass(frozen=True, slots=True)
+class KnownCommand:
+    """A command that did something here, as it was run last.
+
+    Attributes:
+        command: The command on one line, without secrets.
+        about: What the agent said that it does.
+        certainty: Which share of the question it answers, 0 to 1; from 0.7 on it is seldom wrong.
+        runs: How often it succeeded.
+        sessions: In how many sessions.
+        deed: The latest of these runs.
+    """
+
+    command: str
+    about: str
+    certainty: float
+    runs: int
+    sessions: int
+    deed: Deed
+
+
 def changed(
     machine: Machine,
     *,
@@ -100,6 +126,26 @@ def changed(
         files.setdefault((one.project, relative(one.path, one.cwd, one.folder)), []).append(one)
     found = [_changed_file(path, known, edits) for (known, path), edits in files.items()]
     return sorted(found, key=lambda one: one.last_at, reverse=True)
+
+
+def how(machine: Machine, question: str, *, project: str | None = None) -> list[KnownCommand]:
+    """Return the commands that did something here and succeeded, best first.
+
+    Args:
+        machine: This machine.
+        question: What is to be done, in a few words: ``deploy``, ``run the tests``.
+        project: Only in this project: its name, or a folder; None for all.
+    """
+    found = list[KnownCommand]()
+    for store in machine.stores:
+        projects = None if project is None else project_ids(store, project)
+        known = ways(queries.latest_runs(store, projects, MAX_RUNS), question)[:MAX_WAYS]
+        told = deeds(store, {way.run.turn for way in known}, "local" if store is machine.store else "mirror")
+        found += [
+            KnownCommand(way.run.line, way.run.about, way.certainty, way.runs, way.sessions, told[way.run.turn])
+            for way in known
+        ]
+    return found
 
 
 def find_session_among(stores: Sequence[Store], wanted: str) -> str:

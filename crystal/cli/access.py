@@ -68,7 +68,7 @@ def approve(
     label: Annotated[
         str | None, typer.Option(help="What you call it; its own name if left out.", metavar="NAME")
     ] = None,
-    scope: Scopes = None,
+    scope: Scopes = "read",
     project: Projects = None,
     expires: Expires = DAYS,
 ) -> None:
@@ -82,7 +82,7 @@ def approve(
     with open_reader() as machine:
         requests, projects = RequestList(machine.places.access_requests), _projects(machine, project)
         asked = requests.find(code)
-        scopes = asked.scopes if scope is None else _scopes(scope)
+        scopes = _scopes(scope or "read")
         grant = add_grant(machine.places.access, asked.hashed, label or asked.client, scopes, projects, now, end)
         requests.remove(asked)
     at = render.one_line(asked.host)

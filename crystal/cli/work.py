@@ -1,8 +1,9 @@
-"""``crystal changed`` and ``crystal blame``: what was done here before, and why."""
+"""``crystal changed``, ``crystal blame`` and ``crystal how``: what was done here before, and why."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -89,9 +90,41 @@ def blame(
             say(*_why(one.deed))
         told.add(one.deed.uuid)
     if found.project is None:
-        render.note("crystal has captured nothing in this file's project")
+        render.note("crystal has captured nothing in this file's project; to see all: crystal projects")
     elif not found.has_git:
         render.note("git does not say when these lines came: an answer may be of an earlier line with the same words")
+
+
+def how(
+    question: Annotated[list[str], typer.Argument(help="What is to be done, in a few words.", metavar="WORDS")],
+    project: OnlyProject = None,
+    everywhere: Annotated[bool, typer.Option("--all", help="Of all projects, not only of this folder's.")] = False,
+    limit: Limit = "3",
+    as_json: AsJson = False,
+) -> None:
+    """Show the commands that did something here and succeeded, with what the agent said that they do."""
+    from crystal.app.projects import find_home
+    from crystal.app.work import how
+    from crystal.work.commands import SURE
+
+    most, words = whole_number(limit, "--limit"), " ".join(question)
+    with open_reader() as machine:
+        now, home = machine.now(), None if everywhere else find_home(machine.stores, str(Path.cwd()))
+        place = project_value(machine, project) or (home[0] if home else None)
+        found = how(machine, words, project=place)[:most]
+        _note_behind(machine)
+    if as_json:
+        print_json({"commands": [{**record(one), "deed": record(one.deed)} for one in found]})
+        return
+    if not found:
+        say_nothing("no command is known that did this here", f'search for it: crystal search "{words}"')
+        return
+    look = look_of(sys.stdout)
+    for one in found:
+        perhaps = "" if one.certainty >= SURE else "perhaps: "
+        say(f"{perhaps}{look.bold(one_line(one.command))}")
+        count = f"succeeded {count_words(one.runs, 'time')} in {count_words(one.sessions, 'session')}"
+        say(f"  {count}, last {_place(one.deed, now)}", *([f"  {one_line(one.about)}"] if one.about else []))
 
 
 def _note_behind(machine: Machine) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ def add_grant(
 
     def add(known: tuple[Grant, ...]) -> tuple[Grant, ...]:
         if any(one.label == name for one in known):
-            hint = f"use another one with --label, or run: crystal access revoke {name}"
+            hint = f"use another one with --label, or run: crystal access revoke {shlex.quote(name)}"
             raise UsageError(f"the label {name!r} is taken", hint=hint)
         if len(known) >= MAX_GRANTS:
             hint = "revoke those that nobody needs: crystal access list"

@@ -12,7 +12,7 @@ from crystal.config.paths import alone_in, system_errors, write_private
 from crystal.errors import NotFoundError
 
 SECONDS = 600
-MAX_WAITING = 20
+MAX_WAITING = 100
 _LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 
 

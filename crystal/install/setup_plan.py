@@ -42,10 +42,10 @@ AGENT_NAMES = tuple(dict.fromkeys([*(one.name for one in HARNESSES.values() if n
 """The values for ``--agent``."""
 AGENT_FOLDERS = ("transcripts", "sessions", "daily", "journals")
 OWN_DATA = (
-    "crystal.db crystal.db-* crystal.db.* index/crystal index/mirror spool context told recovered stalled"
-    " silence notice.json import.json progress.json last-search.json unanswered.json .crystal-*.tmp relay.*"
-    " relay-ca.pem mirror.* backfill.lock capture.lock context.lock enrich.lock publish.lock sources.lock"
-    " sources-watch.lock vault.lock watch.lock"
+    "access.json access.log access.log.1 access-requests.json crystal.db crystal.db-* crystal.db.* index/crystal"
+    " index/mirror spool context told recovered stalled silence notice.json import.json progress.json"
+    " last-search.json unanswered.json .crystal-*.tmp relay.* relay-ca.pem mirror.* backfill.lock capture.lock"
+    " context.lock enrich.lock publish.lock sources.lock sources-watch.lock vault.lock watch.lock"
 ).split()
 """Files that crystal creates in the data folder, which may hold other things too."""
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 import orjson
@@ -81,11 +81,12 @@ class ProgramModel:
 
     def _run(self, command: list[str], text: str, folder: Path) -> bytes:
         """Return what the program prints; end it and all that it started if that takes too long or is too much."""
-        (folder / "in").write_text(text, "utf-8", errors="replace")
         (folder / "work").mkdir()
         kept = {name: value for name, value in self.environ.items() if name not in _OF_A_SESSION}
         environ = {**kept, "CRYSTAL_INTERNAL": "1"}
-        with (folder / "in").open("rb") as given, (folder / "out").open("wb") as output:
+        with TemporaryFile() as given, TemporaryFile() as output:  # without names: a kill leaves no text
+            given.write(text.encode("utf-8", "replace"))
+            given.seek(0)
             try:
                 process = subprocess.Popen(
                     command, stdin=given, stdout=output, stderr=subprocess.DEVNULL, cwd=folder / "work", env=environ,
@@ -93,29 +94,29 @@ class ProgramModel:
                 )  # fmt: skip
             except OSError as error:
                 raise NotConfiguredError(f"{self.provider} cannot be started: {error.strerror}") from error
-            self._wait(process, folder / "out")
-        return (folder / "out").read_bytes()
+            problem = self._wait(process, output.fileno())
+            if problem is not None:
+                hint = f"does `{self.provider}` answer in a terminal? a newer version may be needed"
+                raise ModelUnavailableError(f"{self.provider} {problem}", may_be_billed=True, hint=hint)
+            output.seek(0)
+            return output.read()
 
-    def _wait(self, process: subprocess.Popen[bytes], output: Path) -> None:
+    def _wait(self, process: subprocess.Popen[bytes], output: int) -> str | None:
+        """Wait for the end of the program, or end it; return what went wrong."""
         deadline, problem = time.monotonic() + self.timeout_seconds, None
         try:
             while process.poll() is None and problem is None:
-                if time.monotonic() > deadline:
-                    problem = "did not answer in time"
-                elif output.stat().st_size > MAX_BYTES:
-                    problem = f"answered with more than {MAX_BYTES} bytes"
-                else:
-                    time.sleep(POLL_SECONDS)
+                time.sleep(POLL_SECONDS)
+                problem = "did not answer in time" if time.monotonic() > deadline else _excess(output)
         finally:
             if process.poll() is None:
                 _end(process)
-        if problem is None and output.stat().st_size > MAX_BYTES:
-            problem = f"answered with more than {MAX_BYTES} bytes"
-        if problem is None and process.returncode != 0:
-            problem = f"ended with exit code {process.returncode}"
-        if problem is not None:
-            hint = f"does `{self.provider}` answer in a terminal? a newer version may be needed"
-            raise ModelUnavailableError(f"{self.provider} {problem}", may_be_billed=True, hint=hint)
+        failed = f"ended with exit code {process.returncode}" if process.returncode else None
+        return problem or _excess(output) or failed
+
+
+def _excess(output: int) -> str | None:
+    return f"answered with more than {MAX_BYTES} bytes" if os.fstat(output).st_size > MAX_BYTES else None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

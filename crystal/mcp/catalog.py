@@ -254,6 +254,21 @@ CHANGED_TOOL = Tool(
     },
 )
 
+HOW_TOOL = Tool(
+    "crystal_how",
+    "How it is done here",
+    "Which commands did something in this project and succeeded: run its tests, deploy, lint, release. Use it before "
+    "you guess a command.",
+    "work:how",
+    "read",
+    {
+        "question": text("What is to be done, in a few words.", 200),
+        "project": text("Another project, by its name."),
+        "all": flag("All projects, not only that of the current folder."),
+    },
+    ("question",),
+)
+
 BLAME_TOOL = Tool(
     "crystal_blame",
     "Why these lines are as they are",
@@ -317,6 +332,7 @@ TOOLS = tuple(
         TELLING,
         BLAME_TOOL,
         CHANGED_TOOL,
+        HOW_TOOL,
         ADDING_SOURCE,
         SYNCING_SOURCES,
         SOURCES_TOOL,

@@ -1,4 +1,4 @@
-"""``crystal_changed`` and ``crystal_blame``: what was done here before, and why."""
+"""``crystal_changed``, ``crystal_blame`` and ``crystal_how``: what was done here before, and why."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 from crystal.app.blame import BlamedLines
 from crystal.app.blame import blame as blame_lines
-from crystal.app.work import ChangedFile, Deed
+from crystal.app.work import ChangedFile, Deed, KnownCommand
 from crystal.app.work import changed as changed_files
+from crystal.app.work import how as known_commands
 from crystal.errors import NotFoundError, UsageError
 from crystal.mcp.items import Make, ShortIds, excerpt, label, place_of
 from crystal.mcp.offer import ClientContext, refuse_folder
@@ -98,5 +99,36 @@ def _lines_item(one: BlamedLines, deed: Deed, ids: ShortIds) -> Make:
         head = f"lines {one.first}-{one.last}, session {session}"
         words = "\n".join(f"{who}: {text}" for who, text in texts.items())
         return AnswerItem(head, place_of(deed.at, deed.project, deed.device, device), words, data)
+
+    return make
+
+
+def how(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Return the commands that did something here and succeeded."""
+    project = arguments.get("project")
+    refuse_folder(project)
+    with client.reader() as machine:
+        home = None if project or arguments.get("all") else client.project(machine)
+        found = known_commands(machine, arguments["question"], project=home[0] if home else project)
+        makers = [_command_item(one, ShortIds(machine)) for one in found]
+
+    def head(at: int) -> str:
+        return "commands that succeeded, best first" if at else "no command is known that did this here"
+
+    return one_page(makers, {"offset": 0}, "commands", client.room, head, lambda _: "the rest fits less")
+
+
+def _command_item(one: KnownCommand, ids: ShortIds) -> Make:
+    session, device = ids.session(one.deed.session_id), ids.device
+
+    def make(room: int) -> AnswerItem:
+        command, about = excerpt(one.command, room)[0], quote_line(one.about, SAID)
+        data: Json = {
+            "command": command, "about": about, "certainty": one.certainty, "runs": one.runs, "sessions": one.sessions,
+            "session": session, "line": one.deed.uuid, "at": iso(one.deed.at), "project": label(one.deed.project),
+        }  # fmt: skip
+        head = f"certainty {one.certainty}, {one.runs} times in {one.sessions} sessions, last {session}"
+        place = place_of(one.deed.at, one.deed.project, one.deed.device, device)
+        return AnswerItem(head, place, f"{command}\n{about}" if about else command, data)
 
     return make

@@ -10,12 +10,44 @@ from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from crystal.errors import UnavailableError, UsageError
 
 LOOPBACK = "127.0.0.1"
 MAX_PORT = 65_535
 MAX_CONNECTIONS = 1_000
+KEEP_SECONDS = 75
+"""Longer than proxies keep a connection that is idle: they must not send a request as it is closed."""
+HEAD_SECONDS = 20.0
+
+
+class BoundedProtocol(H11Protocol):
+    """One connection: the head of a request has 64 KiB and some seconds, so that nobody keeps a place for nothing.
+
+    h11 and not httptools, which takes a head without end, in time that grows with the square of its size.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the timeout for a head."""
+        super().connection_made(transport)
+        self._look_again()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel the timeout."""
+        self._timer.cancel()
+        super().connection_lost(exc)
+
+    def _look_again(self) -> None:
+        current: object = self.cycle
+        seconds = HEAD_SECONDS if current is None else KEEP_SECONDS + HEAD_SECONDS
+        self._timer = self.loop.call_later(seconds, self._close_idle, current)
+
+    def _close_idle(self, last: object) -> None:
+        """Close a connection without a new request since the last look, unless that one is being answered."""
+        if self.cycle is last and getattr(last, "response_complete", True):
+            self.transport.abort() if self.transport.is_closing() else self.transport.close()
+        self._look_again()
 
 
 def listen(port: int | None, usual: int, command: str, host: str = LOOPBACK) -> socket.socket:
@@ -84,8 +116,10 @@ def run(
     """
     certificate, key = tls or (None, None)
     config = uvicorn.Config(
-        app, lifespan="off", ws="none", log_level="error", access_log=False, server_header=False, date_header=False,
+        app, http=BoundedProtocol, lifespan="off", ws="none", log_level="error",
+        access_log=False, server_header=False, date_header=False,
         proxy_headers=trusts_proxy, forwarded_allow_ips=LOOPBACK, timeout_graceful_shutdown=2,
+        timeout_keep_alive=KEEP_SECONDS,
         limit_concurrency=MAX_CONNECTIONS, ssl_certfile=certificate, ssl_keyfile=key,
     )  # fmt: skip
     logging.getLogger("uvicorn.error").addFilter(_is_told)

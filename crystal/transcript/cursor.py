@@ -22,8 +22,8 @@ from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, path_
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
 from crystal.transcript.messages import MessageReader, title_record, unnamed_record
 from crystal.transcript.parts import Part, call_text, unique_id
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
-from crystal.transcript.tables import tables_of
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source
+from crystal.transcript.tables import other_form, tables_of
 
 _OLD_CHATS = "workbench.panel.aichat.view.aichat.chatdata"
 _USER, _ASSISTANT = (1, "user"), (2, "ai")
@@ -94,8 +94,8 @@ def _time_of(fields: Fields, context: Context) -> int | None:
 def _composers(source: Source) -> Iterator[Conversation]:
     """Yield the editor's conversations that have messages."""
     tables = tables_of(source)
-    if not tables & {_CHAT_TABLE, "ItemTable"}:
-        raise SourceError(f"{source.path} is no database of Cursor", hint="update crystal")
+    if not tables & {_CHAT_TABLE, "ItemTable"} or tables & {_CHAT_TABLE, "composerHeaders"} == {"composerHeaders"}:
+        raise other_form(source, _CHAT_TABLE)
     workspace = hashlib.sha256(b"".join(source.sides.values())).hexdigest()[:16]
     for tab, bubbles in _tabs(source, tables):
         stamp = hashlib.sha256(format_line(bubbles)).hexdigest()

@@ -18,7 +18,7 @@ from crystal.transcript.line import Fields, fields_of, format_line, identifier, 
 from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, block_text, call_text
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
-from crystal.transcript.tables import columns_of, moment_of, object_of, rows_of
+from crystal.transcript.tables import check_tables, moment_of, object_of, rows_of
 
 _CONTINUED = "The previous message contains a summary"
 _COPIED = "crystalCopied"
@@ -41,8 +41,7 @@ class GooseReader(MessageReader, SnapshotReader):
                 raise SourceError(f"{source.path} has no messages", hint="update crystal")
             yield Conversation(source.path.stem, source.stamp)
             return
-        if not columns_of(source, "messages"):
-            raise SourceError(f"{source.path} has no messages", hint="update crystal")
+        check_tables(source, {"messages": "id session_id role content_json created_timestamp", "sessions": "id"})
         counts = "SELECT session_id, count(*), max(id) FROM messages GROUP BY session_id"
         told = {session: rest for session, *rest in source.rows(counts)}
         for row in sorted(rows_of(source, "sessions"), key=lambda row: str(row.get("created_at"))):

@@ -10,8 +10,8 @@ from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
 from crystal.transcript.messages import unnamed_record
 from crystal.transcript.parts import Part, call_text, unique_id
-from crystal.transcript.reader import Conversation, Record, Source, SourceError
-from crystal.transcript.tables import object_of, tables_of
+from crystal.transcript.reader import Conversation, Record, Source
+from crystal.transcript.tables import object_of, other_form, tables_of
 
 NAMES = "crystalTools"
 """The names of the tools by the ids of their calls, in a record of results."""
@@ -53,7 +53,7 @@ def _rows(source: Source) -> Iterator[tuple[str, str, str, bool]]:
     """Yield (session, folder, stamp, whether it is in the newer table)."""
     tables = tables_of(source)
     if not tables & {"conversations", "conversations_v2"}:
-        raise SourceError(f"{source.path} is no database of Kiro", hint="update crystal")
+        raise other_form(source, "conversations_v2")
     seen = set()
     if "conversations_v2" in tables:
         for ident, folder, *stamp in source.rows(_CURRENT):

@@ -20,7 +20,7 @@ from crystal.transcript.parts import Part
 from crystal.transcript.pi import ENTRIES, EntryReader, entry_uuid, message_of
 from crystal.transcript.pi import READER as PI
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
-from crystal.transcript.tables import columns_of, moment_of, object_of, rows_of, unpacked
+from crystal.transcript.tables import check_tables, columns_of, moment_of, object_of, other_form, rows_of, unpacked
 
 _LIST = "sessions.json"
 _TRACE = ".trajectory.jsonl"
@@ -135,8 +135,7 @@ def _conversation(session: str, stamp: str, rows: list[Fields]) -> Conversation:
 
 def _stored(source: Source) -> Iterator[Conversation]:
     """Yield the sessions of a database, and those that it keeps as archives."""
-    if not columns_of(source, "transcript_events"):
-        raise SourceError(f"{source.path} has no transcripts", hint="update crystal")
+    check_tables(source, {"transcript_events": "session_id seq event_json"})
     windows = sorted(rows_of(source, "session_windows"), key=_updated, reverse=True)
     marks = {row.get("session_id"): row.get("generation") for row in rows_of(source, "transcript_rewrite_watermarks")}
     counts = "SELECT session_id, count(*), max(seq) FROM transcript_events GROUP BY session_id"
@@ -165,6 +164,8 @@ def _events(source: Source, session: str) -> Iterator[bytes]:
             yield str(row["event_json"]).encode("utf-8", "surrogatepass")
         elif isinstance(packed, bytes):
             yield from _lines(packed)
+        elif "event_zstd" not in row:
+            raise other_form(source, "transcript_events.event_zstd")
 
 
 def _typed(text: str) -> str:

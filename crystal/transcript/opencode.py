@@ -18,11 +18,15 @@ from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, word
 from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, call_text, result_text
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
-from crystal.transcript.tables import columns_of, first_ancestor, moment_of, object_of, rows_of
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source
+from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, object_of, rows_of
 
 _ARGUMENT = re.compile(r'"((?:[^"\\]|\\"?)*)"')
 _SAID = frozenset(("user", "assistant", "shell", "compaction"))
+_TABLES = (
+    {"session": "id", "message": "id session_id data", "part": "id message_id data"},
+    {"session_v2": "id", "session_message": "id session_id type data"},
+)
 _UNTITLED = ("New session - ", "Child session - ")
 
 
@@ -33,9 +37,8 @@ class OpenCodeReader(MessageReader, SnapshotReader):
 
     def conversations(self, source: Source) -> Iterable[Conversation]:
         """Return the sessions, the older ones first: a fork comes after its original. A subagent has its own."""
+        check_tables(source, *_TABLES)
         sessions = _sessions(source)
-        if not sessions and not columns_of(source, "session") and not columns_of(source, "session_v2"):
-            raise SourceError(f"{source.path} has no sessions", hint="update crystal")
         changes = _changes(source)
         parents = {ident: row.get("parent_id") for ident, row in sessions.items()}
         for ident, row in sorted(

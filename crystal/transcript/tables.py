@@ -30,6 +30,31 @@ def columns_of(source: Source, table: str) -> list[str]:
     return [name for (name,) in source.rows("SELECT name FROM pragma_table_info(?)", (table,))]
 
 
+def check_tables(source: Source, *forms: Mapping[str, str]) -> None:
+    """Refuse a database of another form, before anything of it is noted as read.
+
+    Args:
+        source: The database.
+        forms: Tables that go together, each with the columns that are read. As soon as one of them has a row, all must
+            be there; of one form at least the first table must.
+
+    Raises:
+        SourceError: A table or a column is missing.
+    """
+    known = {table: columns_of(source, table) for form in forms for table in form}
+    is_any = any(known[next(iter(form))] for form in forms)
+    for form in forms:
+        columns = [f"{table}.{name}" for table in form for name in form[table].split() if name not in known[table]]
+        rows = (source.rows(f'SELECT 1 FROM "{table}" LIMIT 1') for table in form if known[table])
+        if columns and (not is_any or any(list(one) for one in rows)):
+            raise other_form(source, columns[0])
+
+
+def other_form(source: Source, missing: str) -> SourceError:
+    """Return the error for a database without a table or a column that its reader knows."""
+    return SourceError(f"{source.path} has another form than crystal knows: no {missing}", hint="update crystal")
+
+
 def rows_of(source: Source, table: str, where: str = "", values: tuple[object, ...] = ()) -> Iterator[Fields]:
     """Yield the rows of a table as fields, by column; none if it does not exist.
 

@@ -17,8 +17,8 @@ from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
 from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, call_text
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
-from crystal.transcript.tables import first_ancestor, moment_of, rows_of, unpacked
+from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source
+from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, rows_of, unpacked
 
 _SUMMARY = "crystalSummary"
 
@@ -65,9 +65,8 @@ READER = ZedReader()
 
 def _rows(source: Source) -> Iterator[Fields]:
     """Yield the rows of the threads without their contents."""
-    names = [name for (name,) in source.rows("SELECT name FROM pragma_table_info('threads')") if name != "data"]
-    if "id" not in names:
-        raise SourceError(f"{source.path} has no threads", hint="update crystal")
+    check_tables(source, {"threads": "id data"})
+    names = [name for name in columns_of(source, "threads") if name != "data"]
     for row in source.rows(f"SELECT {', '.join(names)} FROM threads"):
         yield dict(zip(names, row, strict=True))
 

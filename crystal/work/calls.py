@@ -22,11 +22,13 @@ SHELLS = frozenset({
 })  # fmt: skip
 MAX_COMMAND = 400
 MAX_PATH = 400
+MAX_ABOUT = 200
 
 MORE_ARGUMENTS = re.compile(
     r"\n(?:description|timeout|run_in_background|dangerouslyDisableSandbox|sandbox|is_background|workdir|yield_time_ms"
     r"|max_output_tokens|summary|riskLevel): "
 )
+_ABOUT = re.compile(r"\n(?:description|summary): ([^\n]+)")
 _ARGUMENT = re.compile(
     r"^(path|file_path|filePath|notebook_path|target_file|old_string|oldString|old_str|new_string|newString|new_str"
     r"|content|contents|new_source|file_text|replace_all|replaceAll|expected_replacements|cell_id|cell_type|edit_mode"
@@ -52,6 +54,7 @@ class Call(NamedTuple):
         key: What other calls of the same have: the file's own name, or the command without redirections.
         added: Lines that an edit adds.
         removed: Lines that it removes.
+        about: What the agent said that a command does.
     """
 
     is_edit: bool
@@ -59,6 +62,7 @@ class Call(NamedTuple):
     key: str
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    about: str = ""
 
 
 def is_work(tool: str | None) -> bool:
@@ -83,7 +87,9 @@ def calls_of(tool: str | None, text: str) -> list[Call]:
     if tool_name(tool) not in SHELLS:
         return list(_edited(argument))
     line = command_of(argument)
-    return [Call(is_edit=False, what=line[:MAX_COMMAND], key=command_key(line))] if line else []
+    said = _ABOUT.search(argument)
+    about = said[1][:MAX_ABOUT] if said else ""
+    return [Call(is_edit=False, what=line[:MAX_COMMAND], key=command_key(line), about=about)] if line else []
 
 
 def command_of(argument: str) -> str:

@@ -144,7 +144,9 @@ def _differences(source: Source, target: Target, table: Table) -> Iterator[tuple
 
 def _delete_gone(source: Source, target: Target, table: Table, done: Moved) -> None:
     where = " AND ".join(f"{column} = ?" for column in table.columns[: table.keys])
-    gone = [their[: table.keys] for our, their in _differences(source, target, table) if our is None and their]
+    # SQLite may give the id of a deleted body to another one, so a changed row is written anew, with its body.
+    differences = _differences(source, target, table)
+    gone = [their[: table.keys] for our, their in differences if their and (our is None or table.has_bodies)]
     with target.transaction():
         target.rows.many(f"DELETE FROM {table.name} WHERE {where}", gone)
     done.deleted = len(gone)
@@ -153,10 +155,8 @@ def _delete_gone(source: Source, target: Target, table: Table, done: Moved) -> N
 def _write_missing(source: Source, target: Target, table: Table, done: Moved) -> None:
     batch: list[Row] = []
     size = 0
-    for our, their in _differences(source, target, table):
-        if our is None:
-            continue
-        row = our if their or not table.has_bodies else _with_body(source, target, table, our, done)
+    for our, _ in _differences(source, target, table):
+        row = _with_body(source, target, table, our, done) if our and table.has_bodies else our
         if row is None:
             continue
         batch.append(row)

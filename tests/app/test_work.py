@@ -141,6 +141,27 @@ def test_the_commands_tell_it(repository: Path) -> None:
     assert crystal("changed", "--before", "2020-01-01").out == ""
 
 
+def test_how_something_is_done_is_told(store: Store, repository: Path) -> None:
+    for session in (ONE, TWO):
+        text = call_text("Bash", {"command": "make ship 2>&1", "description": "Deploy <i>it</i>"})
+        add_turn(store, text, role="tool_call", tool="Bash", session=session, project=str(repository), ts=YESTERDAY)
+        add_turn(
+            store, "shipped", role="tool_result", tool="Bash", session=session, project=str(repository), ts=YESTERDAY
+        )
+    make_again(store)
+    told = crystal("how", "deploy", "it")
+    assert "make ship 2>&1\n  succeeded 2 times in 2 sessions, last " in told.out
+    assert json.loads(crystal("how", "deploy", "--json").out)["commands"][0]["runs"] == 2
+    assert crystal("how", "release").err == (
+        'crystal: no command is known that did this here\ncrystal: hint: search for it: crystal search "release"\n'
+    )
+    with Crystal() as memory:
+        assert [one.command for one in memory.how("deploy", project="shop")] == ["make ship 2>&1"]
+        assert memory.how("deploy", project="nowhere") == []
+    tools = Tools(ClientContext(folder=str(repository)))
+    assert tools.data("crystal_how", question="deploy")["commands"][0]["command"] == "make ship 2>&1"
+
+
 def test_the_tools_tell_it_in_a_fence(repository: Path) -> None:
     tools = Tools(ClientContext(folder=str(repository)))
     data = tools.data("crystal_blame", file="cart.py", first=5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import types
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import apsw
 import pytest
 
+from crystal.capture import source
 from crystal.config import harnesses
 from crystal.config.harness import Harness, Place
 from crystal.model.capture import Turn
@@ -245,6 +247,29 @@ def test_a_database_is_read_while_its_owner_writes(diary: Path) -> None:
     owner.execute("COMMIT")
     sync()
     assert said() == [("user", "Which port?"), ("assistant", "4711.")]
+    assert_proved()
+
+
+def test_a_database_that_its_owner_is_writing_holds_up_nothing_and_is_read_later(diary: Path) -> None:
+    start()
+    owner = apsw.Connection(str(diary / "all.db"))
+    owner.execute("PRAGMA cache_size = 1; PRAGMA cache_spill = 1; CREATE TABLE messages (id, session, who, text)")
+    owner.execute("BEGIN EXCLUSIVE")
+    said_long = [(f"m{number:03}", "d2", "me", "x" * 3_000) for number in range(50)]
+    owner.executemany("INSERT INTO messages VALUES (?, ?, ?, ?)", said_long)
+    time.sleep(0.1)  # its pages are in the file, and will be undone if it dies now
+    write(diary, "Which port?")
+    begun = time.monotonic()
+    done = crystal("sync")
+    assert time.monotonic() - begun < source.QUERY_SECONDS / 10
+    assert "all.db: is being written" in done.out + done.err
+    assert "all.db" in crystal("status").out
+    assert "all.db" in crystal("doctor").out
+    assert said() == [("user", "Which port?")]
+    owner.execute("COMMIT")
+    sync()
+    assert len(shown("sessions")["sessions"]) == 2
+    assert "all.db" not in crystal("doctor").out
     assert_proved()
 
 

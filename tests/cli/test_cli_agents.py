@@ -75,9 +75,7 @@ def formats() -> list[dict[str, Any]]:
     return [check for check in checks if check["name"] == "formats"]
 
 
-def test_a_format_that_changed_is_noticed_and_read_again_by_a_version_that_knows_it(
-    transcript: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_format_that_changed_is_noticed_and_read_again_by_a_version_that_knows_it(transcript, monkeypatch):
     transcript.write_text("".join(LINE % (number, SESSION) for number in range(6)))
     assert crystal("backfill").code == 0
     assert (claude_code()["unknown_percent"], claude_code()["unknown_kinds"], formats()) == (0, [], [])

@@ -60,9 +60,7 @@ def test_init_gives_each_client_the_server_twice_is_once_and_uninstall_leaves_no
     assert not (home / ".cursor").exists()
 
 
-def test_the_command_is_absolute_and_the_places_of_the_memory_go_with_it(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_is_absolute_and_the_places_of_the_memory_go_with_it(home, monkeypatch):
     monkeypatch.setenv("LDM_HOME", "~/my memories")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "xdg"))
     server = json.loads(crystal("init", "--print").out)["mcpServers"]["crystal"]

@@ -53,9 +53,7 @@ def test_a_problem_names_the_part_that_fails(home: Path) -> None:
     assert "summary: the model does not answer" in crystal("status").out
 
 
-def test_an_import_ends_when_the_index_has_every_word(
-    home: Path, projects: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_import_ends_when_the_index_has_every_word(home, projects, monkeypatch):
     monkeypatch.setattr(candidates, "FEW", 1)
     monkeypatch.setattr(candidates, "MAX_READ", 2)
     for number, text in enumerate(("the zeppelin is amber", "rain", "wind", "snow", "hail")):
@@ -214,9 +212,7 @@ def test_uninstall_gives_the_settings_back_and_keeps_the_memory(home: Path, proj
 
 
 @pytest.mark.slow
-def test_purge_deletes_all_that_crystal_made_and_nothing_else(
-    home: Path, projects: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_purge_deletes_all_that_crystal_made_and_nothing_else(home, projects, monkeypatch):
     mine = home / "Documents"
     mine.mkdir()
     (mine / "thesis.txt").write_text("years of work")
@@ -231,6 +227,8 @@ def test_purge_deletes_all_that_crystal_made_and_nothing_else(
         (home / ".ldm/models" / name).mkdir(parents=True)
         (home / ".ldm/models" / name / file).write_text("{}")
     assert list(home.rglob("cc-never-registered/memory/transcripts/*.zst"))
+    for name in ("access.json", "access.log", "access.log.1", "access-requests.json"):
+        (mine / name).write_text("[]")
     done = crystal("uninstall", "--purge", "--yes")
     assert done.code == 0, done.err
     left = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 
 import httpx
 import pytest
@@ -62,9 +61,7 @@ def test_a_delivery_that_fails_is_exit_code_4(pairs: Pairs, on: On) -> None:
     assert check_json("crystal relay status", on(pairs.device, "relay", "status", "--json"))["outbox"]["unsent"] == 1
 
 
-def test_watching_goes_on_through_an_outage_and_ends_with_ctrl_c(
-    pairs: Pairs, on: On, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_watching_goes_on_through_an_outage_and_ends_with_ctrl_c(pairs, on, monkeypatch):
     from crystal.app.sync import home
 
     joined(pairs)
@@ -90,9 +87,7 @@ def test_watching_goes_on_through_an_outage_and_ends_with_ctrl_c(
     assert "answers again" in done.err
 
 
-def test_a_device_that_watches_sends_what_is_captured_meanwhile(
-    pairs: Pairs, on: On, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_that_watches_sends_what_is_captured_meanwhile(pairs, on, monkeypatch):
     from crystal.app.sync import home
 
     joined(pairs)
@@ -300,9 +295,7 @@ def test_blobs_of_a_revoked_device_are_counted_and_not_fetched(pairs: Pairs, on:
 # ------------------------------------------------------------------------------------------------------------ a timer
 
 
-def test_the_timer_of_the_poll_is_another_than_that_of_the_sweep(
-    pairs: Pairs, on: On, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_timer_of_the_poll_is_another_than_that_of_the_sweep(pairs, on, tmp_path, monkeypatch):
     folder, table = tmp_path / "bin", tmp_path / "table"
     folder.mkdir()
     (folder / "crontab").write_text(

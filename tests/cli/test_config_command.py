@@ -117,9 +117,7 @@ def test_keys_are_told_but_never_shown(run: Run, home: Path, monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_the_keyring_and_the_command_are_asked_only_for_a_key_that_is_used(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_keyring_and_the_command_are_asked_only_for_a_key_that_is_used(run, home, monkeypatch):
     asked = home / "asked"
     script = home / "getkey.py"
     script.write_text(f"import sys; open({str(asked)!r}, 'a').write(sys.argv[1] + ' '); print({KEY!r})")
@@ -224,9 +222,7 @@ def test_set_says_when_a_variable_wins(run: Run, monkeypatch: pytest.MonkeyPatch
         (["set", "hook.wait", "1"], "hook.wait cannot be set in a file"),
     ],
 )
-def test_what_cannot_be_done_is_refused_and_nothing_is_written(
-    arguments: list[str], words: str, run: Run, home: Path
-) -> None:
+def test_what_cannot_be_done_is_refused_and_nothing_is_written(arguments, words, run, home):
     with pytest.raises(UsageError) as caught:
         run(*arguments)
     assert words in caught.value.message

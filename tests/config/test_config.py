@@ -174,9 +174,7 @@ def test_a_data_folder_given_as_a_flag_moves_the_store(home: Path) -> None:
         ),
     ],
 )
-def test_the_original_systems_variables_keep_their_meaning(
-    env: dict[str, str], expected: dict[str, object], home: Path
-) -> None:
+def test_the_original_systems_variables_keep_their_meaning(env, expected, home):
     config = load_config(env, home)
     assert {key: config.value(key) for key in expected} == expected
 
@@ -220,9 +218,7 @@ def test_a_bad_variable_is_named_with_its_value_and_what_is_accepted(key: str, t
 
 
 @each_row(("key", "toml"), bad(BAD_TOML, FROM_FILE))
-def test_a_bad_value_in_the_file_is_named_with_file_key_and_what_is_accepted(
-    key: str, toml: str, home: Path, file: Path
-) -> None:
+def test_a_bad_value_in_the_file_is_named_with_file_key_and_what_is_accepted(key, toml, home, file):
     file.write_text(toml_of(key, toml))
     for env in ({}, {SETTINGS[key].variable: GOOD[key][0]}):
         with pytest.raises(UsageError) as caught:
@@ -254,9 +250,7 @@ def test_a_bad_value_in_the_file_is_named_with_file_key_and_what_is_accepted(
         ("[agent_id]\nx = 1", "'agent_id.x'", "agent_id"),
     ],
 )
-def test_a_key_that_is_none_is_named_with_what_may_be_meant(
-    text: str, named: str, hint: str, home: Path, file: Path
-) -> None:
+def test_a_key_that_is_none_is_named_with_what_may_be_meant(text, named, hint, home, file):
     file.write_text(text)
     with pytest.raises(UsageError) as caught:
         load_config({}, home)

@@ -122,9 +122,7 @@ def test_the_command_has_nothing_to_read(home: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [1, 3, 127])
-def test_a_failing_command_is_named_with_its_status_and_nothing_it_said(
-    status: int, home: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failing_command_is_named_with_its_status_and_nothing_it_said(status, home, capfd):
     body = f"import sys; print('{KEY}'); print('{KEY}', file=sys.stderr); sys.exit({status})"
     with pytest.raises(NotConfiguredError) as caught:
         run(home, body)

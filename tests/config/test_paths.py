@@ -63,9 +63,7 @@ def test_the_data_folder_is_where_the_table_says(case: DataDirCase, home: Path, 
 
 
 @each_row("case", DATA_DIR_CASES)
-def test_the_hook_finds_the_same_data_folder(
-    case: DataDirCase, home: Path, cwd: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_hook_finds_the_same_data_folder(case, home, cwd, monkeypatch):
     env, expected = case.build(home := home / case.name, cwd)
     monkeypatch.setenv("HOME", str(home))
     assert Path(hook.find_data_dir(env)) == expected
@@ -136,9 +134,7 @@ def test_a_folder_that_may_not_be_entered_is_no_crash(home: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="platformdirs asks the registry there")
 @pytest.mark.parametrize("xdg", [None, "", " ", "{home}/xdg"])
-def test_the_settings_file_is_where_platformdirs_puts_it(
-    xdg: str | None, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_settings_file_is_where_platformdirs_puts_it(xdg, home, monkeypatch):
     platformdirs = pytest.importorskip("platformdirs")
     if xdg is not None:
         monkeypatch.setenv("XDG_CONFIG_HOME", xdg.format(home=home))
@@ -274,9 +270,7 @@ def test_writing_through_a_link_keeps_the_link(home: Path) -> None:
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace", "write"])
-def test_a_failed_write_leaves_the_old_file_and_no_litter(
-    step: str, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_file_and_no_litter(step, home, monkeypatch):
     (home / "f").write_bytes(b"old")
 
     def fail(*_: object) -> None:

@@ -78,9 +78,7 @@ def test_this_project_comes_first_then_keys_preferences_and_what_is_new() -> Non
     st.lists(st.text(min_size=1, max_size=300), max_size=8),
     st.integers(100, 1200),
 )
-def test_what_is_told_fits_is_fenced_and_counts_what_is_not(
-    texts: list[tuple[str, bool, str | None]], titles: list[str], budget: int
-) -> None:
+def test_what_is_told_fits_is_fenced_and_counts_what_is_not(texts, titles, budget):
     ranked = rank(MemoryCandidate(memory(at, text, key=key), here) for at, (text, here, key) in enumerate(texts))
     sessions = [LastSession(f"s{at}", title, NOW, "main", "desk") for at, title in enumerate(titles)]
     told = choose(ranked, sessions, budget, "crystal, project x", timezone.utc)
@@ -201,9 +199,7 @@ def test_no_title_and_no_word_of_tools_agents_or_the_client_is_told(machine: Mac
 
 
 @pytest.mark.slow
-def test_it_goes_with_the_setting_with_capture_and_for_private_folders(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_goes_with_the_setting_with_capture_and_for_private_folders(machine, monkeypatch):
     say(machine, "s1", line("fix the login"))
     remember(machine, "tabs")
     folder = machine.places.data_dir / "context"

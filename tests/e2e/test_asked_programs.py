@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 
 from tests.e2e.agents import AGENTS
-from tests.e2e.client import Client
-from tests.e2e.fake_anthropic import FakeAnthropic
 from tests.e2e.fake_models import Answer, FakeModels
 from tests.e2e.running_agents import install_agent
 from tests.support.whole_memory import Memory
@@ -35,9 +33,7 @@ def learned(memory: Memory, provider: str, program: Path) -> dict[str, object]:
     return dict(run)
 
 
-def test_claude_chooses_without_tools_and_leaves_no_session(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_claude_chooses_without_tools_and_leaves_no_session(client, model, memory):
     model.when("quartz", ["Noted."])
     model.when("Now the JSON object", [PICKS])
     client.ask(QUARTZ, env={"CRYSTAL_REFLECT_MODE": "off"})  # until the session has ended
@@ -49,9 +45,7 @@ def test_claude_chooses_without_tools_and_leaves_no_session(
     assert not asked[0].get("tools")
 
 
-def test_codex_chooses_without_tools_and_leaves_no_session(
-    client: Client, model: FakeAnthropic, memory: Memory, tmp_path: Path
-) -> None:
+def test_codex_chooses_without_tools_and_leaves_no_session(client, model, memory, tmp_path):
     real = install_agent(next(one for one in AGENTS if one.name == "codex"))
     model.when("quartz", ["Noted."])
     client.ask(QUARTZ, env={"CRYSTAL_REFLECT_MODE": "off"})  # until the session has ended

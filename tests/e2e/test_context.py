@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 
 from crystal.text.fence import HEADER
-from tests.e2e.client import Client
-from tests.e2e.fake_anthropic import FakeAnthropic
 from tests.support.whole_memory import Memory, said, wait_until
 
 OPEN = "<crystal-memory-"
@@ -30,9 +28,7 @@ def told_to(memory: Memory, session: str, count: int) -> list[str]:
     return found
 
 
-def test_what_a_prompt_asks_to_remember_is_told_to_the_next_session_and_never_kept_again(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_what_a_prompt_asks_to_remember_is_told_to_the_next_session_and_never_kept_again(client, model, memory):
     memory.crystal("config", "set", "context.enabled", "true")
     for words in ("Remember that", "a fresh start", "going on"):
         model.when(words, ["Noted."])
@@ -72,9 +68,7 @@ def test_what_a_prompt_asks_to_remember_is_told_to_the_next_session_and_never_ke
     assert archives & set(memory.files_with("[recalled]"))
 
 
-def test_private_sessions_are_told_nothing_and_remember_nothing(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_private_sessions_are_told_nothing_and_remember_nothing(client, model, memory):
     memory.crystal("config", "set", "context.enabled", "true")
     memory.crystal("remember", "tabs are for indenting")
     model.when("emember that", ["Noted."])

@@ -12,9 +12,7 @@ from tests.e2e.fake_anthropic import FakeAnthropic, Pause, Think, Use
 from tests.support.whole_memory import Memory, said, wait_until
 
 
-def test_after_sigkill_the_sweep_finds_what_no_hook_told_of(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_after_sigkill_the_sweep_finds_what_no_hook_told_of(client, model, memory):
     pause = Pause()
     model.when("work hard", ["First step.", Use("Bash", {"command": "echo step-one"})], ["Second", pause, " step."])
     process = client.start("work hard")
@@ -36,9 +34,7 @@ def test_after_sigkill_the_sweep_finds_what_no_hook_told_of(
     memory.verify()
 
 
-def test_a_killed_session_is_found_by_the_start_of_the_next(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_a_killed_session_is_found_by_the_start_of_the_next(client, model, memory):
     pause = Pause()
     model.when("work hard", ["Never finished", pause])
     model.when("hello again", ["Hello."])
@@ -99,9 +95,7 @@ def test_a_deleted_session_is_restored_and_really_goes_on(client: Client, model:
     memory.verify()
 
 
-def test_sessions_from_before_crystal_are_not_replayed_and_backfill_imports_them(
-    client: Client, model: FakeAnthropic
-) -> None:
+def test_sessions_from_before_crystal_are_not_replayed_and_backfill_imports_them(client, model):
     model.when("long ago", ["That was then."])
     model.when("right now", ["This is now."])
     model.when("go on", ["Going on."])
@@ -121,9 +115,7 @@ def test_sessions_from_before_crystal_are_not_replayed_and_backfill_imports_them
     memory.verify()
 
 
-def test_three_clients_in_one_session_at_once_are_all_kept(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_three_clients_in_one_session_at_once_are_all_kept(client, model, memory):
     names = ("one", "two", "three")
     model.when("the beginning", ["Begun."])
     for name in names:
@@ -142,9 +134,7 @@ def test_three_clients_in_one_session_at_once_are_all_kept(
     memory.verify()
 
 
-def test_where_the_hook_waits_everything_is_kept_when_the_client_ends(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_where_the_hook_waits_everything_is_kept_when_the_client_ends(client, model, memory):
     model.when("a container", ["It vanishes at once."])
     client.ask("in a container", env={"CRYSTAL_HOOK_WAIT": "1"})
     assert memory.said() == said(("user", "in a container"), ("assistant", "It vanishes at once."))
@@ -159,9 +149,7 @@ def test_a_session_that_is_not_to_be_saved_is_no_error(client: Client, model: Fa
     assert json.loads(memory.crystal("status", "--json"))["problems"] == []
 
 
-def test_a_compacted_session_with_a_subagent_is_restored_and_goes_on(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_a_compacted_session_with_a_subagent_is_restored_and_goes_on(client, model, memory):
     task = {"description": "count stones", "prompt": "helper-task count", "subagent_type": "general-purpose"}
     model.when("send a helper", ["I will.", Use("Agent", task)], ["It is on its way."])
     model.when("helper-task", ["There are seven stones."])
@@ -188,9 +176,7 @@ def test_a_compacted_session_with_a_subagent_is_restored_and_goes_on(
     memory.verify()
 
 
-def test_a_restored_session_holds_nothing_of_what_was_private_and_goes_on(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_a_restored_session_holds_nothing_of_what_was_private_and_goes_on(client, model, memory):
     for key in ("open one", "hidden two", "open three", "go on"):
         model.when(key, [f"Answer to {key}."])
     session = client.ask("open one").session

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import shutil
 
-from tests.e2e.client import Client
-from tests.e2e.fake_anthropic import FakeAnthropic, Think, Use
-from tests.support.whole_memory import Memory
+from tests.e2e.fake_anthropic import Think, Use
 
 
-def test_a_session_goes_on_without_the_turn_that_was_forgotten(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_a_session_goes_on_without_the_turn_that_was_forgotten(client, model, memory):
     model.when("first thing", ["Answer to the first."])
     model.when(
         "zorilla", [Think("A zorilla it is."), Use("Bash", {"command": "echo zorilla-tool"})], ["Zorilla noted."]

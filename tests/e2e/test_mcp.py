@@ -59,7 +59,7 @@ def test_the_inspector_lists_and_calls_everything(inspector: Path, home: Path, m
     tools = {tool["name"]: tool for tool in inspected(inspector, "--method", "tools/list")["tools"]}
     asked = {
         "crystal_search": ["query=zebra"], "crystal_get": ["id=1"], "crystal_recent": ["all=true"], "crystal_timeline": [],
-        "crystal_changed": [], "crystal_blame": ["file=README.md"],
+        "crystal_changed": [], "crystal_how": ["question=test"], "crystal_blame": ["file=README.md"],
         "crystal_status": [], "crystal_remember": ["text=Zebras sleep", "key=sleep"], "crystal_forget": ["query=zebra"],
         "crystal_sources_add": ["path=docs/pictures"], "crystal_sources_sync": [], "crystal_sources_status": [],
     }  # fmt: skip
@@ -86,9 +86,7 @@ GENERAL = ("server-initialize", "ping", "tools-list", "resources-list", "server-
 """The scenarios that any server can pass; the others call tools that only a server made for the suite has."""
 
 
-def test_the_inspector_and_the_conformance_suite_ask_over_http(
-    inspector: Path, conformance: Path, home: Path, tmp_path: Path
-) -> None:
+def test_the_inspector_and_the_conformance_suite_ask_over_http(inspector, conformance, home, tmp_path):
     """Neither can send a header by itself: what stands before the server adds the token."""
     folder = home / ".ldm/memory"
     folder.mkdir(parents=True)

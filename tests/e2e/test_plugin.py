@@ -60,9 +60,7 @@ def state(client: Client) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("_modern", "_installed")
-def test_the_plugin_alone_keeps_what_is_said_finds_it_and_leaves(
-    client: Client, model: FakeAnthropic, claude: Claude
-) -> None:
+def test_the_plugin_alone_keeps_what_is_said_finds_it_and_leaves(client, model, claude):
     memory = Memory(client.home, client.env())
     model.when("what is quartz", ["A mineral of silicon and oxygen."])
     model.when("of what was it", [Use(TOOL, {"query": "quartz mineral", "limit": 3})], ["Of silicon."])

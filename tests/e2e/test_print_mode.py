@@ -11,9 +11,7 @@ from tests.e2e.fake_anthropic import Fail, FakeAnthropic, Think, Use
 from tests.support.whole_memory import Memory, said
 
 
-def test_the_first_turn_of_a_new_session_is_kept_by_the_hook_alone(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_the_first_turn_of_a_new_session_is_kept_by_the_hook_alone(client, model, memory):
     model.when("what is quartz", ["A mineral of silicon and oxygen."])
     answer = client.ask("what is quartz")
     memory.settle()
@@ -103,9 +101,7 @@ def test_a_long_answer_is_kept_to_its_last_character(client: Client, model: Fake
     memory.verify()
 
 
-def test_a_subagent_in_the_background_is_kept_and_belongs_to_its_session(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_a_subagent_in_the_background_is_kept_and_belongs_to_its_session(client, model, memory):
     task = {"description": "count stones", "prompt": "helper-task count the stones", "subagent_type": "general-purpose"}
     model.when("send a helper", ["I will.", Use("Agent", task)], ["The helper is on its way."])
     model.when("helper-task", [Think("Stones."), "There are seven stones."])
@@ -125,9 +121,7 @@ def test_a_subagent_in_the_background_is_kept_and_belongs_to_its_session(
     memory.verify()
 
 
-def test_an_api_error_is_nobodys_turn_and_the_prompt_is_kept(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_an_api_error_is_nobodys_turn_and_the_prompt_is_kept(client, model, memory):
     model.when("something bad", Fail(400, "the model says no"))
     assert client.ask("something bad").is_error
     memory.settle()
@@ -136,9 +130,7 @@ def test_an_api_error_is_nobodys_turn_and_the_prompt_is_kept(
 
 
 @pytest.mark.usefixtures("_modern")
-def test_the_hook_leaves_no_trace_but_the_clients_own_note_of_it(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_the_hook_leaves_no_trace_but_the_clients_own_note_of_it(client, model, memory):
     model.when("hello", ["Hello."])
     client.ask("hello")  # it checks that stderr is empty
     memory.settle()
@@ -151,9 +143,7 @@ def test_the_hook_leaves_no_trace_but_the_clients_own_note_of_it(
 
 
 @pytest.mark.usefixtures("_modern")
-def test_two_hooks_of_two_installations_keep_everything_once(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_two_hooks_of_two_installations_keep_everything_once(client, model, memory):
     hooks = json.loads((client.config / "settings.json").read_text("utf-8"))["hooks"]
     text = json.dumps({"hooks": hooks}).replace("/crystal/hook/main.py", "/crystal/../crystal/hook/main.py")
     assert "/../crystal/" in text, "another command, or the client would run it once"

@@ -23,9 +23,7 @@ def assert_nothing_of_it_is_kept(memory: Memory, prompt: str = SECRET) -> None:
     assert memory.files_with(ANSWER) == []
 
 
-def test_a_private_session_leaves_nothing_and_is_captured_from_where_it_goes_on(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_a_private_session_leaves_nothing_and_is_captured_from_where_it_goes_on(client, model, memory):
     teach(model)
     private = client.ask(SECRET, env={"CRYSTAL_PRIVATE": "1"})
     memory.settle()
@@ -37,9 +35,7 @@ def test_a_private_session_leaves_nothing_and_is_captured_from_where_it_goes_on(
     assert_nothing_of_it_is_kept(memory)
 
 
-def test_a_fork_of_a_private_session_keeps_the_private_part_private(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_a_fork_of_a_private_session_keeps_the_private_part_private(client, model, memory):
     teach(model)
     private = client.ask(SECRET, env={"CRYSTAL_PRIVATE": "1"})
     fork = client.ask("an open matter", "--resume", private.session, "--fork-session")

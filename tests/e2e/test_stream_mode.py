@@ -49,9 +49,7 @@ def test_what_is_said_while_the_agent_works_is_kept_once(client: Client, model: 
 
 
 @pytest.mark.usefixtures("_modern")
-def test_what_no_stop_told_of_is_kept_from_a_transcript_that_is_replaced(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_what_no_stop_told_of_is_kept_from_a_transcript_that_is_replaced(client, model, memory):
     """The worker is told of nothing but the compaction itself."""
     settings = json.loads((client.config / "settings.json").read_text())
     settings["hooks"] = {name: settings["hooks"][name] for name in ("SubagentStop", "SessionStart")}
@@ -74,9 +72,7 @@ def test_what_no_stop_told_of_is_kept_from_a_transcript_that_is_replaced(
 
 
 @pytest.mark.usefixtures("_modern")
-def test_a_transcript_that_the_client_replaces_after_compaction_loses_nothing(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_a_transcript_that_the_client_replaces_after_compaction_loses_nothing(client, model, memory):
     client.extra["CLAUDE_CODE_TRANSCRIPT_LOCAL_GC"] = "1"  # from 5 MB on, and in this mode only
     long = "\n".join(f"{number} crystals were counted and written down." for number in range(120_000))
     answers = {"a long tale": long, "the first thing": "About the first.", "the second thing": "About the second."}

@@ -40,9 +40,7 @@ def compact(terminal: Terminal, model: FakeAnthropic) -> None:
     terminal.wait_until_idle()
 
 
-def test_compact_and_clear_lose_nothing_and_add_only_the_summary(
-    client: Client, model: FakeAnthropic, memory: Memory, terminal: Terminal
-) -> None:
+def test_compact_and_clear_lose_nothing_and_add_only_the_summary(client, model, memory, terminal):
     expected = conversation(model, "first", "second", "third", "fourth")
     terminal.ask("the first thing", "About the first one.")
     terminal.ask("the second thing", "About the second one.")
@@ -65,9 +63,7 @@ def test_compact_and_clear_lose_nothing_and_add_only_the_summary(
     memory.verify()
 
 
-def test_the_status_line_says_that_the_conversation_is_kept(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_the_status_line_says_that_the_conversation_is_kept(client, model, memory):
     conversation(model, "first")
     settings = client.config / "settings.json"
     command = f"{shlex.quote(sys.executable)} -I -m crystal statusline"
@@ -81,9 +77,7 @@ def test_the_status_line_says_that_the_conversation_is_kept(
         terminal.wait_for(lambda: "crystal: paused; resume: crystal --on" in terminal.screen(), "the pause")
 
 
-def test_a_session_that_moves_to_another_folder_goes_on_where_it_stood(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_a_session_that_moves_to_another_folder_goes_on_where_it_stood(client, model, memory):
     other = client.home / "other"
     client.prepare(other)
     memory.crystal("init", "--yes")
@@ -106,9 +100,7 @@ def test_a_session_that_moves_to_another_folder_goes_on_where_it_stood(
 
 
 @pytest.mark.usefixtures("_modern")
-def test_what_was_said_until_escape_is_kept(
-    client: Client, model: FakeAnthropic, memory: Memory, terminal: Terminal
-) -> None:
+def test_what_was_said_until_escape_is_kept(client, model, memory, terminal):
     pause = Pause()
     expected = conversation(model, "next")
     model.when("a long tale", ["Once upon a time", pause, "there was nothing more."])
@@ -124,9 +116,7 @@ def test_what_was_said_until_escape_is_kept(
     memory.verify()
 
 
-def test_two_times_control_c_keeps_what_was_said(
-    client: Client, model: FakeAnthropic, memory: Memory, terminal: Terminal
-) -> None:
+def test_two_times_control_c_keeps_what_was_said(client, model, memory, terminal):
     expected = conversation(model, "only")
     terminal.ask("the only thing", "About the only one.")
     terminal.press("C-c")
@@ -138,9 +128,7 @@ def test_two_times_control_c_keeps_what_was_said(
     memory.verify()
 
 
-def test_a_prompt_typed_while_the_agent_works_is_kept_once(
-    client: Client, model: FakeAnthropic, memory: Memory, terminal: Terminal
-) -> None:
+def test_a_prompt_typed_while_the_agent_works_is_kept_once(client, model, memory, terminal):
     busy = Pause()
     model.when("begin the work", ["Working.", busy, Use("Bash", {"command": "echo tool-output"})], ["It is done."])
     model.when("mind the roof", ["The roof is fine."], ["The roof is fine."])
@@ -160,9 +148,7 @@ def test_a_prompt_typed_while_the_agent_works_is_kept_once(
     memory.verify()
 
 
-def test_shell_commands_and_the_clients_own_are_nobodys_words(
-    client: Client, model: FakeAnthropic, memory: Memory, terminal: Terminal
-) -> None:
+def test_shell_commands_and_the_clients_own_are_nobodys_words(client, model, memory, terminal):
     expected = conversation(model, "only")
     model.when("<bash-input>", ["I saw the shell."])
     terminal.ask("the only thing", "About the only one.")
@@ -177,9 +163,7 @@ def test_shell_commands_and_the_clients_own_are_nobodys_words(
     memory.verify()
 
 
-def test_a_private_session_that_is_only_looked_at_again_leaves_nothing(
-    client: Client, model: FakeAnthropic, memory: Memory
-) -> None:
+def test_a_private_session_that_is_only_looked_at_again_leaves_nothing(client, model, memory):
     model.when("a private matter", ["Nobody will hear about it."])
     session = client.ask("a private matter", env={"CRYSTAL_PRIVATE": "1"}).session
     try:

@@ -69,9 +69,7 @@ def places(program: Path, model: FakeAnthropic, tmp_path: Path) -> Iterator[tupl
         relay.kill()
 
 
-def test_a_conversation_on_the_laptop_is_found_on_the_desktop(
-    places: tuple[Place, Place], model: FakeAnthropic
-) -> None:
+def test_a_conversation_on_the_laptop_is_found_on_the_desktop(places, model):
     desktop, laptop = places
     model.when("what is quartz", [Use("Bash", {"command": "echo from-the-laptop"})], [QUARTZ])
     answer = laptop.client.ask("what is quartz")
@@ -130,9 +128,7 @@ def test_a_session_goes_on_while_the_relay_is_away(places: tuple[Place, Place], 
     desktop.verify()
 
 
-def test_a_session_of_the_desktop_goes_on_in_another_agent_on_the_laptop(
-    places: tuple[Place, Place], model: FakeAnthropic
-) -> None:
+def test_a_session_of_the_desktop_goes_on_in_another_agent_on_the_laptop(places, model):
     desktop, laptop = places
     model.when("what is mica", [MICA])
     session = desktop.client.ask("what is mica").session

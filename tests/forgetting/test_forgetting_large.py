@@ -59,9 +59,7 @@ def test_a_common_word_is_counted_between_two_bounds_and_forgotten_whole(desk: D
 
 
 @pytest.mark.parametrize("words", ["of the", "का है"])
-def test_a_phrase_that_the_index_cannot_look_up_is_not_searched_for_in_every_text(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, words: str
-) -> None:
+def test_a_phrase_that_the_index_cannot_look_up_is_not_searched_for_in_every_text(desk, monkeypatch, words):
     """It has no word that is long enough, or a script whose borders of words the index does not know."""
     texts = [f"number {at} is one {words} many" for at in range(8)]
     desk.say(SESSION, *(said(text, at=NOW + at) for at, text in enumerate(texts)), said("this stays", at=NOW + 20))
@@ -106,9 +104,7 @@ TEXT = st.builds("{} {} {}".format, WORDS, st.sampled_from(["sleeps under the br
 @pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(TEXT, min_size=1, max_size=4), data=st.data())
-def test_no_repetition_of_what_has_the_words_is_missed(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[str], data: st.DataObject
-) -> None:
+def test_no_repetition_of_what_has_the_words_is_missed(tmp_path_factory, texts, data):
     glue = st.sampled_from(["x", "", "\n", "é"])
     copies = [data.draw(glue) + text + data.draw(glue) for text in texts]
     query = data.draw(st.sampled_from(["quokka", "the", '"kka sl"', "密", "é"]))

@@ -132,9 +132,7 @@ def test_what_a_killed_process_was_writing_goes_unless_it_is_young(clean: Ground
         ({"type": "custom-title", "customTitle": "Family"}, "Family"),
     ],
 )
-def test_a_summary_of_a_forgotten_message_is_no_title_any_more(
-    clean: Ground, titled: dict[str, str], left: str | None
-) -> None:
+def test_a_summary_of_a_forgotten_message_is_no_title_any_more(clean, titled, left):
     told = json.dumps(titled).encode() + b"\n"
     clean.say(SESSION, told, line("the zanzibar recipe", ident="gone"), line("else", parentUuid="gone"))
     title = "SELECT title FROM sessions WHERE session_id = ?"

@@ -145,9 +145,7 @@ def test_no_word_of_an_isolated_session_is_seen_in_the_new_one(to: str, home: Pa
 
 
 @pytest.mark.usefixtures("_opencode")
-def test_the_title_of_an_isolated_project_does_not_go_along_into_another_folder(
-    home: Path, project: Path, tmp_path: Path
-) -> None:
+def test_the_title_of_an_isolated_project_does_not_go_along_into_another_folder(home, project, tmp_path):
     remember(home, ["Which quokka port?", "4711."], cwd=str(project), title="the numbat plan")
     assert crystal("config", "set", "isolated.projects", str(project)).code == 0
     (other := tmp_path / "other").mkdir()
@@ -218,9 +216,7 @@ def test_a_folder_that_is_gone_is_named(home: Path) -> None:
     assert "--project FOLDER" in done.err
 
 
-def test_a_program_that_must_import_and_is_not_here_is_named(
-    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_must_import_and_is_not_here_is_named(home, project, monkeypatch):
     remember(home, ["Which port?", "4711."], cwd=str(project))
     monkeypatch.setenv("PATH", str(home))
     done = crystal("handoff", SESSION, "--to", "opencode")

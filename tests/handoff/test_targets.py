@@ -57,9 +57,7 @@ def _a_model_of_opencode(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @every_target
 @given(said=st.lists(st.tuples(roles, texts, st.sampled_from([None, "helper"]))))
-def test_what_is_written_is_read_as_the_same_turns(
-    to: str, said: list[tuple[str, str, str | None]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_what_is_written_is_read_as_the_same_turns(to, said, tmp_path_factory):
     turns = [turn(number, role, text, subagent=sub) for number, (role, text, sub) in enumerate(said)]
     native = writer_of(to)(talk_of(turns), tmp_path_factory.getbasetemp())
     expected = [

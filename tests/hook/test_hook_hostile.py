@@ -212,9 +212,7 @@ for name in names:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", ["OSError(28, 'no space')", "MemoryError()", "KeyboardInterrupt()"])
-def test_any_failing_call_is_borne_and_only_an_unwritten_note_is_told(
-    machine: Machine, tmp_path: Path, error: str
-) -> None:
+def test_any_failing_call_is_borne_and_only_an_unwritten_note_is_told(machine, tmp_path, error):
     said = tmp_path / "stdin"
     said.write_bytes(json.dumps({**STOP, "hook_event_name": "SessionStart"}).encode())
     command = [sys.executable, "-I", "-S", "-c", FAILING, str(machine.hook), str(said), error, *CALLS]

@@ -130,9 +130,7 @@ VALUES = st.sampled_from([None, "", " ", "/abs/x", "rel/x", "~", "~/x", "/abs//y
 @settings(max_examples=150)
 @given(st.fixed_dictionaries({"LDM_HOME": VALUES, "CRYSTAL_DATA_DIR": VALUES, "OPENCLAW_HOME": VALUES}))
 @pytest.mark.parametrize("made", [[], ["legacy"], ["legacy", "db"], ["db"]])
-def test_the_hook_and_the_rest_of_crystal_agree_where_the_memory_is(
-    made: list[str], given: dict[str, str | None]
-) -> None:
+def test_the_hook_and_the_rest_of_crystal_agree_where_the_memory_is(made, given):
     home = Path.home()
     for folder, name in ((home / ".openclaw" / "memory-crystal", "legacy"), (home / ".ldm" / "memory", "db")):
         if name in made:

@@ -74,9 +74,7 @@ def test_claude_desktop_is_elsewhere_on_other_systems(home: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_without_a_file_one_is_made_for_the_user_alone_and_goes_with_its_folders(
-    home: Path, ldm: Path, name: str
-) -> None:
+def test_without_a_file_one_is_made_for_the_user_alone_and_goes_with_its_folders(home, ldm, name):
     client = clients(home)[name]
     before = sorted(home.rglob("*"))
     assert read_facts(client).entry is None
@@ -157,9 +155,7 @@ def test_a_file_that_was_changed_since_the_plan_is_left(home: Path, ldm: Path) -
 
 
 @pytest.mark.parametrize("name", ["codex", "cursor"])
-def test_a_disk_that_is_full_in_the_middle_leaves_nothing_to_mend(
-    home: Path, ldm: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_full_in_the_middle_leaves_nothing_to_mend(home, ldm, name, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 

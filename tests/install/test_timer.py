@@ -265,9 +265,7 @@ esac
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="a Mac has launchd, not cron")
-def test_the_commands_install_and_remove_a_line_of_this_installation(
-    crontab_program: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_install_and_remove_a_line_of_this_installation(crontab_program, monkeypatch, capsys):
     crontab_program.write_text(CRONTAB + LATIN, "latin-1")
     monkeypatch.setenv("LDM_HOME", "/somewhere/ldm")
     cli_timer.change_timer(install=True, dry_run=True)

@@ -251,9 +251,7 @@ LOST_ROWS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LOST_ROWS)
-def test_rows_that_lost_what_they_point_at_are_mended_and_nothing_is_doubled(
-    machine: CaptureMachine, name: str
-) -> None:
+def test_rows_that_lost_what_they_point_at_are_mended_and_nothing_is_doubled(machine, name):
     before = machine.texts()
     machine.store.execute("PRAGMA foreign_keys = 0")
     machine.store.execute(LOST_ROWS[name])

@@ -32,7 +32,7 @@ def played(folder: Path, name: str, script: str) -> ProgramModel:
     program = folder / name
     program.write_text(
         f'#!/bin/sh\nprintf "%s\\n" "$@" > {folder}/arguments; env > {folder}/environ; cat > {folder}/input;'
-        f" pwd > {folder}/where\n{script}\n",
+        f" pwd > {folder}/where; grep -rl 'the secret data' .. > {folder}/found\n{script}\n",
         "utf-8",
     )
     program.chmod(0o755)
@@ -62,6 +62,7 @@ def test_a_program_is_asked_through_its_input_and_guarded(
     assert set(guards) <= set(arguments)
     assert "the secret data" not in str(arguments)  # other users of the machine see them
     assert "the secret data" in (folder / "input").read_text()
+    assert (folder / "found").read_text() == ""  # no file is left if crystal is killed
     environ = (folder / "environ").read_text().splitlines()
     assert "CRYSTAL_INTERNAL=1" in environ
     assert "CLAUDECODE=1" not in environ

@@ -121,6 +121,7 @@ def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
     yield "crystal_timeline", {"project": "bilby", "since": "30d"}
     yield "crystal_blame", {"file": "README.md"}
     yield "crystal_changed", {"since": "30d"}
+    yield "crystal_how", {"question": "quokka", "all": True}
     yield "crystal_changed", {"session": SECRET[:8]}
     yield "crystal_status", {}
     yield "read_memory", {}

@@ -15,6 +15,7 @@ import pytest
 from crystal.app.context import default_paths
 from crystal.credentials import access_requests
 from crystal.credentials.access import read_grants
+from crystal.credentials.access_requests import RequestList
 from crystal.mcp.remote import oauth
 from crystal.store import Store
 from tests.support.command import crystal
@@ -78,6 +79,7 @@ def test_it_gets_what_the_user_approves_and_nothing_before(told: Store) -> None:
     assert shown.status_code == 200
     assert "Assistant wants to ask" in shown.text
     assert "assistant.example" in shown.text
+    assert "asks to: read, remember." in shown.text
     assert not default_paths().access.exists()
     approved = crystal("access", "approve", assistant.code_of_user(page), "--scope", "read", "--project", "shop")
     assert "Assistant, at assistant.example, may read in shop alone" in approved.out
@@ -113,6 +115,7 @@ def test_who_has_no_token_is_told_where_to_sign_in(assistant: Assistant) -> None
 
 @each_row("uris", [
     ["http://evil.example/x"], ["javascript:alert(1)"], ["data:text/html,x"], [], ["https://a.example/" + "x" * 3_000],
+    ["https://chatgpt.com@evil.example/"], ["https://:pw@a.example/"], ["https://a.example/#x"], ["https://a.example/#"],
     [BACK, "http://evil.example"], ["file:///etc/passwd"],
 ])  # fmt: skip
 def test_who_may_register(told: Store, uris: list[str]) -> None:
@@ -157,7 +160,7 @@ def test_an_id_cannot_be_forged(assistant: Assistant) -> None:
 
 @each_row("other", [
     {"code_verifier": "w" * 64}, {"redirect_uri": "https://assistant.example/other"}, {"code": "x"},
-    {"grant_type": "refresh_token", "refresh_token": "x"}, {"grant_type": "password"},
+    {"code": "\xe9"}, {"client_id": "\xe9.\xe9"}, {"grant_type": "refresh_token", "refresh_token": "x"}, {"grant_type": "password"},
 ])  # fmt: skip
 def test_a_code_is_of_no_use_to_another(told: Store, other: dict[str, str]) -> None:
     client = Assistant()
@@ -190,11 +193,12 @@ def test_what_is_revoked_or_too_late_gets_nothing(assistant: Assistant, monkeypa
 def test_what_waits_is_bounded_and_the_page_shows_no_markup_of_others(told: Store) -> None:
     client = Assistant(client_name="<script>alert(1)</script>")
     assert "<script>" not in client.get(client.page()).text
-    for _ in range(25):
-        client.page()
+    begun = [client.begin().status_code for _ in range(25)]
+    assert begun == [302] * 19 + [429] * 6, "who begins often does not push out those of others"
+    for _ in range(150):
+        RequestList(default_paths().access_requests).add("x", "x", ("read",), "x")
     waiting = json.loads(default_paths().access_requests.read_text())
-    assert len(waiting) == 20
-    assert len({one["code"] for one in waiting}) == 20
+    assert len(waiting) == len({one["code"] for one in waiting}) == 100
     answers = [client.get("/consent?id=x").status_code for _ in range(60)]
     assert answers[-1] == 429
     assert Remote(token_for("phone")).rpc("ping").status_code == 200

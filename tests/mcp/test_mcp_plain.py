@@ -58,10 +58,10 @@ def test_hostile_texts_stay_in_their_fence(remote: Remote) -> None:
 @each_row(("method", "path", "body", "status", "says"), [
     ("POST", "/search", {"query": "zebra"}, 200, "results"), ("POST", "/search", {}, 400, "query is missing"),
     ("POST", "/search", {"query": "x", "limit": 3}, 400, "no argument"), ("POST", "/search", [1], 400, "JSON object"),
-    ("POST", "/search", {"query": ""}, 400, "query"), ("GET", "/search", None, 405, ""),
+    ("POST", "/search", {"query": ""}, 400, "query"), ("GET", "/search", None, 405, '"error"'),
     ("GET", "/fetch/999", None, 400, "999"), ("GET", "/fetch/", None, 400, "id"), ("GET", f"/fetch/{SHOP}", None, 200, "zebra"),
     ("POST", "/remember", {"text": "zebras sleep"}, 200, "mem-"), ("POST", "/remember", {"text": 1}, 400, "text"),
-    ("POST", "/remember", {"text": "x", "project": "/code"}, 400, "folder"), ("GET", "/nothing", None, 404, ""),
+    ("POST", "/remember", {"text": "x", "project": "/code"}, 400, "folder"), ("GET", "/nothing", None, 404, '"error"'), ("GET", "/fetch/a%0Ab", None, 404, '"error"'),
 ])  # fmt: skip
 def test_plain_requests(remote: Remote, method: str, path: str, body: object, status: int, says: str) -> None:
     answer = remote.request(method, path, json=body) if body is not None else remote.request(method, path)

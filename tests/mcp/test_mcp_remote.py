@@ -183,7 +183,7 @@ ARGUMENTS: dict[str, dict[str, object]] = {
 }  # fmt: skip
 SCOPE_OF = {
     "read": "crystal_search crystal_get crystal_recent crystal_timeline crystal_status crystal_sources_status"
-    " search_memory get_recent_conversations memory_search crystal_changed search fetch",
+    " search_memory get_recent_conversations memory_search crystal_changed crystal_how search fetch",
     "remember": "crystal_remember save_memory",
     "forget": "crystal_forget",
     "": "crystal_sources_add crystal_sources_sync read_memory write_memory crystal_blame",
@@ -349,7 +349,8 @@ PAIR = {"certificate": Path("c"), "key": Path("k")}
     ({"behind_proxy": True}, None, "needs --url"), ({"behind_proxy": True, "url": "http://x"}, None, "--url is"),
     ({"behind_proxy": True, "url": "https://m.example", **PAIR}, None, "proxy does TLS"),
     ({"behind_proxy": True, "url": "https://m.example/", "host": "0.0.0.0"}, {"0.0.0.0", "m.example"}, None),
-    ({"url": "https://"}, None, "--url is"), ({"url": "https://m.example"}, {"127.0.0.1", "m.example"}, None),
+    ({"url": "https://"}, None, "--url is"), ({"url": "https://m.example/crystal"}, None, "--url is"),
+    ({"url": "https://user@m.example"}, None, "--url is"), ({"url": "https://m.example"}, {"127.0.0.1", "m.example"}, None),
 ])  # fmt: skip
 def test_where_it_may_listen(options: dict[str, Any], names: set[str] | None, refused: str | None) -> None:
     if refused is not None:

@@ -132,9 +132,7 @@ def test_any_text_under_any_key_comes_back(machine: Machine, text: str, key: str
         ("x", SECRET, "the key holds a secret"),
     ],
 )
-def test_what_cannot_be_remembered_is_refused_and_nothing_is_stored(
-    machine: Machine, text: str, key: str | None, words: str
-) -> None:
+def test_what_cannot_be_remembered_is_refused_and_nothing_is_stored(machine, text, key, words):
     with pytest.raises(UsageError, match=words) as caught:
         remembering.remember(machine, text, key=key)
     assert SECRET not in str(caught.value)
@@ -253,11 +251,7 @@ VERSIONS = st.tuples(
 @pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=VERSIONS, data=st.data())
-def test_the_newest_version_wins_in_any_order_and_however_often_it_comes(
-    tmp_path_factory: pytest.TempPathFactory,
-    drawn: tuple[dict[int, tuple[str | None, bool]], list[tuple[int, str, int]]],
-    data: st.DataObject,
-) -> None:
+def test_the_newest_version_wins_in_any_order_and_however_often_it_comes(tmp_path_factory, drawn, data):
     kinds, said = drawn
     states = {ident: "active" if is_active else "deprecated" for ident, (_, is_active) in kinds.items()}
     first = [version(ident, text, at, key=kinds[ident][0], status=states[ident]) for ident, text, at in said]

@@ -58,9 +58,7 @@ def test_the_commands_remember_find_change_hide_and_bring_back(home: Path) -> No
 
 
 @pytest.mark.parametrize("words", [(), ("-",)])
-def test_a_text_is_read_from_standard_input(
-    home: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
-) -> None:
+def test_a_text_is_read_from_standard_input(home, monkeypatch, words):
     from crystal.cli import memories
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("über \n zwei Zeilen\n".encode())))

@@ -114,9 +114,7 @@ CHANGES = st.tuples(st.sampled_from(KINDS), st.integers(0, 9), st.integers(0, 17
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(life=st.lists(CHANGES, min_size=1, max_size=9), seed=st.integers(0, 1 << 20), dies=st.booleans())
 @example(life=[("remember", 0, 0), ("remember", 1, 1), ("key", 0, 1), ("forget", 0, 0)], seed=1, dies=True)
-def test_a_life_of_memories_comes_back_without_the_database(
-    tmp_path_factory: pytest.TempPathFactory, life: list[Change], seed: int, dies: bool
-) -> None:
+def test_a_life_of_memories_comes_back_without_the_database(tmp_path_factory, life, seed, dies):
     box = Box(tmp_path_factory.mktemp("life"), "laptop", "cc-laptop")
     chance = random.Random(seed)
     for change in life:
@@ -188,9 +186,7 @@ def test_the_record_is_private_and_a_line_says_all_of_a_memory(machine: Machine)
 @pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.floats(0, 1), bit=st.integers(0, 7), is_cut=st.booleans())
-def test_a_flipped_bit_or_a_lost_end_is_named_and_written_again(
-    tmp_path_factory: pytest.TempPathFactory, where: float, bit: int, is_cut: bool
-) -> None:
+def test_a_flipped_bit_or_a_lost_end_is_named_and_written_again(tmp_path_factory, where, bit, is_cut):
     box = Box(tmp_path_factory.mktemp("damage"), "laptop", "cc-laptop")
     with box.open() as machine:
         for change in [("remember", 0, 0), ("remember", 1, 1), ("edit", 0, 2), ("deprecate", 1, 0)]:
@@ -280,9 +276,7 @@ def test_what_is_forgotten_is_in_no_record_and_in_no_damaged_line(box: Box) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fsync", "replace"])
-def test_a_full_disk_leaves_record_and_database_as_they_were(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_full_disk_leaves_record_and_database_as_they_were(machine, monkeypatch, name):
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -310,9 +304,7 @@ def test_a_line_of_something_else_is_named_and_the_rest_is_read(machine: Machine
 
 
 @pytest.mark.slow
-def test_verify_names_what_is_missing_and_repair_says_what_came_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verify_names_what_is_missing_and_repair_says_what_came_back(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     for number in range(12):
         assert crystal("remember", f"fact number {number}").code == 0

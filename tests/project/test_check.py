@@ -46,9 +46,7 @@ def test_a_changed_file_chooses_its_tests(project: Path, changed: str, tests: li
 
 
 @pytest.mark.slow
-def test_a_failure_is_told_and_what_had_no_time_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_is_told_and_what_had_no_time_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, body in {"good": "pass", "bad": "assert False", "slow": "import time; time.sleep(600)"}.items():
         (tmp_path / f"test_{name}.py").write_text(f"def test_it():\n    {body}\n")

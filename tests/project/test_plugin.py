@@ -174,9 +174,7 @@ def test_the_variable_goes_before_everything(home: Path, folder: Path, env: dict
         "#!/bin/sh\n'''exec' {python} \"$0\" \"$@\"\n' '''\n",
     ],
 )
-def test_the_command_on_the_path_says_where_its_interpreter_is(
-    tmp_path: Path, folder: Path, env: dict[str, str], head: str
-) -> None:
+def test_the_command_on_the_path_says_where_its_interpreter_is(tmp_path, folder, env, head):
     python = environment(folder / "tool" if '"{' in head else tmp_path / "tool")
     command = program(tmp_path / "elsewhere/crystal")
     command.write_text(head.format(python=python) + "print('a script')\n")
@@ -235,9 +233,7 @@ def test_without_crystal_the_hook_is_silent_and_the_server_says_what_to_do(env: 
 
 
 @pytest.mark.slow
-def test_an_interpreter_without_crystal_is_silent_and_the_server_says_what_to_do(
-    folder: Path, env: dict[str, str]
-) -> None:
+def test_an_interpreter_without_crystal_is_silent_and_the_server_says_what_to_do(folder, env):
     bare = folder / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
     (folder / "path/python3").symlink_to(bare / "bin/python")
@@ -251,9 +247,7 @@ def test_an_interpreter_without_crystal_is_silent_and_the_server_says_what_to_do
 
 
 @pytest.mark.parametrize("fault", ["kill -9 $$", "exit 3", "echo no >&2; exit 2"])
-def test_whatever_becomes_of_the_interpreter_the_hook_ends_silently(
-    home: Path, env: dict[str, str], fault: str
-) -> None:
+def test_whatever_becomes_of_the_interpreter_the_hook_ends_silently(home, env, fault):
     program(environment(home / ".local/share/crystal"), fault)
     assert launched(env=env) == NOTHING
 
@@ -276,9 +270,7 @@ def test_our_own_clients_are_not_captured(home: Path, env: dict[str, str]) -> No
 
 
 @pytest.mark.slow
-def test_the_installed_hook_leaves_its_note_and_the_plugins_folder_nothing(
-    home: Path, tmp_path: Path, env: dict[str, str]
-) -> None:
+def test_the_installed_hook_leaves_its_note_and_the_plugins_folder_nothing(home, tmp_path, env):
     """An editable installation, which only `site` knows; and with the file in site-packages, without `site`."""
     plugin = tmp_path / "plug in"
     shutil.copytree(ROOT / "hooks", plugin / "hooks")

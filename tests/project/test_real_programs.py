@@ -50,9 +50,7 @@ def test_programs_are_installed_outside_every_tests_home(home: Path) -> None:
     assert not cache_folder().is_relative_to(home)
 
 
-def test_an_npm_that_hangs_is_waited_for_once_and_killed_with_its_children(
-    calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_npm_that_hangs_is_waited_for_once_and_killed_with_its_children(calls, tmp_path, monkeypatch):
     play_npm(FOR_EVER, calls, monkeypatch)
     monkeypatch.setattr(programs, "NPM_SECONDS", 0.5)
     for _ in range(3):
@@ -63,9 +61,7 @@ def test_an_npm_that_hangs_is_waited_for_once_and_killed_with_its_children(
     assert not (tmp_path / "cache" / "stone-1").exists()
 
 
-def test_a_program_that_gives_no_answer_is_asked_once_until_that_is_old(
-    calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_gives_no_answer_is_asked_once_until_that_is_old(calls, tmp_path, monkeypatch):
     play_npm(INSTALLS, calls, monkeypatch)
     for _ in range(3):
         with pytest.raises(NoAnswer, match="stone@1 does not answer: it ended with 3"):

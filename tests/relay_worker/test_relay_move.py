@@ -9,7 +9,7 @@ import pytest
 
 from relay_worker import commands
 from relay_worker.__main__ import main
-from relay_worker.errors import CannotServeError
+from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.model import NewBody
 from relay_worker.settings import Settings
 from relay_worker.store import choice, mailboxes, moving, objects
@@ -122,8 +122,14 @@ def test_a_move_while_serving_is_completed_by_the_same_command_once_it_is_stoppe
         assert caught.value.exit_code == 4
         with pytest.raises(CannotServeError, match="no relay") as caught:
             choice.source_of(target).__enter__()
-        opened.ack(5)
-        opened.put(sealed(20, LARGE), 20)
+        opened.ack(8)  # SQLite gives the ids of these to others
+        for seq in (20, 22, 21):
+            opened.put(sealed(seq, LARGE if seq == 20 else 300), seq)
+        with pytest.raises(CannotServeError, match="still serves"):
+            commands.move(str(tmp_path / "relay"), target)
+        opened.ack(22)
+        for seq in (21, 22, 20):
+            opened.put(sealed(seq + 10), seq + 10)
         opened.token("pair")
     commands.move(str(tmp_path / "relay"), target)
     assert content(target) == content(tmp_path / "relay")
@@ -140,6 +146,18 @@ def test_a_serving_postgresql_is_copied_and_cannot_be_started_while_it_is_comple
         choice.open_store(Settings(store=url), now=NOW)
     commands.move(url, str(tmp_path / "new"))
     assert content(tmp_path / "new") == content(url)
+
+
+@pytest.mark.slow
+def test_a_server_that_no_longer_hears_cannot_write_into_what_is_being_moved(url, tmp_path, monkeypatch):
+    monkeypatch.setattr(connecting, "_OPTIONS", connecting._OPTIONS.replace("lock_timeout=10000", "lock_timeout=100"))
+    with OpenStore(tmp_path / "unused", Settings(store=url)) as opened:
+        opened.store._bus.close()
+        with choice.source_of(url) as source:
+            assert not source.is_serving
+            with pytest.raises(RequestRefusedError, match="unavailable"):
+                opened.put(sealed(1))
+        assert opened.put(sealed(1)) == "created"
 
 
 @pytest.mark.slow

@@ -326,9 +326,7 @@ def test_watch_follows_atomic_renames_and_deletions(added: Path) -> None:
         wait_until(lambda: _texts() == ["New\n# New\n\nthe numbat note"], lambda: str(_texts()))
 
 
-def test_watch_goes_on_while_its_only_folder_is_away_and_made_anew(
-    added: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_watch_goes_on_while_its_only_folder_is_away_and_made_anew(added, monkeypatch):
     monkeypatch.setattr(watch, "LOOK_MS", 200)
     with watching() as told:
         away = added.rename(added.with_name("away"))

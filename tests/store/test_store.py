@@ -55,9 +55,7 @@ def test_a_new_store_is_private_and_set_up_as_promised(path: Path) -> None:
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_every_setting_of_a_connection_is_made_whatever_sqlite_was_built_with(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_setting_of_a_connection_is_made_whatever_sqlite_was_built_with(path, monkeypatch):
     wanted = {"foreign_keys": 1, "secure_delete": 1, "synchronous": 2, "cache_size": -32768, "temp_store": 2}
 
     def built_otherwise(*arguments: object, **named: object) -> apsw.Connection:
@@ -100,9 +98,7 @@ def test_every_older_schema_becomes_exactly_the_fresh_one(tmp_path: Path, monkey
         assert schema(old) == fresh
 
 
-def test_an_upgrade_copies_the_store_first_and_a_failed_one_changes_nothing(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upgrade_copies_the_store_first_and_a_failed_one_changes_nothing(path, monkeypatch):
     with Store.open(path) as store:
         store.execute("INSERT INTO meta VALUES ('word', 'kept')")
     every = migrate.steps()
@@ -232,9 +228,7 @@ def test_a_damaged_store_says_so(path: Path) -> None:
     assert caught.value.exit_code == 6
 
 
-def test_a_letter_changed_in_any_definition_is_damage_and_no_traceback(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_letter_changed_in_any_definition_is_damage_and_no_traceback(path, monkeypatch):
     """Such a definition is valid SQL: SQLite's own checks pass, and only a statement that uses the name fails."""
     monkeypatch.setattr(migrate, "_apply", copy_schema)  # it is compared with a fresh schema two hundred times
     dice = random.Random(7)

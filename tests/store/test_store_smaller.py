@@ -64,9 +64,7 @@ def test_any_texts_are_what_they_were_alone_and_together(texts: list[str]) -> No
 
 
 @pytest.mark.slow
-def test_an_older_store_has_the_same_texts_words_and_neighbours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_store_has_the_same_texts_words_and_neighbours(tmp_path, monkeypatch):
     path = tmp_path / "crystal.db"
     write_old(path, monkeypatch)
     before = path.stat().st_size
@@ -91,9 +89,7 @@ def test_an_older_store_has_the_same_texts_words_and_neighbours(
 
 
 @pytest.mark.slow
-def test_neighbours_are_right_where_the_first_block_of_vectors_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neighbours_are_right_where_the_first_block_of_vectors_is_gone(tmp_path, monkeypatch):
     write_old(tmp_path / "crystal.db", monkeypatch, deleted=1_500)
     with Store.open(tmp_path / "crystal.db") as store:
         left = range(1_501, COUNT + 1)
@@ -123,9 +119,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_an_upgrade_that_is_killed_at_any_statement_is_made_by_the_next_one(
-    few: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upgrade_that_is_killed_at_any_statement_is_made_by_the_next_one(few, tmp_path, monkeypatch):
     old, path = tmp_path / "old.db", tmp_path / "crystal.db"
     write_old(old, monkeypatch)
     connect, number, done = connection.connect, 0, False

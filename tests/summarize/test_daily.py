@@ -258,9 +258,7 @@ def test_a_session_that_cannot_be_logged_does_not_hold_up_the_others(tmp_path: P
         assert find_problem(store, PART) is None
 
 
-def test_a_full_disk_leaves_the_file_as_it_was_and_the_next_run_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_file_as_it_was_and_the_next_run_writes(tmp_path, monkeypatch):
     real = os.write
 
     def short(handle: int, data: bytes) -> int:

@@ -149,9 +149,7 @@ def test_ollama_costs_nothing(tmp_path: Path) -> None:
         assert (total.provider, total.input_tokens, total.usd) == ("ollama", 900, 0)
 
 
-def test_our_own_calls_leave_no_turn_and_no_process(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_our_own_calls_leave_no_turn_and_no_process(tmp_path, home, monkeypatch):
     def forbidden(*_: object, **__: object) -> None:
         raise AssertionError("a process was started")
 
@@ -187,9 +185,7 @@ def test_our_own_calls_leave_no_turn_and_no_process(
         (Reply(openai_reply('{"title": 5}')), "simple", (1000 * 0.15 + 100 * 0.60) / 1e6),
     ],
 )
-def test_whatever_the_model_does_there_is_a_simple_summary_and_the_books_are_right(
-    tmp_path: Path, reply: Reply, mode: str, usd: float | str
-) -> None:
+def test_whatever_the_model_does_there_is_a_simple_summary_and_the_books_are_right(tmp_path, reply, mode, usd):
     with open_store(tmp_path) as store, chat_server(reply) as server:
         say(store, CHAT)
         report = run(store, tmp_path, ChatModel("openai", "gpt-4o-mini", server.url, "sk-x", timeout_seconds=5))

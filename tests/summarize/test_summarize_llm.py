@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.errors import (
-    CrystalError,
     DeniedError,
     ModelUnavailableError,
     NotConfiguredError,
@@ -222,9 +221,7 @@ def test_the_request_to_ollama_says_how_long_the_prompt_may_be() -> None:
         (Reply(b" " * (3 << 20), 500), ModelUnavailableError, "500", False),
     ],
 )
-def test_a_server_in_trouble_gives_an_error_that_says_whether_it_may_be_billed(
-    reply: Reply, error: type[CrystalError], words: str, billed: bool
-) -> None:
+def test_a_server_in_trouble_gives_an_error_that_says_whether_it_may_be_billed(reply, error, words, billed):
     with chat_server(reply) as server, pytest.raises(error) as caught:
         ChatModel("openai", "gpt-4o-mini", server.url, KEY).complete(PROMPT)
     assert words in caught.value.message
@@ -309,9 +306,7 @@ def test_a_strange_reply_is_an_answer_that_says_nothing(body: object) -> None:
         ("llm", "somebody", KEY, None, False, MissingModel),
     ],
 )
-def test_a_model_is_asked_only_with_key_and_consent(
-    mode: str, provider: str, key: str | None, base_url: str | None, consent: bool, kind: type
-) -> None:
+def test_a_model_is_asked_only_with_key_and_consent(mode, provider, key, base_url, consent, kind):
     model = choose_model(mode, provider, model=None, base_url=base_url, key=key, consent=consent)
     assert type(model) is kind
     assert KEY not in repr(model)

@@ -115,9 +115,7 @@ def test_several_processes_at_once_leave_one_file_a_session(tmp_path: Path) -> N
         assert run(store, tmp_path).written == 0
 
 
-def test_a_file_that_cannot_be_written_is_reported_and_written_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_written_is_reported_and_written_later(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -252,9 +252,7 @@ def test_a_device_whose_key_is_away_forgets_at_once_and_tells_later(desk: Comput
 
 
 @pytest.mark.slow
-def test_what_home_cannot_delete_just_now_it_deletes_with_the_next_poll(
-    desk: Computer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_home_cannot_delete_just_now_it_deletes_with_the_next_poll(desk, monkeypatch):
     lap = lap_of(desk)
     forget(lap, "--query", WORD)
     lap.deliver()

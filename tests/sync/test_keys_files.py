@@ -168,9 +168,7 @@ def test_a_damaged_file_names_itself_and_shows_nothing(at, data: Path) -> None:
 @posix
 @pytest.mark.parametrize("had_one", [False, True], ids=["first", "replacing"])
 @pytest.mark.parametrize("nth", range(1, 9))
-def test_a_crash_at_any_call_leaves_the_old_key_or_the_new(
-    nth: int, had_one: bool, at, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_at_any_call_leaves_the_old_key_or_the_new(nth, had_one, at, data, monkeypatch):
     """Power goes at the nth call into the system: nothing after it happens, not even the cleaning up."""
 
     class PowerCut(BaseException):

@@ -162,9 +162,7 @@ def test_a_root_key_is_not_replaced_unless_asked(pairs: Pairs) -> None:
 
 
 @pytest.mark.parametrize("variable", ["CRYSTAL_RELAY_KEY", "CRYSTAL_KEY_FILE", "CRYSTAL_RELAY_TOKEN"])
-def test_a_place_that_is_only_read_is_told_before_the_code_is_spent(
-    pairs: Pairs, monkeypatch: pytest.MonkeyPatch, variable: str
-) -> None:
+def test_a_place_that_is_only_read_is_told_before_the_code_is_spent(pairs, monkeypatch, variable):
     monkeypatch.setenv(variable, "/somewhere/else")
     with pairs.device.open() as machine, pytest.raises(NotConfiguredError, match=variable):
         pair_device.check_free(machine, over=True)

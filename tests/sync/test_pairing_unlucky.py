@@ -218,9 +218,7 @@ def test_ctrl_c_at_home_leaves_nothing_and_ends_the_device(pairs: Pairs, phase: 
     nothing_left(pairs)
 
 
-def test_a_token_that_could_not_be_taken_back_is_taken_back_later(
-    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_that_could_not_be_taken_back_is_taken_back_later(pairs, monkeypatch):
     def down_after_bundle(request: httpx.Request) -> None:
         if request.url.path.endswith("/a/bundle") or request.method == "DELETE":
             raise httpx.ConnectError("refused", request=request)
@@ -258,9 +256,7 @@ STEPS = [
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("before", [pytest.param(True, marks=pytest.mark.slow), False])
-def test_after_a_crash_at_any_step_joining_again_works(
-    pairs: Pairs, monkeypatch: pytest.MonkeyPatch, step: str, before: bool
-) -> None:
+def test_after_a_crash_at_any_step_joining_again_works(pairs, monkeypatch, step, before):
     def crashing(real: Callable[..., Any], is_it: Callable[..., bool]) -> Callable[..., Any]:
         def call(*args: Any, **more: Any) -> Any:
             if not is_it(*args):

@@ -200,9 +200,7 @@ def test_everything_sent_again_from_the_archive_is_what_was_sent_live(world: Wor
 
 
 @pytest.mark.slow
-def test_the_past_waits_in_small_numbers_and_says_private_lines_once(
-    world: World, device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_past_waits_in_small_numbers_and_says_private_lines_once(world, device, monkeypatch):
     monkeypatch.setattr("crystal.sync.past.MAX_WAITING", 3)
     device.machine.private_projects = ("/home/dev/secret",)
     device.say("a", line("hidden", cwd="/home/dev/secret"), line("hidden too", cwd="/home/dev/secret"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import httpx
 import pytest
 
@@ -27,9 +25,7 @@ from tests.support.relay_world import Device, World
 
 @pytest.mark.parametrize("step", [97, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("side", ["home", "device"])
-def test_a_crash_at_any_statement_loses_and_doubles_nothing(
-    tmp_path: Path, side: str, step: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_at_any_statement_loses_and_doubles_nothing(tmp_path, side, step, monkeypatch):
     monkeypatch.setattr("crystal.sync.envelope.blob.PART_BYTES", 900)
     crash_at, is_killed = 1, True
     while is_killed:

@@ -227,9 +227,7 @@ def test_a_removed_device_leaves_what_it_said(world: World, device: Device) -> N
 
 
 @pytest.mark.slow
-def test_a_device_from_before_a_rotation_uses_the_keys_that_it_has(
-    world: World, device: Device, tmp_path: Path
-) -> None:
+def test_a_device_from_before_a_rotation_uses_the_keys_that_it_has(world, device, tmp_path):
     device.say("a", line("one"))
     world.settle(1)
     copy = backup(device, tmp_path / "device.db")
@@ -314,9 +312,7 @@ def test_what_a_copy_says_where_another_was_private_is_kept(world: World, device
 
 
 @pytest.mark.slow
-def test_what_is_private_here_stays_so_when_a_restored_device_sends_it_openly(
-    world: World, device: Device, tmp_path: Path
-) -> None:
+def test_what_is_private_here_stays_so_when_a_restored_device_sends_it_openly(world, device, tmp_path):
     device.say("a", line("shared"))
     copy = backup(device, tmp_path / "device.db")
     device.machine.private_projects = ("/hush",)

@@ -188,9 +188,7 @@ def test_the_past_is_sent_without_what_was_forgotten(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_parts_in_the_clear_go_when_something_is_forgotten_and_come_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_in_the_clear_go_when_something_is_forgotten_and_come_again(world, monkeypatch):
     monkeypatch.setattr("crystal.sync.envelope.blob.PART_BYTES", 3_000)
     one, two = world.device("laptop"), world.device("tower")
     one.say("a", line("x" * 9_000, ident="u-1"), line("plum " * 4_000, ident="u-2"))

@@ -146,9 +146,7 @@ def poll_empty(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_junk_in_every_stream_of_every_device_is_counted_and_not_kept(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_junk_in_every_stream_of_every_device_is_counted_and_not_kept(world, monkeypatch):
     monkeypatch.setattr(triage, "MAX_UNPROVEN_TRIES", 20)
     monkeypatch.setattr(inbox, "MAX_UNPROVEN_STREAMS", 16)
     grown, _ = grows(world, 2000, 12, 12_000)
@@ -208,9 +206,7 @@ def test_what_no_key_opens_now_is_taken_when_the_key_is_back(world: World) -> No
 
 
 @pytest.mark.slow
-def test_what_cannot_be_taken_yet_waits_at_the_relay_and_is_taken_when_it_can(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_taken_yet_waits_at_the_relay_and_is_taken_when_it_can(world, monkeypatch):
     """A genuine blob that cannot be taken yet is not lost."""
     laptop = world.device("laptop")
     laptop.say("a", line("words"))

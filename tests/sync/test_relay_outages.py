@@ -153,9 +153,7 @@ def test_a_home_from_a_backup_gets_what_it_lost(world: World, device: Device, tm
 
 
 @pytest.mark.parametrize("is_wiped", [False, True])
-def test_what_the_outbox_has_no_more_comes_from_the_archive_once(
-    world: World, device: Device, tmp_path: Path, is_wiped: bool
-) -> None:
+def test_what_the_outbox_has_no_more_comes_from_the_archive_once(world, device, tmp_path, is_wiped):
     device.say("a", line("one"))
     world.settle(1)
     copy = backup(world.home, tmp_path / "home.db")
@@ -194,9 +192,7 @@ def test_a_home_from_a_backup_whose_clock_went_back_is_heard(world: World, devic
 
 
 @pytest.mark.parametrize("is_wiped", [False, True])
-def test_a_device_from_a_backup_goes_on_in_another_stream(
-    world: World, device: Device, tmp_path: Path, is_wiped: bool
-) -> None:
+def test_a_device_from_a_backup_goes_on_in_another_stream(world, device, tmp_path, is_wiped):
     device.say("a", line("one"))
     world.settle(1)
     copy = backup(device, tmp_path / "device.db")

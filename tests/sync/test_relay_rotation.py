@@ -21,7 +21,7 @@ from tests.support.relay_fate import (
     texts,
     waiting,
 )
-from tests.support.relay_world import Device, World, said
+from tests.support.relay_world import World, said
 
 # -- keys -------------------------------------------------------------------------------------------------------------
 
@@ -120,9 +120,7 @@ def test_a_wrong_key_blocks_that_device_only_and_loses_nothing(world: World) -> 
 
 
 @pytest.mark.slow
-def test_a_key_that_is_gone_is_named_and_what_is_said_is_kept_and_sent_when_it_is_back(
-    world: World, device: Device
-) -> None:
+def test_a_key_that_is_gone_is_named_and_what_is_said_is_kept_and_sent_when_it_is_back(world, device):
     device.say("a", line("sealed"))
     secrets = dict(device.secrets)
     device.secrets.clear()

@@ -35,9 +35,7 @@ def whole(lines: list[list[str]], newline: str) -> str:
 
 @given(st.lists(TEXT.filter(canonical), max_size=5), st.lists(st.lists(OUTSIDE, max_size=2), max_size=4),
        st.sampled_from(["\n", "\r\n"]))  # fmt: skip
-def test_what_is_written_is_read_and_removing_it_restores_the_file(
-    texts: list[str], outside: list[list[str]], newline: str
-) -> None:
+def test_what_is_written_is_read_and_removing_it_restores_the_file(texts, outside, newline):
     before, memories = whole(outside, newline), wanted(texts)
     written = parse_block(before, "f").with_lines([TITLE, *map(render_item, memories)])
     assert written.startswith(before)
@@ -52,9 +50,7 @@ def test_what_is_written_is_read_and_removing_it_restores_the_file(
 
 @given(st.lists(TEXT.filter(canonical), min_size=1, max_size=4, unique_by=canonical), TEXT.filter(canonical), OUTSIDE,
        OUTSIDE, st.data())  # fmt: skip
-def test_each_edit_is_seen_once_and_nothing_outside_is_touched(
-    texts: list[str], new: str, head: str, tail: str, data: st.DataObject
-) -> None:
+def test_each_edit_is_seen_once_and_nothing_outside_is_touched(texts, new, head, tail, data):
     memories = wanted(texts)
     ids = frozenset(one.id for one in memories)
     at, act = data.draw(st.integers(0, len(texts) - 1)), data.draw(st.sampled_from(["edited", "deleted", "added"]))

@@ -56,7 +56,9 @@ def test_each_agents_edits_are_read(
 
 def test_a_command_is_one_line_without_its_description() -> None:
     text = call_text("Bash", {"command": "cd /code/shop &&\n  make  test 2>&1 | tail -30", "description": "Run tests"})
-    assert calls_of("Bash", text) == [Call(False, "cd /code/shop && make test 2>&1 | tail -30", "make test")]
+    assert calls_of("Bash", text) == [
+        Call(False, "cd /code/shop && make test 2>&1 | tail -30", "make test", about="Run tests")
+    ]
 
 
 @pytest.mark.parametrize(

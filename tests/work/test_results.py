@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.work.results import outcome_of, signature, signatures
+from crystal.work.results import outcome_of
 from tests.support.table import each_row
 
 RESULTS = [
@@ -36,25 +35,3 @@ def test_what_was_refused_never_ran() -> None:
 
 NUMBERS = st.integers(0, 10**9)
 NAMES = st.from_regex(r"[a-z]{1,8}", fullmatch=True)
-
-
-@given(NUMBERS, NUMBERS, NAMES, NAMES)
-def test_an_error_is_the_same_in_another_place_and_at_another_time(
-    one: int, other: int, name: str, folder: str
-) -> None:
-    def text(number: int, place: str) -> str:
-        where = f"{place}/cart.py:{number}:7"
-        return (
-            f"12:0{number % 10}:44 {where}: TypeError: no item {number} at 0x{number + 4096:x} in {number}.{number}ms"
-        )
-
-    assert signature(text(one, f"/home/{name}")) == signature(text(other, f"/srv/{folder}/{name}"))
-    assert signature("TypeError: a is missing") != signature("TypeError: b is missing")
-
-
-def test_the_lines_that_say_what_is_wrong_are_taken() -> None:
-    text = (
-        "Exit code 1\n[lint] ERROR task failed\n\x1b[31mcmd/a.go:12:4: undefined: foo\x1b[0m\nall is well\n1 issues:\n"
-        "error\nerror: cannot find module 'x'\n"
-    )
-    assert signatures(text) == ["a.go:N: undefined: foo", "error: cannot find module 'x'"]

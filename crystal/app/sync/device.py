@@ -33,6 +33,7 @@ from crystal.store.sync import mirror_apply, past, relay_peers
 from crystal.store.sync.outbox import backlog
 from crystal.store.sync.relay_forgotten import Stand, open_again, read_stand, tell_all_again
 from crystal.store.sync.relay_peers import Peer, home_peer
+from crystal.store.work import index
 from crystal.sync.client import RelayClient
 from crystal.sync.delivery import PART, Delivery, DeliveryReport
 from crystal.sync.documents import Document
@@ -196,6 +197,7 @@ def _keep_mirror(machine: Machine) -> None:
     with contextlib.suppress(CrystalError):  # what was delivered and fetched stays so
         if path.exists():
             with mirror_apply.open_mirror(path) as store:
+                index.bring_up_to_date(store)
                 maintenance.index(store, now_ms(), time.monotonic() + KEEP_SECONDS)
                 maintenance.tidy(store, time.monotonic() + KEEP_SECONDS)
 

@@ -5,6 +5,7 @@ Every request passes ``Gate`` before anything answers it, also one for an addres
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import time
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from crystal.credentials.access import Doorkeeper, Grant
 from crystal.credentials.access_log import AccessLog, LogEntry
 from crystal.errors import CrystalError
-from crystal.serving.checks import LOCAL_NAMES, name_of_host
+from crystal.serving.checks import LOCAL_NAMES, name_of_host, read_body
 from crystal.serving.rates import Rate
 
 HEADERS = {
@@ -29,17 +30,19 @@ HEADERS = {
 METADATA = "/.well-known/oauth-protected-resource/mcp"
 OPEN = ("/openapi.json",)
 """What everybody may read: it tells nothing of the memory."""
+MAX_FORM = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The limits of an address, its wrong tokens, a token, refusals in the log, and an address that signs in."""
+    """The limits of an address, its wrong tokens, a token, refusals in the log, signing in, and pages of sign-ins."""
 
     address: Rate = field(default_factory=lambda: Rate(2_000, 50))
     wrong: Rate = field(default_factory=lambda: Rate(10, 1 / 6))
     token: Rate = field(default_factory=lambda: Rate(300, 10))
     logged: Rate = field(default_factory=lambda: Rate(60, 1 / 60))
     sign_in: Rate = field(default_factory=lambda: Rate(60, 1))
+    page: Rate = field(default_factory=lambda: Rate(20, 1 / 30))
 
 
 class Gate:
@@ -73,11 +76,18 @@ class Gate:
             await send(message)
 
         answer = self._refusal(scope, Headers(scope=scope))
+        if answer is None and scope["path"] in self._sign_in:  # its handlers wait for a body as long as it takes
+            body = await read_body(receive, MAX_FORM)
+            answer = _refused(413, "this is too long, or took too long", "send less") if body is None else None
+
+            async def receive() -> Message:
+                return {"type": "http.request", "body": body, "more_body": False}
+
         await (answer or self._app)(scope, receive, send_guarded)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the answer to a request that may not pass, None for one that may."""
-        host, address = ", ".join(headers.getlist("host")), (scope.get("client") or ("unknown",))[0]
+        host, address = ", ".join(headers.getlist("host")), _address_of(scope)
         if name_of_host(host) not in self._names:
             return _refused(421, "this server does not serve that name", "name it with --url when you start the server")
         if headers.get("origin") not in (None, f"http://{host}", f"https://{host}"):
@@ -86,8 +96,9 @@ class Gate:
             return self._limited(wait, None, address)
         self._rates.address.count(address)
         if scope["path"] in self._sign_in:
-            wait = self._rates.sign_in.wait(address)
-            self._rates.sign_in.count(address)
+            rate = self._rates.page if scope["path"] == "/authorize" else self._rates.sign_in
+            wait = rate.wait(address)
+            rate.count(address)
             return self._limited(wait, None, address) if wait else None
         return None if scope["path"] in OPEN else self._check_token(scope, headers, address)
 
@@ -129,6 +140,14 @@ class Gate:
         if not self._rates.logged.wait(""):
             self._rates.logged.count("")
             note(self._log, grant, "", outcome, 0.0, address)
+
+
+def _address_of(scope: Scope) -> str:
+    """Return where a request came from; what a header of a proxy says is an address, or nothing."""
+    try:
+        return str(ipaddress.ip_address((scope.get("client") or ("",))[0].partition("%")[0]))
+    except ValueError:
+        return "unknown"
 
 
 def note(log: AccessLog, grant: Grant | None, what: str, outcome: str, seconds: float, address: str) -> None:

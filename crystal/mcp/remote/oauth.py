@@ -38,13 +38,15 @@ from starlette.routing import Route
 from crystal.credentials.access import SCOPES, Doorkeeper, Grant, hash_of, new_token
 from crystal.credentials.access_requests import SECONDS, AccessRequest, RequestList
 from crystal.mcp.remote.gate import METADATA
+from crystal.serving.checks import is_same
 
 CONSENT = "/consent"
 MAX_CLIENT, MAX_NAME, MAX_WAITING = 3_000, 60, 100
 PATHS = ("/.well-known/oauth-authorization-server", METADATA, "/authorize", "/token", "/register", CONSENT)
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="refresh" content="3"><title>crystal</title><h1>{name} wants to ask your memory</h1>
-<p>It will get its token at <b>{host}</b>. To allow that, run this on the machine that has the memory:</p>
+<p>It will get its token at <b>{host}</b>. It asks to: {scopes}.</p>
+<p>To allow it to read, run this on the machine that has the memory; to allow more, add --scope:</p>
 <pre>crystal access approve {code}</pre><p>To refuse, close this page. It goes on by itself.</p></html>"""
 
 
@@ -110,9 +112,12 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
             is_local = uri.scheme == "http" and uri.host in ("localhost", "127.0.0.1", "[::1]")
             if not (uri.scheme == "https" or is_local):
                 raise RegistrationError("invalid_redirect_uri", "redirect URIs begin with https, or lead to loopback")
+            if uri.username or uri.password or uri.fragment is not None:
+                raise RegistrationError("invalid_redirect_uri", "redirect URIs have no user name and no fragment")
+        name = " ".join((client_info.client_name or "").split())[:MAX_NAME].strip()
         about = {
             "redirect_uris": [str(uri) for uri in client_info.redirect_uris or ()], "scope": client_info.scope,
-            "client_name": (client_info.client_name or "an assistant")[:MAX_NAME],
+            "client_name": name if name and name.isprintable() else "an assistant",
             "token_endpoint_auth_method": client_info.token_endpoint_auth_method,
         }  # fmt: skip
         body = base64.urlsafe_b64encode(json.dumps(about).encode()).decode().rstrip("=")
@@ -125,7 +130,7 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         """Return what an id says, if it is one of ours."""
         body, _, signature = client_id.partition(".")
-        if not hmac.compare_digest(signature.encode(), self._sign("id", body).encode()):
+        if not is_same(signature, self._sign("id", body)):
             return None
         about = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         secret = None if about["token_endpoint_auth_method"] == "none" else self._sign("secret", body)  # noqa: S105
@@ -155,8 +160,9 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         if waiting is None or waiting.is_over:
             return HTMLResponse("<!doctype html><title>crystal</title><p>This sign-in is over. Begin again.</p>", 410)
         if self._granted(waiting) is None:
-            name, host = html.escape(waiting.request.client), html.escape(waiting.request.host)
-            return HTMLResponse(PAGE.format(name=name, host=host, code=waiting.request.code))
+            asked = waiting.request
+            name, host, scopes = (html.escape(one) for one in (asked.client, asked.host, ", ".join(asked.scopes)))
+            return HTMLResponse(PAGE.format(name=name, host=host, scopes=scopes, code=asked.code))
         waiting.code, waiting.code_ends = secrets.token_urlsafe(32), time.time() + 60
         back = construct_redirect_uri(
             str(waiting.params.redirect_uri),
@@ -170,7 +176,7 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         return self._door.find(waiting.token, time.time_ns() // 1_000_000)
 
     def _with_code(self, code: str) -> Waiting | None:
-        found = (one for one in self._waiting.values() if one.code and hmac.compare_digest(one.code, code))
+        found = (one for one in self._waiting.values() if one.code and is_same(code, one.code))
         return next((one for one in found if one.code_ends > time.time()), None)
 
     async def load_authorization_code(

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -28,8 +29,8 @@ FETCHED = {"type": "object", "properties": WHOLE, "required": [*WHOLE]}
 KEPT = {"type": "object", "properties": {"id": TEXT}, "required": ["id"]}
 REFUSALS = {
     "400": "An argument is wrong, or nothing has that id.", "401": "The token is missing, unknown or over.",
-    "403": "The token does not allow it.", "413": "The body is too long.", "429": "Too many requests.",
-    "503": "The server is busy.",
+    "403": "The token does not allow it.", "404": "There is no such address.", "413": "The body is too long.",
+    "429": "Too many requests.", "503": "The server is busy.",
 }  # fmt: skip
 SEARCH, FETCH = CONNECTOR
 
@@ -98,6 +99,12 @@ def _posted(transport: Transport, tool: Tool) -> Callable[[Request], Awaitable[R
         return await _call(transport, request, tool, arguments)
 
     return endpoint
+
+
+async def refuse(_: Request, error: Exception) -> Response:
+    """Answer a request to an address that there is not, or by another method, as the others: with JSON."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    return JSONResponse({"error": f"there is no such {'method' if status == 405 else 'address'} here"}, status)
 
 
 async def _fetch(transport: Transport, request: Request) -> Response:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -20,7 +22,7 @@ from crystal.credentials.access_requests import RequestList
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.mcp.offer import Settings
 from crystal.mcp.remote.gate import Gate, Rates
-from crystal.mcp.remote.plain import routes
+from crystal.mcp.remote.plain import refuse, routes
 from crystal.mcp.remote.transport import Transport
 from crystal.serving.checks import name_of_host
 from crystal.serving.listening import LOOPBACK, checked_certificate, listen, run
@@ -69,8 +71,8 @@ class Site:
             )
         if self.behind_proxy and self.url is None:
             raise UsageError("--behind-proxy needs --url", hint="give the address that clients use: --url https://NAME")
-        if self.url is not None and (urlsplit(self.url).scheme != "https" or not urlsplit(self.url).hostname):
-            raise UsageError(f"--url is {self.url!r}", hint="an address begins with https:// and a name")
+        if self.url is not None and not re.fullmatch(r"https://[^\s/?#@]+/?", self.url, re.IGNORECASE):
+            raise UsageError(f"--url is {self.url!r}", hint="an address is https:// and a name, without a path")
         if self.url is None and self.host in ("0.0.0.0", "::"):  # noqa: S104 - refused here
             raise UsageError(
                 f"--host {self.host} has no name", hint="give the address that clients use: --url https://NAME"
@@ -96,7 +98,8 @@ def make_app(places: Places, settings: Settings, site: Site, url: str, rates: Ra
     transport = Transport(settings, log, url)
     mcp = Route(PATH, transport.endpoint, methods=["GET", "POST", "DELETE"])
     signing, paths = _sign_in(places, door, site.sign_in_key, url)
-    app = Starlette(routes=[mcp, *routes(transport, url), *signing])
+    every = [mcp, *routes(transport, url), *signing]
+    app = Starlette(routes=every, exception_handlers={HTTPException: refuse})
     return Gate(app, door, log, site.names, rates, paths, url)
 
 

@@ -71,7 +71,7 @@ class Transport:
 
     def __init__(self, settings: Settings, log: AccessLog, url: str) -> None:
         self._settings, self._log, self._url = settings, log, url
-        self._answers: dict[str, Answers] = {}
+        self._answers: dict[Grant, Answers] = {}
         self._threads, self._waiting = CapacityLimiter(MAX_AT_ONCE), 0
 
     async def endpoint(self, request: Request) -> Response:
@@ -118,12 +118,12 @@ class Transport:
 
     def answers(self, grant: Grant) -> Answers:
         """Return the answers for a token; its previews of forgetting stay from one request to the next."""
-        if grant.id not in self._answers:
+        if grant not in self._answers:
             if len(self._answers) > MAX_GRANTS:
                 self._answers.clear()
             client = ClientContext(projects=grant.projects, url=self._url)
-            self._answers[grant.id] = Answers(CrystalOffer(client, self._settings, grant.scopes).offer())
-        return self._answers[grant.id]
+            self._answers[grant] = Answers(CrystalOffer(client, self._settings, grant.scopes).offer())
+        return self._answers[grant]
 
     def _work(self, message: Message, version: str, grant: Grant, address: str) -> Result:
         begun = time.monotonic()

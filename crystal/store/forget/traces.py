@@ -41,7 +41,7 @@ _NAMES = (
     "SELECT path, transcript, archive FROM capture_state",
     "SELECT name, agent FROM relay_peers",
     "SELECT provider, model FROM embedding_generations",
-    "SELECT what FROM work_calls",
+    "SELECT what, about FROM work_calls",
     "SELECT path FROM capture_roots",
     "SELECT DISTINCT kind FROM redactions",
     "SELECT name, sql FROM sqlite_schema",

@@ -25,18 +25,10 @@ CREATE TABLE work_lines (                  -- lines that edits added, without sh
 ) WITHOUT ROWID;
 CREATE INDEX work_lines_turn ON work_lines(turn);
 
-CREATE TABLE work_errors (                 -- errors that results of failed commands show
-    error INTEGER NOT NULL,                -- keyed hash of the line without paths, numbers, addresses and times
-    turn  INTEGER NOT NULL REFERENCES turns(id), -- the result
-    PRIMARY KEY (error, turn)
-) WITHOUT ROWID;
-CREATE INDEX work_errors_turn ON work_errors(turn);
-
 -- Triggers, not cascades: a mirror is applied without foreign keys.
 CREATE TRIGGER work_gone AFTER DELETE ON turns
 BEGIN
     DELETE FROM work_calls WHERE turn = OLD.id;
     DELETE FROM work_lines WHERE turn = OLD.id;
-    DELETE FROM work_errors WHERE turn = OLD.id;
     UPDATE work_calls SET result = NULL, exit = NULL, passed = NULL, failed = NULL WHERE result = OLD.id;
 END;

@@ -1,1 +1,1 @@
-"""The work index: edits, commands and errors, derived from tool calls and results (``crystal.work``)."""
+"""The work index: edits and commands, derived from tool calls and results (``crystal.work``)."""

@@ -10,6 +10,7 @@ from crystal.store.connection import Store
 from crystal.store.sessions.conversations import turn_texts
 from crystal.work.blame import Edit
 from crystal.work.calls import file_name
+from crystal.work.commands import Run
 
 MAX_SAID = 600
 """Characters that are read of a request and of a reason."""
@@ -84,6 +85,17 @@ def changed_rows(
         values,
     )
     return [ChangedRow(*row) for row in rows]
+
+
+def latest_runs(store: Store, projects: Sequence[int] | None, limit: int) -> list[Run]:
+    """Return commands that succeeded in projects (None: in all), the latest captured first."""
+    rows = store.rows(
+        "SELECT c.turn, t.session, coalesce(t.ts, 0), c.what, c.about FROM work_calls c JOIN turns t ON t.id = c.turn"
+        " WHERE NOT c.is_edit AND c.exit = 0 AND (?1 IS NULL OR t.project IN (SELECT value FROM json_each(?1)))"
+        " ORDER BY c.turn DESC LIMIT ?2",
+        (None if projects is None else json.dumps(list(projects)), limit),
+    )
+    return [Run(*row) for row in rows]
 
 
 _BEFORE = (

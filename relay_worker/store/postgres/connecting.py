@@ -24,8 +24,8 @@ from relay_worker.store.database import migrations
 SCHEMA = "crystal_relay"
 MOVING = "crystal_relay_moving"
 """Schema of a relay that ``move`` has not completed: nobody serves it."""
-UPGRADE_LOCK, SERVING_LOCK = 0x4352_5259_0001, 0x4352_5259_0002
-"""Advisory locks: of who upgrades the schema; shared by all who serve it."""
+UPGRADE_LOCK, SERVING_LOCK, WRITING_LOCK = 0x4352_5259_0001, 0x4352_5259_0002, 0x4352_5259_0003
+"""Advisory locks: of who upgrades the schema; shared by all who serve it; shared by every transaction of a server."""
 DOWN_SECONDS, TELL_SECONDS = 1.0, 2.0
 LOG = logging.getLogger("relay_worker")
 

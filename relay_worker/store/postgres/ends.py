@@ -10,7 +10,7 @@ from typing import Any
 from relay_worker.errors import CannotServeError
 from relay_worker.settings import without_password
 from relay_worker.store.moving import TABLES
-from relay_worker.store.postgres.connecting import MOVING, SCHEMA, SERVING_LOCK, PostgresRows, session
+from relay_worker.store.postgres.connecting import MOVING, SCHEMA, SERVING_LOCK, WRITING_LOCK, PostgresRows, session
 from relay_worker.store.rows import Rows
 
 SECONDS = 5
@@ -39,8 +39,10 @@ class DatabaseEnd:
 
 
 def _locked(rows: PostgresRows) -> bool:
-    """Keep servers from serving, if none does; released with the connection."""
+    """Keep servers from serving and from writing, if none serves; released with the connection."""
     (is_mine,) = rows.one("SELECT pg_try_advisory_lock(?)", SERVING_LOCK) or (False,)
+    if is_mine:
+        rows.one("SELECT pg_advisory_lock(?)", WRITING_LOCK)
     return bool(is_mine)
 
 

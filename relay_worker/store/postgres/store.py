@@ -28,6 +28,7 @@ from relay_worker.store.files import StoredBody, lost
 from relay_worker.store.interface import Hear, Store
 from relay_worker.store.postgres.bus import Bus, Message
 from relay_worker.store.postgres.connecting import (
+    WRITING_LOCK,
     Connections,
     PostgresRows,
     connect_patiently,
@@ -42,6 +43,7 @@ T = TypeVar("T")
 READERS = WRITERS = 4
 START_SECONDS = 60
 MAX_TOKENS = 10_000
+_LOCK = "SELECT pg_advisory_xact_lock_shared(?), pg_advisory_xact_lock(k) FROM unnest(CAST(? AS BIGINT[])) k"
 TOKEN_SECONDS = 2.0
 """Age up to which a token is believed without asking again, should no message tell of its revocation."""
 
@@ -187,7 +189,7 @@ class PostgresStore(Store):
         try:
             with db.pipeline() if len(jobs) > 1 else contextlib.nullcontext(), db.transaction():
                 numbers = sorted(map(_number, locks))  # in one order, so that no two wait for each other
-                transaction.run("SELECT pg_advisory_xact_lock(k) FROM unnest(CAST(? AS BIGINT[])) k", numbers)
+                transaction.run(_LOCK, WRITING_LOCK, numbers)
                 results = _results(jobs, transaction)
         except psycopg.Error as error:
             if db.closed:

@@ -1,0 +1,84 @@
+"""Claims of transcript/tables.py: a database of another form is named, and read as soon as crystal knows the form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from typing import Any
+
+import apsw
+import pytest
+
+from crystal.transcript import SnapshotReader, Source, SourceError, reader_of
+from tests.support import agent_samples as samples
+from tests.support.command import crystal
+from tests.support.table import each_row
+
+NEEDED = {
+    "opencode": "session message part session_message session.id message.id message.session_id message.data part.id"
+    " part.message_id part.data session_message.data session_message.type session_message.id",
+    "goose": "sessions messages sessions.id messages.id messages.session_id messages.role messages.content_json",
+    "cursor": "cursorDiskKV cursorDiskKV.key cursorDiskKV.value",
+    "zed": "threads threads.id threads.data",
+    "kiro": "conversations_v2.value conversations.value conversations_v2.conversation_id",
+    "openclaw": "transcript_events transcript_events.seq transcript_events.event_json transcript_events.event_zstd",
+}
+
+
+def change(database: apsw.Connection, name: str, *, back: bool = False) -> None:
+    """Rename a table, or a column of one, as a newer version of a program might."""
+    table, _, column = name.partition(".")
+    old, new = (f"{column or table}_new", column or table) if back else (column or table, f"{column or table}_new")
+    database.execute("PRAGMA legacy_alter_table = on")
+    if column:
+        database.execute(f'ALTER TABLE "{table}" RENAME COLUMN "{old}" TO "{new}"')
+    else:
+        database.execute(f'ALTER TABLE "{old}" RENAME TO "{new}"')
+
+
+def read(harness: str, path: Path, name: str, database: apsw.Connection) -> None:
+    def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        try:
+            return iter(database.execute(sql, values).fetchall())  # type: ignore[arg-type]
+        except apsw.SQLError as error:
+            raise SourceError(str(error)) from error
+
+    reader, source = reader_of(harness), Source(PurePath("/home/me", name), b"", rows, {})
+    assert isinstance(reader, SnapshotReader), path
+    for conversation in reader.conversations(source):
+        list(reader.records(source, conversation))
+
+
+@each_row(("harness", "needed"), list(NEEDED.items()))
+def test_a_table_or_column_with_another_name_is_named(harness: str, needed: str) -> None:
+    tried = 0
+    for path, name in samples.sample_files(harness):
+        for one in needed.split() if path.suffix == samples.DATABASE_SUFFIX else ():
+            database = samples.database_of(path)
+            table, _, column = one.partition(".")
+            has = "SELECT count(*) FROM pragma_table_info(?) WHERE name LIKE ?"
+            [(columns,)] = database.execute(has, (table, column or "%"))
+            [(rows,)] = database.execute(f'SELECT count(*) FROM "{table}"') if columns else [(0,)]
+            if rows:
+                change(database, one)
+                with pytest.raises(SourceError):
+                    read(harness, path, name, database)
+                tried += 1
+    assert tried >= len(needed.split())
+
+
+def test_what_a_changed_database_holds_comes_in_when_it_is_understood(home: Path) -> None:
+    samples.lay_out("opencode", home)
+    [path] = home.rglob("opencode.db")
+    with apsw.Connection(str(path)) as database:
+        change(database, "message.data")
+    assert crystal("init", "--yes", "--no-import").code == 0
+    done = crystal("backfill"), crystal("sync")
+    assert "has another form than crystal knows: no message.data" in done[1].out + done[1].err
+    assert "no message.data" in crystal("doctor").out
+    assert 0 < len(samples.captured()[1]) < len(samples.expected("opencode")[1])
+    with apsw.Connection(str(path)) as database:
+        change(database, "message.data", back=True)
+    assert (crystal("backfill").code, crystal("sync").code) == (0, 0)
+    assert samples.captured() == samples.expected("opencode")
+    assert crystal("verify").code == 0
