@@ -15,7 +15,9 @@ from crystal.capture.spool import Note, read_notes
 LOCK_SECONDS = 120.0
 
 
-def run_capture(machine: Machine, step: Callable[[Capture], Tally]) -> Tally:
+def run_capture(
+    machine: Machine, step: Callable[[Capture], Tally], on_wait: Callable[[], None] = lambda: None
+) -> Tally:
     """Hold the capture lock, process waiting notes, then run one step of capture (a sweep, off, on).
 
     A worker that finds the lock taken leaves its note for the holder, so the spool is read once more after the lock
@@ -23,7 +25,8 @@ def run_capture(machine: Machine, step: Callable[[Capture], Tally]) -> Tally:
     """
     data_dir, spool = machine.places.data_dir, machine.places.spool
     lock = data_dir / CAPTURE_LOCK
-    with wait_lock(lock, seconds=LOCK_SECONDS) as taken, without_lock(taken, data_dir, afresh=True):
+    waited = wait_lock(lock, seconds=LOCK_SECONDS, on_wait=on_wait)
+    with waited as taken, without_lock(taken, data_dir, afresh=True):
         capture = make_capture(machine)
         tally = drain_spool(machine, capture)
         failed = len(read_notes(spool))

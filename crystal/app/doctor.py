@@ -51,7 +51,7 @@ LITTLE_SPACE = 500 << 20
 NO_SPACE = 1 << 20
 LOCKS = (
     "capture.lock", "backfill.lock", "enrich.lock", "context.lock", "relay.lock", "publish.lock", "mirror.db.lock",
-    "sources.lock", "sources-watch.lock", "watch.lock",
+    "sources.lock", "sources-watch.lock", "watch.lock", "import.lock",
 )  # fmt: skip
 SLOW_HOOK_MS = 500.0
 BRIEF_SECONDS = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -35,7 +35,12 @@ def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> l
 
 
 def import_sessions(
-    machine: Machine, plan: Sequence[Past], progress: Callable[[int], None], *, cleaners: int = MAX_CLEANERS
+    machine: Machine,
+    plan: Sequence[Past],
+    progress: Callable[[int], None],
+    *,
+    cleaners: int = MAX_CLEANERS,
+    on_wait: Callable[[], None] = lambda: None,
 ) -> Tally:
     """Import past transcripts. Holds no lock that capture needs, so capture never waits for it.
 
@@ -44,11 +49,17 @@ def import_sessions(
         plan: What to import, in order.
         progress: Told the bytes done.
         cleaners: Maximum number of processes that clean ahead.
+        on_wait: Called if another process imports, and this one waits until it has ended.
     """
+    with wait_lock(machine.places.data_dir / BACKFILL_LOCK, seconds=24 * 3600, on_wait=on_wait):
+        return _import_sessions(machine, plan, progress, cleaners)
+
+
+def _import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[[int], None], cleaners: int) -> Tally:
+    """Import under the lock, with so many processes that clean ahead."""
     tally, before = Tally(), size_of(machine.store)
     capture = make_capture(machine, "past").with_projects()
     with (
-        wait_lock(machine.places.data_dir / BACKFILL_LOCK, seconds=24 * 3600),
         machine.store.importing(),
         Ahead(_cleaners(machine, plan, cleaners), stretches(capture, plan)) as ahead,
     ):
@@ -87,8 +98,8 @@ class _OverError(Exception):
 
 def note_pending(machine: Machine, plan: Sequence[Past]) -> None:
     """Note what is to be imported, so that the background continues it after any interruption."""
-    pending = {**_read_pending(machine), **{str(past.found.path): past.named for past in plan}}
-    _write_pending(machine, pending)
+    with _changing_pending(machine) as pending:
+        pending |= {str(past.found.path): past.named for past in plan}
 
 
 def drop_pending(machine: Machine, plan: Sequence[Past]) -> None:
@@ -96,7 +107,17 @@ def drop_pending(machine: Machine, plan: Sequence[Past]) -> None:
     done = {str(past.found.path) for past in plan}
     rest = {path: named for path, named in _read_pending(machine).items() if path not in done}
     left = {str(past.found.path) for past in _plan_pending(machine, rest)} if rest else set()
-    _write_pending(machine, {path: named for path, named in rest.items() if path in left})
+    with _changing_pending(machine) as pending:
+        for path in done | (rest.keys() - left):
+            pending.pop(path, None)
+
+
+def cancel_pending(machine: Machine) -> int:
+    """Import no more of what an interrupted import left; return how many transcripts that are."""
+    with _changing_pending(machine) as pending:
+        count = len(pending)
+        pending.clear()
+    return count
 
 
 def continue_import(machine: Machine, advance: Callable[[int, int], None], is_over: Callable[[], bool]) -> None:
@@ -108,8 +129,11 @@ def continue_import(machine: Machine, advance: Callable[[int, int], None], is_ov
         is_over: Asked after each piece.
     """
     with try_lock(machine.places.data_dir / BACKFILL_LOCK) as held:
-        if held is None:
-            return
+        if held is not None:
+            _continue_import(machine, advance, is_over)
+
+
+def _continue_import(machine: Machine, advance: Callable[[int, int], None], is_over: Callable[[], bool]) -> None:
     asked, done = _asked_at(machine), 0
     plan = _plan_pending(machine, _read_pending(machine))
     total = sum(past.todo for past in plan)
@@ -122,7 +146,7 @@ def continue_import(machine: Machine, advance: Callable[[int, int], None], is_ov
             raise _OverError
 
     with contextlib.suppress(_OverError):
-        import_sessions(machine, plan, progress, cleaners=0)
+        _import_sessions(machine, plan, progress, 0)
         drop_pending(machine, plan)  # not all: somebody may have asked for more meanwhile
 
 
@@ -145,7 +169,12 @@ def _read_pending(machine: Machine) -> dict[str, bool]:
         return {}
 
 
-def _write_pending(machine: Machine, pending: Mapping[str, bool]) -> None:
+@contextlib.contextmanager
+def _changing_pending(machine: Machine) -> Iterator[dict[str, bool]]:
+    """Yield what is to be imported, to be changed; no other process changes it meanwhile."""
     file = machine.places.data_dir / PENDING_IMPORT_FILE
-    with contextlib.suppress(OSError):  # on a full disk the import itself says so
-        write_derived(file, json.dumps(pending).encode()) if pending else file.unlink(missing_ok=True)
+    with wait_lock(file.with_suffix(".lock"), seconds=10):
+        pending = _read_pending(machine)
+        yield pending
+        with contextlib.suppress(OSError):  # on a full disk the import itself says so
+            write_derived(file, json.dumps(pending).encode()) if pending else file.unlink(missing_ok=True)

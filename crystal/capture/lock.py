@@ -13,7 +13,7 @@ import shlex
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ BACKFILL_LOCK = "backfill.lock"
 """The file that a process importing past transcripts locks."""
 
 POLL_SECONDS = 0.02
+TELL_SECONDS = 1.0
 
 if sys.platform == "win32":  # untested
     import msvcrt
@@ -118,13 +119,19 @@ def try_lock(path: Path) -> Iterator[HeldLock | None]:
 
 
 @contextlib.contextmanager
-def await_lock(path: Path, *, seconds: float) -> Iterator[HeldLock | None]:
-    """Hold the lock, waiting while another process has it; yield None if it was not free within ``seconds``."""
+def await_lock(path: Path, *, seconds: float, on_wait: Callable[[], None] = lambda: None) -> Iterator[HeldLock | None]:
+    """Hold the lock, waiting while another process has it; yield None if it was not free within ``seconds``.
+
+    ``on_wait`` is called once, if that takes long enough for a person to wonder.
+    """
     descriptor = _open(path)
     try:
-        deadline = time.monotonic() + seconds
+        began, has_told = time.monotonic(), False
         held = _try(descriptor)
-        while not held and time.monotonic() < deadline:
+        while not held and (waited := time.monotonic() - began) < seconds:
+            if waited > TELL_SECONDS and not has_told:
+                has_told = True
+                on_wait()
             time.sleep(POLL_SECONDS)
             held = _try(descriptor)
         yield HeldLock(descriptor) if held else None
@@ -133,13 +140,13 @@ def await_lock(path: Path, *, seconds: float) -> Iterator[HeldLock | None]:
 
 
 @contextlib.contextmanager
-def wait_lock(path: Path, *, seconds: float) -> Iterator[HeldLock]:
-    """Hold the lock, waiting while another process has it.
+def wait_lock(path: Path, *, seconds: float, on_wait: Callable[[], None] = lambda: None) -> Iterator[HeldLock]:
+    """Hold the lock, waiting while another process has it; see ``await_lock``.
 
     Raises:
         UnavailableError: It was not free within ``seconds``.
     """
-    with await_lock(path, seconds=seconds) as held:
+    with await_lock(path, seconds=seconds, on_wait=on_wait) as held:
         if held is None:
             raise UnavailableError(f"{path} is held by another crystal process", hint="try again when it has finished")
         yield held

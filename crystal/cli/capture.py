@@ -36,6 +36,7 @@ SOON_SECONDS = 2.0
 DAY_SECONDS = 24 * 3600.0
 POLL_SECONDS = 0.3
 REST = "the rest follows in the background; see: crystal status"
+CANCEL = "call it off: crystal backfill --cancel"
 STEPS = {
     "import": "importing",
     "vectors": "making vectors",
@@ -76,7 +77,7 @@ def sync(
         change_timer(install=install_timer, dry_run=dry_run)
         return
     with open_machine() as machine:
-        tally = run_capture(machine, lambda capture: capture.sweep())
+        tally = run_capture(machine, lambda capture: capture.sweep(), _say_waiting)
         problems = send_with_progress(machine)
         clear_problem(machine.store, "embedding")  # it rests after a failure; somebody asks for it now
         show = not (quiet or as_json)
@@ -121,6 +122,9 @@ def backfill(
         bool,
         typer.Option("--privacy-lost", help="Also import bytes that a repair left out because they may be private."),
     ] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Call off what an interrupted import left; what is imported stays.")
+    ] = False,
     embed: Annotated[bool, typer.Option("--embed/--no-embed", help="Make the vectors too, after the import.")] = True,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until vectors and summaries are made too.")] = False,
     as_json: AsJson = False,
@@ -129,11 +133,14 @@ def backfill(
 
     It ends when keywords find everything; vectors and summaries follow in the background.
     """
-    from crystal.app.import_past import plan_import
+    from crystal.app.import_past import cancel_pending, plan_import
 
     given = [path.absolute() for path in existing(paths)]
     after = None if since is None else parse_when(since, now=now_ms(), name="--since")
     with open_machine() as machine:
+        if cancel:
+            typer.echo(f"{count_words(cancel_pending(machine), 'transcript')} called off; to import: crystal backfill")
+            return
         if privacy_lost:
             let_in(machine.store)
         plan = plan_import(machine, given, after)[:limit]
@@ -202,6 +209,10 @@ def _tally(tally: Tally) -> dict[str, Any]:
     }
 
 
+def _say_waiting() -> None:
+    typer.echo("crystal: another crystal process is at work; waiting for it · Ctrl-C is safe", err=True)
+
+
 def tally_words(tally: Tally) -> str:
     """Describe in a line what a run captured."""
     if not tally.bytes_captured and not tally.bytes_private:
@@ -239,7 +250,7 @@ def import_with_bar(machine: Machine, past: Sequence[Past], again: str | None = 
         note_pending(machine, past)
     try:
         with _ending_as_by_ctrl_c(), progress_bar("importing", sum(one.todo for one in past)) as advance:
-            tally = import_sessions(machine, past, advance)
+            tally = import_sessions(machine, past, advance, on_wait=_say_waiting)
         if again is None:
             drop_pending(machine, past)
         # A full disk leaves it to the background: a search says what it did not read.
@@ -248,7 +259,7 @@ def import_with_bar(machine: Machine, past: Sequence[Past], again: str | None = 
             maintenance.index(machine.store, machine.now(), until, partial(bar, STEPS["index"]))
         return tally
     except KeyboardInterrupt:
-        _stop(machine, "what is imported stays; " + (REST if again is None else f"to continue: {again}"))
+        _stop(machine, "what is imported stays; " + (f"{REST}; {CANCEL}" if again is None else f"to continue: {again}"))
 
 
 def follow_up(machine: Machine, *, say: bool = True) -> list[str]:

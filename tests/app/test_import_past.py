@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +13,38 @@ from crystal.app import import_past
 from crystal.app.context import Machine, open_machine
 from crystal.app.progress import PENDING_IMPORT_FILE
 from crystal.capture.backfill import Past
+from crystal.capture.lock import try_lock
+from crystal.cli import capture
 from tests.support.capture_machine import line
 from tests.support.command import crystal
 
 
-def test_what_is_asked_for_while_the_background_imports_is_not_lost(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def two_past(home: Path) -> Path:
+    """A memory that is set up after two sessions."""
     folder = home / ".claude" / "projects" / "-p"
     folder.mkdir(parents=True)
     for name in "ab":
         ident = f"{name * 8}-1111-4111-8111-111111111111"
         (folder / f"{ident}.jsonl").write_bytes(line(f"{name} was said", sessionId=ident))
     crystal("init", "--yes", "--no-import")
+    return home
+
+
+def test_what_is_asked_for_while_the_background_imports_is_not_lost(
+    two_past: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with open_machine() as machine:
         first, second = import_past.plan_import(machine, [], None)
         import_past.note_pending(machine, [first])
-        finish = import_past.import_sessions
+        finish = import_past._import_sessions
 
-        def asked_meanwhile(
-            machine: Machine, plan: Sequence[Past], progress: Callable[[int], None], **more: Any
-        ) -> Any:
-            tally = finish(machine, plan, progress, **more)
+        def asked_meanwhile(machine: Machine, plan: Sequence[Past], *more: Any) -> Any:
+            tally = finish(machine, plan, *more)
             import_past.note_pending(machine, [second])
             return tally
 
-        monkeypatch.setattr(import_past, "import_sessions", asked_meanwhile)
+        monkeypatch.setattr(import_past, "_import_sessions", asked_meanwhile)
         import_past.continue_import(machine, lambda *_: None, lambda: False)
         assert machine.store.value("SELECT count(*) FROM turns") == 1
         assert (machine.places.data_dir / PENDING_IMPORT_FILE).exists()
@@ -45,3 +52,41 @@ def test_what_is_asked_for_while_the_background_imports_is_not_lost(
         import_past.continue_import(machine, lambda *_: None, lambda: False)
         assert machine.store.value("SELECT count(*) FROM turns") == 2
         assert not (machine.places.data_dir / PENDING_IMPORT_FILE).exists()
+
+
+def test_an_interrupted_import_can_be_called_off(two_past: Path) -> None:
+    with open_machine() as machine:
+        import_past.note_pending(machine, import_past.plan_import(machine, [], None))
+    assert "2 transcripts called off" in crystal("backfill", "--cancel").out
+    assert crystal("sync").code == 0
+    with open_machine() as machine:
+        assert machine.store.value("SELECT count(*) FROM turns") == 0
+    assert "2 turns" in crystal("backfill").out
+
+
+def test_an_import_under_way_stops_when_it_is_called_off(two_past: Path) -> None:
+    with open_machine() as machine:
+        import_past.note_pending(machine, import_past.plan_import(machine, [], None))
+
+        def call_off(_done: int, _total: int) -> None:
+            import_past.cancel_pending(machine)
+
+        import_past.continue_import(machine, call_off, lambda: False)
+        assert machine.store.value("SELECT count(*) FROM turns") == 1
+
+
+@pytest.mark.parametrize(("command", "lock"), [("backfill", "backfill.lock"), ("sync", "capture.lock")])
+def test_a_command_that_waits_for_another_process_says_so(
+    two_past: Path, monkeypatch: pytest.MonkeyPatch, command: str, lock: str
+) -> None:
+    monkeypatch.setattr("crystal.capture.lock.TELL_SECONDS", 0.0)
+    say = capture._say_waiting
+    with contextlib.ExitStack() as held, open_machine() as machine:
+        held.enter_context(try_lock(machine.places.data_dir / lock))
+
+        def say_and_release() -> None:
+            say()
+            held.close()
+
+        monkeypatch.setattr(capture, "_say_waiting", say_and_release)
+        assert "another crystal process is at work" in crystal(command).err

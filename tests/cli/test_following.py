@@ -19,7 +19,7 @@ import pytest
 
 from crystal.app.background import Pauses
 from crystal.app.progress import PENDING_IMPORT_FILE, PROGRESS_FILE, Progress, ProgressFile, read_progress
-from crystal.cli.capture import REST
+from crystal.cli.capture import CANCEL, REST
 from crystal.store import Store
 from crystal.store.search import vectors
 from tests.support.capture_machine import line
@@ -157,7 +157,7 @@ def test_an_import_that_is_stopped_goes_on_by_itself(memory: Memory) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == b"crystal: stopped; what is imported stays; " + REST.encode() + b"\n"
+    assert err == b"crystal: stopped; what is imported stays; " + f"{REST}; {CANCEL}\n".encode()
     wait_until(lambda: memory.value("SELECT count(*) FROM turns") == LINES + 3, "the rest")
     wait_until(lambda: waiting(memory) == 0, "the vectors")
     memory.settle()
