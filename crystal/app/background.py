@@ -24,6 +24,7 @@ from crystal.store.notes import count_unindexed
 from crystal.store.search import vectors
 from crystal.store.search.index_log import is_worth_while
 from crystal.store.search.vectors import Generation
+from crystal.store.sessions.conversations import Session
 from crystal.store.sessions.sessions import due_sessions, sessions_summarized_as, stretches_unseen, unread_since
 
 ENRICH_LOCK = "enrich.lock"
@@ -31,7 +32,8 @@ SOON = 200
 """Maximum number of chunks that get their vectors while a person waits."""
 ROUND_SECONDS = 60.0
 """Maximum time for vectors before new text goes into the index and summaries are written."""
-MAX_SUMMARIES = 1_000
+MAX_SUMMARIES = 100_000
+"""Sessions that one round looks at. Its time usually ends it earlier."""
 MAX_PAUSE_SECONDS = 10.0
 
 
@@ -228,13 +230,15 @@ def _summarize(machine: Machine, work: Round) -> str | None:
         work.advance("summaries", done, max(done, total))
         return done > 0 and work.is_over
 
+    paid = machine.summary_model()
     report = summarize_due(
         machine.store,
         agent_folder=machine.places.agent_folder,
-        paid=machine.summary_model(),
+        paid=paid,
         now=now,
         idle_ms=idle_ms,
         limit=MAX_SUMMARIES,
+        may_send=(lambda _: False) if paid is None else _sending_rule(machine),
         should_stop=should_stop,
     )
     return "; ".join(report.problems) or None
@@ -276,8 +280,21 @@ def write_summaries_again(machine: Machine) -> list[str]:
     if paid is None:
         why = "no model writes summaries here"
         raise NotConfiguredError(why, hint="crystal config set summary.consent true, and give its provider a key")
-    folder, now = machine.places.agent_folder, machine.now()
-    return summarize_again(machine.store, agent_folder=folder, paid=paid, now=now).problems
+    folder, now, rule = machine.places.agent_folder, machine.now(), _sending_rule(machine)
+    return summarize_again(machine.store, agent_folder=folder, paid=paid, now=now, may_send=rule).problems
+
+
+def _sending_rule(machine: Machine) -> Callable[[Session], bool]:
+    """Return whether a model may be sent a session: as it is from its first turn to its last."""
+    from crystal.app.model_texts import sending_rule  # noqa: PLC0415 - only where a session is due
+
+    rule = sending_rule(machine)
+
+    def may_send(one: Session) -> bool:
+        times = {one.started_at or 0, one.last_at or 0}
+        return all(rule(one.session_id, one.harness, at, one.cwd) for at in times)
+
+    return may_send
 
 
 def enrich(

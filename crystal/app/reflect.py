@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from crystal.app.context import Machine, agreed_model
 from crystal.app.memories import own_version, store_version
 from crystal.app.memory_queries import find_one, list_memories, memory_of, mirror_of
-from crystal.capture.privacy import policy_of
+from crystal.app.model_texts import sending_rule
 from crystal.config.providers import runs_here
 from crystal.context.choosing import is_trusted
 from crystal.errors import UsageError
@@ -59,18 +59,12 @@ def reflect(machine: Machine, should_stop: Callable[[], bool] = lambda: False) -
 
 def _model_extractor(machine: Machine, learner: Learner) -> ModelExtractor:
     """Return the extractor of the chosen model. One elsewhere is sent nothing private or isolated."""
-    from crystal.llm.choose import stays_here  # noqa: PLC0415 - brings httpx, 0.1 s
-
-    config, policy = machine.config, policy_of(machine.store, machine.config)
-    model = agreed_model(config, "summary")
-    is_here = stays_here(config.summary_provider, config.summary_base_url, config.summary_model)
+    model, rule = agreed_model(machine.config, "summary"), sending_rule(machine)
 
     def may_send(session: DueSession, turn: ReadTurn) -> bool:
-        is_isolated = session.harness in config.isolated or session.id in learner.projects
-        folder = None if turn.project is None else turn.project.cwd
-        return is_here or not (is_isolated or policy.why_private(session.id, turn.at, folder))
+        return rule(session.id, session.harness, turn.at, None if turn.project is None else turn.project.cwd)
 
-    paid = PaidModel(machine.store, model, PURPOSE, config.reflect_daily_cap_usd)
+    paid = PaidModel(machine.store, model, PURPOSE, machine.config.reflect_daily_cap_usd)
     return ModelExtractor(paid, learner.key, machine.now, may_send)
 
 

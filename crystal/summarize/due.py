@@ -63,6 +63,7 @@ class _Job:
     agent_folder: Callable[[str], Path]
     paid: PaidModel | None
     now: int
+    may_send: Callable[[Session], bool]
     report: SummaryReport = field(default_factory=SummaryReport)
     instead: str | None = None
     bad_answers: int = 0
@@ -76,6 +77,7 @@ def summarize_due(
     now: int,
     idle_ms: int,
     limit: int = 50,
+    may_send: Callable[[Session], bool] = lambda _: True,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> SummaryReport:
     """Write the summary of every session that has ended or is idle, and has turns not covered by its summary.
@@ -89,9 +91,10 @@ def summarize_due(
         now: The time, ms.
         idle_ms: Minimum idle time of a session that has not ended.
         limit: Maximum number of sessions.
+        may_send: Whether the model may be sent a session; if not, its summary is a simple one.
         should_stop: Checked before every session.
     """
-    job = _Job(store, agent_folder, paid, now)
+    job = _Job(store, agent_folder, paid, now, may_send)
     if paid is None:
         clear_problem(store, PART)
     elif (resting := find_problem(store, PART)) and (resting.retry_at or 0) > now:
@@ -103,12 +106,19 @@ def summarize_due(
     return job.report
 
 
-def summarize_again(store: Store, *, agent_folder: Callable[[str], Path], paid: PaidModel, now: int) -> SummaryReport:
+def summarize_again(
+    store: Store,
+    *,
+    agent_folder: Callable[[str], Path],
+    paid: PaidModel,
+    now: int,
+    may_send: Callable[[Session], bool] = lambda _: True,
+) -> SummaryReport:
     """Let the model write the summaries that it has not written, newest first, until it fails or the cap is reached.
 
     Ignores the waiting time of an earlier failure, because the user asked for it.
     """
-    job = _Job(store, agent_folder, paid, now)
+    job = _Job(store, agent_folder, paid, now, may_send)
     unwritten = sessions.sessions_summarized_as(store, ["simple", "deferred"], limit=MAX_AGAIN)
     _write_all(job, unwritten, lambda: job.instead is not None)
     return job.report
@@ -116,7 +126,7 @@ def summarize_again(store: Store, *, agent_folder: Callable[[str], Path], paid: 
 
 def summarize_anew(store: Store, session_ids: Sequence[str], *, agent_folder: Callable[[str], Path], now: int) -> None:
     """Write simple summaries of some sessions again, from what is left in them; no model is called."""
-    job = _Job(store, agent_folder, None, now)
+    job = _Job(store, agent_folder, None, now, lambda _: False)
     named = [sessions.session_named(store, session) for session in session_ids]
     _write_all(job, [session for session in named if session is not None and session.last_turn], lambda: False)
 
@@ -171,10 +181,11 @@ def _write(job: _Job, session: Session) -> None:
 
 
 def _text_of(job: _Job, session: Session) -> tuple[SummaryText, sessions.SummaryMode]:
-    mode: sessions.SummaryMode = "simple" if job.paid is None else "deferred"
-    if job.paid is not None and job.instead is None:
+    paid = job.paid if job.paid is not None and job.may_send(session) else None
+    mode: sessions.SummaryMode = "simple" if paid is None else "deferred"
+    if paid is not None and job.instead is None:
         try:
-            text = _ask(job, job.paid, session)
+            text = _ask(job, paid, session)
         except CrystalError as error:
             is_useless = isinstance(error, InvalidAnswerError)  # paid: not requested again until the session grows
             mode = "simple" if is_useless else mode
