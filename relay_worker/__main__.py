@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     one = verbs.add_parser("health", help="ask the running relay whether it serves; exit code 0 or 4")
     one.set_defaults(run=lambda settings, given: commands.health(settings, ready=given.ready))
     one.add_argument("--ready", action="store_true", help="and whether it can store")
-    one = verbs.add_parser("move", help="copy everything to another store; run again, only what changed")
+    one = verbs.add_parser("move", help="copy everything to another store; a second run copies only what changed")
     one.set_defaults(run=lambda _, given: commands.move(given.origin, given.target))
     one.add_argument("--from", required=True, dest="origin", help="a data directory, or postgresql://...")
     one.add_argument("--to", required=True, dest="target", help="a new folder, or an empty database")

@@ -133,7 +133,7 @@ def move(origin: str, target: str) -> None:
             exit_code=4,
         )
     sys.stderr.write(
-        f"moved to {target}: every row compared, every body as it was copied; do not start {origin} again\n"
+        f"moved to {target}: every row was compared, every body was checked when copied; do not start {origin} again\n"
     )
 
 

@@ -278,8 +278,8 @@ def write_summaries_again(machine: Machine) -> list[str]:
 
     paid = machine.summary_model()
     if paid is None:
-        why = "no model writes summaries here"
-        raise NotConfiguredError(why, hint="crystal config set summary.consent true, and give its provider a key")
+        hint = "run: crystal config set summary.consent true; then give the provider its key, see: crystal config"
+        raise NotConfiguredError("no model writes summaries here", hint=hint)
     folder, now, rule = machine.places.agent_folder, machine.now(), _sending_rule(machine)
     return summarize_again(machine.store, agent_folder=folder, paid=paid, now=now, may_send=rule).problems
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -69,7 +70,8 @@ def blame(machine: Machine, wanted: str) -> Blame:
     text = _read(path)
     last = min(len(text), last or len(text))
     if not 1 <= first <= last:
-        raise UsageError(f"{path} has {len(text)} lines, not line {first}", hint=f"try: crystal blame {path.name}")
+        quoted = shlex.quote(str(path))
+        raise UsageError(f"{path} has {len(text)} lines, not line {first}", hint=f"try: crystal blame {quoted}")
     home = find_home(machine.stores, str(path.parent))
     start, end = max(1, first - AROUND), min(len(text), last + AROUND)
     committed = _committed(path, start, end)

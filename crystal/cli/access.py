@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from crystal.credentials.access import Grant
 
 commands = typer.Typer(
-    help="Say who may ask this memory over HTTP, see crystal mcp --http.", no_args_is_help=True, rich_markup_mode=None
+    help="Manage tokens for this memory over HTTP, see crystal mcp --http.", no_args_is_help=True, rich_markup_mode=None
 )
 DAYS = "90d"
 
@@ -72,7 +72,7 @@ def approve(
     project: Projects = None,
     expires: Expires = DAYS,
 ) -> None:
-    """Let an assistant in that signs in with its browser page: crystal mcp --http --oauth."""
+    """Approve the sign-in of an assistant (needs a server: crystal mcp --http --oauth)."""
     from crystal.app.context import now_ms, open_reader
     from crystal.cli import render
     from crystal.credentials.access import add_grant
@@ -166,7 +166,7 @@ def _end(text: str, now: int) -> int | None:
     at = parse_when(text, now=now, name="--expires")
     end = 2 * now - at if re.fullmatch(r"\s*\d+\s*[a-z]+\s*", text.lower()) else at
     if end <= now:
-        raise UsageError(f"--expires is {text!r}, which is over", hint="give a time to come, such as 90d")
+        raise UsageError(f"--expires is {text!r}, which is in the past", hint="give a future time, such as 90d")
     return end
 
 

@@ -60,7 +60,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Agents": {
         "agents": ("agents", "List the agents found here, and how much of each is captured."),
         "mcp": ("mcp", "Serve the memory to an agent (MCP)."),
-        "access": ("access", "Say who may ask this memory over HTTP."),
+        "access": ("access", "Manage tokens for this memory over HTTP."),
         "watch": ("watch", "Capture what agents without a hook write, at once."),
         "sync": ("capture", "Capture what the hooks missed, then make vectors and summaries."),
     },
@@ -69,7 +69,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "verify": ("verify", "Prove that no byte is missing; repair what is damaged."),
         "secrets": ("secrets", "Find passwords and keys in the agents' transcripts."),
         "config": ("config", "Show or change the settings."),
-        "recall": ("recall", "Test how well search finds what your memory is known to contain."),
+        "recall": ("recall", "Test how well search finds messages of your memory."),
         "models": ("models", "Choose the model that turns text into vectors; install one."),
         "completion": ("completion", "Print a script that completes commands in your shell."),
         "uninstall": ("uninstall", "Remove what init added."),

@@ -139,7 +139,8 @@ def backfill(
     after = None if since is None else parse_when(since, now=now_ms(), name="--since")
     with open_machine() as machine:
         if cancel:
-            typer.echo(f"{count_words(cancel_pending(machine), 'transcript')} called off; to import: crystal backfill")
+            count = count_words(cancel_pending(machine), "transcript")
+            typer.echo(f"import of {count} called off; to import again: crystal backfill")
             return
         if privacy_lost:
             let_in(machine.store)

@@ -34,17 +34,17 @@ def mcp(
         str | None, typer.Option(help="With --http: the address that clients use.", metavar="https://NAME")
     ] = None,
     behind_proxy: Annotated[
-        bool, typer.Option("--behind-proxy", help="With --http: a proxy before it does TLS.")
+        bool, typer.Option("--behind-proxy", help="With --http: a reverse proxy in front does TLS.")
     ] = False,
     oauth: Annotated[
-        bool, typer.Option("--oauth", help="With --http: let assistants sign in, see access approve.")
+        bool, typer.Option("--oauth", help="With --http: let assistants sign in, see crystal access approve.")
     ] = False,
 ) -> None:
     """Serve the memory to an agent over standard input and output (MCP), or to programs elsewhere over HTTP.
 
     An agent's client starts it: claude mcp add crystal -- crystal mcp --agent claude-code
     It ends with its input, at once or after the requests that are open, for which it waits 10 seconds at most.
-    With --http it runs until Ctrl-C, and answers who has a token: crystal access make --label phone
+    With --http it runs until Ctrl-C. Clients need a token: crystal access make --label phone
     """
     from crystal.errors import UsageError
 
@@ -102,6 +102,7 @@ def _serve_http(
     def ready(address: str) -> None:
         render.say(address)
         sys.stdout.flush()
-        render.say("crystal: answers who has a token (crystal access list); Ctrl-C ends it", stream=sys.stderr)
+        serving = "crystal: serving clients that have a token (list them: crystal access list); Ctrl-C stops it"
+        render.say(serving, stream=sys.stderr)
 
     serve(places, _settings, Site(host or LOOPBACK, number, certificate, key, url, behind_proxy, signing), ready)

@@ -24,7 +24,7 @@ commands = typer.Typer(help="How well search finds what your memory contains.", 
 
 @commands.callback()
 def recall() -> None:
-    """Test how well search finds what your memory is known to contain."""
+    """Test how well search finds messages of your memory."""
 
 
 @commands.command("test")

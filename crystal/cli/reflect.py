@@ -53,7 +53,7 @@ def reflect(
         _say_run(run, waiting)
     if problem is not None:
         why = f"sessions wait for a model: {problem.message}"
-        raise UnavailableError(why, hint="then try again: crystal reflect --now")
+        raise UnavailableError(why, hint="check the model: crystal doctor; then: crystal reflect --now")
 
 
 def asked_lines(run: ReflectorRun) -> list[str]:

@@ -47,7 +47,7 @@ def changed(
         print_json({"files": [record(one) for one in found[:most]], "number": len(found)})
         return
     if not found:
-        say_nothing("no edit of a file is known there", "look further back: crystal changed --since 30d")
+        say_nothing("no edit of a file is known there", "choose other options: crystal changed --help")
         return
     look = look_of(sys.stdout)
     for one in found[:most]:
@@ -55,7 +55,7 @@ def changed(
         names = " ".join([look.dim(count_words(one.edits, "edit")), *(name[:SHORT_ID] for name in one.sessions[-3:])])
         say(f"{clock(one.last_at, now)}  {size} {one_line(one.path)}  {names}")
     if len(found) > most:
-        render.note(f"{len(found) - most} more: crystal changed --limit {len(found)}")
+        render.note(f"{len(found) - most} more: add --limit {len(found)} to the same command")
 
 
 def blame(

@@ -263,12 +263,12 @@ class Config:
         "rules",
         choice("rules", "model"),
         "What finds memories in your sentences: `rules` on this machine, or the `model` of `summary.provider`, which "
-        "is sent them if `summary.consent` is true. One on this machine needs no consent.",
+        "is sent them if `summary.consent` is true. A model on this machine needs no consent.",
     )
     reflect_daily_cap_usd: float = setting(
         0.25,
         number(0, 1000),
-        "The daily limit for what that model may cost, in US dollars. Above it, sessions wait for the next day.",
+        "The most that learning with a model may cost a day, in US dollars. Above it, sessions wait for the next day.",
     )
     reflect_interval: int = setting(15, whole(1, 10_080), "After how many minutes sessions are read again for that.")
     hook_wait: bool = setting(

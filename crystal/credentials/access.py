@@ -60,7 +60,7 @@ def read_grants(path: Path) -> tuple[Grant, ...]:
         with system_errors(path):
             return msgspec.json.decode(path.read_bytes(), type=tuple[Grant, ...]) if path.exists() else ()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        hint = f"nobody may ask until it is mended; delete {path} to begin again"
+        hint = f"no token works until it is repaired; or delete {path} and make new tokens"
         raise NotConfiguredError(f"{path} cannot be understood", hint=hint) from error
 
 
@@ -88,7 +88,7 @@ def add_grant(
             hint = f"use another one with --label, or run: crystal access revoke {shlex.quote(name)}"
             raise UsageError(f"the label {name!r} is taken", hint=hint)
         if len(known) >= MAX_GRANTS:
-            hint = "revoke those that nobody needs: crystal access list"
+            hint = "list them: crystal access list; then: crystal access revoke NAME"
             raise UsageError(f"there are {len(known)} tokens", hint=hint)
         return (*known, made)
 

@@ -59,7 +59,8 @@ class RequestList:
         """
         found = next((one for one in self.read() if one.code == code.strip().upper()), None)
         if found is None:
-            raise NotFoundError(f"no sign-in has the code {code[:20]!r}", hint="look at the page: it may be over")
+            hint = "it may have expired: start the sign-in again"
+            raise NotFoundError(f"no sign-in has the code {code[:20]!r}", hint=hint)
         return found
 
     def remove(self, request: AccessRequest) -> None:

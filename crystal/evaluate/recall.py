@@ -221,8 +221,8 @@ def _why(question: str, target: Sampled, hits: Sequence[Hit], rank: int | None) 
     rivals = sum(1 for hit in above if len(words & _set_of(hit.text)) >= shared)
     same = sum(1 for hit in above if hit.session_id == target.session_id)
     if rivals:
-        return f"{rivals} before it have as many of the words, {same} from its session"
-    return f"{len(above)} before it have fewer of the words, {same} from its session"
+        return f"{rivals} better hits match as many words, {same} from its session"
+    return f"{len(above)} better hits match fewer words, {same} from its session"
 
 
 def _set_of(text: str) -> set[str]:

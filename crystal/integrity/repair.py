@@ -139,7 +139,7 @@ def _repair_index(store: Store) -> Iterator[str]:
         yield f"{remade} memories were indexed for search again"
     if wrong := index.count_faults(store):
         index.make_again(store)
-        yield f"what tools did was indexed again: {wrong} calls were wrong"
+        yield f"the work index was made again: {wrong} calls were wrong"
     for vector_fault in (fault for fault in checks.vector_faults(store) if not fault.lost):
         checks.mend_vectors(store, vector_fault)
         yield f"vectors of generation {vector_fault.generation}: {len(vector_fault.missing)} will be made again"

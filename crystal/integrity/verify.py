@@ -386,7 +386,7 @@ def _index_faults(store: Store) -> Iterator[Fault]:
     if bare := checks.count_turns_without_chunks(store):
         yield Fault("chunks", "turns", f"turns without text: {bare}")
     if wrong_calls := count_faults(store):
-        yield Fault("work", "work index", f"calls that are not in it as they were: {wrong_calls}")
+        yield Fault("work", "work index", f"{wrong_calls} tool calls differ from their text")
     if lost := memories.memories_with_other_chunks(store):
         yield Fault("chunks", "memories", f"search does not find {len(lost)} memories as they are")
     if taught := learned.taught_by_no_line(store):

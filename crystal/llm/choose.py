@@ -60,7 +60,7 @@ def choose_model(
     if provider == "ollama":
         return ChatModel(provider, model or usual, base_url or usual_url, timeout_seconds=OLLAMA_SECONDS)
     if key is None and needs_key:
-        return MissingModel(NotConfiguredError(f"there is no API key for {provider}", hint="run: crystal config"))
+        return MissingModel(NotConfiguredError(f"there is no API key for {provider}", hint="see: crystal doctor"))
     if key is not None and not (key.isascii() and key.isprintable()):
         return MissingModel(NotConfiguredError(f"the API key for {provider} holds characters that no key has"))
     return ChatModel(provider, model or usual, base_url or usual_url, key)

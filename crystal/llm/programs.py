@@ -57,9 +57,8 @@ class ProgramModel:
         """Run the program once, see ``LanguageModel``."""
         program = shutil.which(self.provider, path=self.environ.get("PATH"))
         if program is None:
-            raise NotConfiguredError(
-                f"the program {self.provider} is not on the PATH", hint="crystal config set summary.provider openai"
-            )
+            hint = f"install {self.provider}, or use a model here: crystal config set summary.provider ollama"
+            raise NotConfiguredError(f"the program {self.provider} is not on the PATH", hint=hint)
         with TemporaryDirectory(prefix="crystal-ask-") as name:
             folder = Path(name)
             if self.provider == "claude":

@@ -279,7 +279,7 @@ BLAME_TOOL = Tool(
     {
         "file": text("The file, relative to your working folder.", 1_000),
         "first": number("Its first line. Default 1.", 1, 10_000_000),
-        "last": number("The last line. Default: the first, or all if that is left out.", 1, 10_000_000),
+        "last": number("The last line. Default: same as first; without both, the whole file.", 1, 10_000_000),
     },
     ("file",),
     needs_folder=True,

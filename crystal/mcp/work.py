@@ -115,7 +115,8 @@ def how(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     def head(at: int) -> str:
         return "commands that succeeded, best first" if at else "no command is known that did this here"
 
-    return one_page(makers, {"offset": 0}, "commands", client.room, head, lambda _: "the rest fits less")
+    more = "the other commands match less; ask with other words"
+    return one_page(makers, {"offset": 0}, "commands", client.room, head, lambda _: more)
 
 
 def _command_item(one: KnownCommand, ids: ShortIds) -> Make:

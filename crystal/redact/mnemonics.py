@@ -10,7 +10,6 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from functools import cache
-from itertools import islice
 from pathlib import Path
 
 from crystal.redact.regex_engines import Lazy, compiled, scanner, stretches
@@ -27,7 +26,9 @@ MIN_PHRASE_BYTES = 12 * 3 + 11
 _BETWEEN = rb"(?:[\s,\"']|\d{1,2}[.:)]?)"
 _GAP_RAW = rb"(?:[\s,\"']|\\+[nrt\"]|[0-9]{1,2}[.:)]?)"
 MNEMONIC_HINTS = (rb"(?:[a-z]{3,8}" + _GAP_RAW + rb"+){11}[a-z]{3}",)
-_PHRASE = rb"\b[a-z]{3,8}(?:" + _BETWEEN + rb"{1,8}[a-z]{3,8}\b){11,}"
+MAX_READ = 500
+"""Words read at once: a pattern without a limit takes 75 bytes of memory for each byte of a long run of words."""
+_PHRASE = rb"\b[a-z]{3,8}(?:" + _BETWEEN + rb"{1,8}[a-z]{3,8}\b){11,%d}" % (MAX_READ - 1)
 
 
 _WORD = Lazy(rb"[a-z]{3,8}")
@@ -62,13 +63,17 @@ def holds_phrase(text: bytes) -> bool:
 def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the recovery phrases, from their first word to their last."""
     for place in stretches(text, MNEMONIC_HINTS) if holds_phrase(text) else ():
-        for found in compiled(_PHRASE).finditer(text, *place):
+        at, end = place
+        while (found := compiled(_PHRASE).search(text, at, end)) is not None:
             work.spend(FINDING + 40 * len(found.group()))
-            words = _WORD.findall(found.group())
-            known = bytes(map(_words().__contains__, words))
+            spans = [word.span() for word in _WORD.finditer(text, *found.span())]
+            known = bytes(text[slice(*span)] in _words() for span in spans)
+            at = found.end()
+            if len(spans) == MAX_READ and known[-1]:  # read again from the last run on, which may be cut here
+                last = MAX_READ - 1 - known.rfind(0)
+                at, known = spans[-min(last, MAX_WORDS + 1)][0], known[:-last]
             for run in _RUN.finditer(known):
-                spans = [word.span() for word in islice(_WORD.finditer(text, found.start()), *run.span())]
-                yield from _phrases([(_words()[text[slice(*span)]], *span) for span in spans], work)
+                yield from _phrases([(_words()[text[slice(*one)]], *one) for one in spans[slice(*run.span())]], work)
 
 
 def _phrases(run: list[tuple[int, int, int]], work: RedactionWork) -> Iterator[Span]:

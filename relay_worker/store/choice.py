@@ -93,7 +93,7 @@ def _postgres(module: str) -> Any:
         return importlib.import_module(f"relay_worker.store.postgres.{module}")
     except ModuleNotFoundError as error:
         raise CannotServeError(
-            f"{error.name} is not installed, which a store in PostgreSQL needs",
+            f"a store in PostgreSQL needs {error.name}, which is not installed",
             hint=f"{sys.executable} -m pip install 'psycopg[binary]'",
             exit_code=3,
         ) from None

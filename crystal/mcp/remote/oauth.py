@@ -44,10 +44,11 @@ CONSENT = "/consent"
 MAX_CLIENT, MAX_NAME, MAX_WAITING = 3_000, 60, 100
 PATHS = ("/.well-known/oauth-authorization-server", METADATA, "/authorize", "/token", "/register", CONSENT)
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta http-equiv="refresh" content="3"><title>crystal</title><h1>{name} wants to ask your memory</h1>
+<meta http-equiv="refresh" content="3"><title>crystal</title><h1>{name} wants to use your memory</h1>
 <p>It will get its token at <b>{host}</b>. It asks to: {scopes}.</p>
 <p>To allow it to read, run this on the machine that has the memory; to allow more, add --scope:</p>
-<pre>crystal access approve {code}</pre><p>To refuse, close this page. It goes on by itself.</p></html>"""
+<pre>crystal access approve {code}</pre>
+<p>To refuse, close this page. After you approve, it continues by itself.</p></html>"""
 
 
 @dataclass(slots=True)

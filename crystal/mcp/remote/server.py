@@ -67,7 +67,7 @@ class Site:
         if not (has_tls or self.behind_proxy or _is_loopback(self.host)):
             hint = "add --tls-cert and --tls-key; or --behind-proxy, if a proxy does TLS for it"
             raise UsageError(
-                f"--host {self.host} is not this machine alone: tokens could be read on their way", hint=hint
+                f"--host {self.host} can be reached from elsewhere: tokens could be read on the way", hint=hint
             )
         if self.behind_proxy and self.url is None:
             raise UsageError("--behind-proxy needs --url", hint="give the address that clients use: --url https://NAME")

@@ -142,7 +142,7 @@ def _upgrade(url: str, db: psycopg.Connection[Any], schema: str, *, create: bool
     if not is_known and not create:
         raise CannotServeError(
             f"there is no relay in {without_password(url)}",
-            hint="start it first: crystal-relay serve; make a new one: --create",
+            hint="start it first: crystal-relay serve; or create it: crystal-relay token make --create",
             exit_code=3,
         )
     if not is_known:
