@@ -25,7 +25,13 @@ from crystal.store.search import vectors
 from crystal.store.search.index_log import is_worth_while
 from crystal.store.search.vectors import Generation
 from crystal.store.sessions.conversations import Session
-from crystal.store.sessions.sessions import due_sessions, sessions_summarized_as, stretches_unseen, unread_since
+from crystal.store.sessions.sessions import (
+    due_sessions,
+    said_where,
+    sessions_summarized_as,
+    stretches_unseen,
+    unread_since,
+)
 
 ENRICH_LOCK = "enrich.lock"
 SOON = 200
@@ -285,16 +291,12 @@ def write_summaries_again(machine: Machine) -> list[str]:
 
 
 def _sending_rule(machine: Machine) -> Callable[[Session], bool]:
-    """Return whether a model may be sent a session: as it is from its first turn to its last."""
+    """Return whether a model may be sent a session: every turn of it, those that a fork copied too."""
     from crystal.app.model_texts import sending_rule  # noqa: PLC0415 - only where a session is due
 
     rule = sending_rule(machine)
 
-    def may_send(one: Session) -> bool:
-        times = {one.started_at or 0, one.last_at or 0}
-        return all(rule(one.session_id, one.harness, at, one.cwd) for at in times)
-
-    return may_send
+    return lambda session: all(rule(*where) for where in said_where(machine.store, session.id))
 
 
 def enrich(

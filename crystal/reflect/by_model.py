@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from crystal.errors import CrystalError
+from crystal.errors import CrystalError, TextRefusedError
 from crystal.llm.ask import Completion, InvalidAnswerError, PaidModel, Prompt, fenced, parse_json
 from crystal.reflect.extract import Candidate, Chosen, chosen_by_rules
 from crystal.reflect.rules import MIN_WORDS, Kind, Statement
@@ -124,6 +124,8 @@ class ModelExtractor:
             some = sent[start : start + MAX_SENTENCES]
             try:
                 picks = self._picks(session, [one.text for one in some])
+            except TextRefusedError as error:  # it would be refused again, and every other session would wait for it
+                self.problem, picks = error, None
             except CrystalError as error:
                 self.problem = error
                 return None

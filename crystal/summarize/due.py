@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crystal.config.paths import make_private_dir, write_private
-from crystal.errors import CrystalError, UnavailableError
+from crystal.errors import CrystalError, TextRefusedError, UnavailableError
 from crystal.llm.ask import InvalidAnswerError, PaidModel, retry_at
 from crystal.store import Store
 from crystal.store.problems import clear_problem, find_problem, record_problem
@@ -187,7 +187,8 @@ def _text_of(job: _Job, session: Session) -> tuple[SummaryText, sessions.Summary
         try:
             text = _ask(job, paid, session)
         except CrystalError as error:
-            is_useless = isinstance(error, InvalidAnswerError)  # paid: not requested again until the session grows
+            # Not asked again until the session grows: the answer was paid for, or the text is refused again.
+            is_useless = isinstance(error, InvalidAnswerError | TextRefusedError)
             mode = "simple" if is_useless else mode
             job.bad_answers += is_useless
             rests = not is_useless or job.bad_answers >= MAX_BAD_ANSWERS

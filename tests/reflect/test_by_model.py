@@ -236,6 +236,19 @@ def test_a_session_waits_while_the_model_cannot_be_asked_and_nothing_is_lost(des
         assert len(unreviewed(machine)[0].sources) == 1
 
 
+def test_a_text_that_is_refused_holds_up_no_other_session(desk: Desk, server: ChatServer) -> None:
+    def refusing(request: dict[str, Any]) -> Reply:
+        return Reply({"error": "too long"}, 400) if "mock" in str(request) else choosing("quartz")(request)
+
+    with desk.open() as machine:
+        server.script[:] = [refusing]
+        desk.say("s1", line(MOCKS, at=NOW))
+        desk.say("s2", line(QUARTZ, at=NOW + 1))
+        keep_up(machine)
+        reflect(machine)
+        assert texts(machine) == [MOCKS, QUARTZ]  # the rules read the first
+
+
 @each_row(
     ("settings", "words"),
     [

@@ -17,6 +17,8 @@ from tests.support.forgetting_machine import Desk
 from tests.support.summary_store import say
 from tests.support.table import each_row
 
+OPAL = "11111111-1111-4111-8111-111111111111"
+
 
 @each_row(
     ("key", "value"),
@@ -35,7 +37,10 @@ def test_what_is_private_or_isolated_is_summarized_here(tmp_path: Path, key: str
         patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         with desk.open() as machine:
             desk.say("s1", line("The quartz service owns the invoices.", at=NOW))
-            desk.say("s2", line("The opal vault has nine doors.", at=NOW, cwd="/home/dev/opal"))
+            vault = line("The opal vault has nine doors.", at=NOW, cwd="/home/dev/opal", ident=OPAL)
+            desk.say("s2", vault)
+            keep_up(machine)
+            desk.say("fork", vault, line("Go on here.", at=NOW + 1))
             keep_up(machine)
         desk.set(key, value)
         with desk.open() as machine:
@@ -44,7 +49,7 @@ def test_what_is_private_or_isolated_is_summarized_here(tmp_path: Path, key: str
             modes: dict[str, str] = dict(machine.store.rows("SELECT session_id, summary_mode FROM sessions"))
     sent = (folder / "every").read_text() if (folder / "every").exists() else ""
     is_all = key.startswith("agents")
-    assert modes == {"s1": "simple" if is_all else "llm", "s2": "simple"}
+    assert modes == {"s1": "simple" if is_all else "llm", "s2": "simple", "fork": "simple"}
     assert ("quartz" in sent) is not is_all
     assert "opal" not in sent
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.errors import ModelUnavailableError, NotConfiguredError
+from crystal.errors import ModelUnavailableError, NotConfiguredError, TextRefusedError
 from crystal.llm.ask import PaidModel
 from crystal.llm.chat import ChatModel
 from crystal.llm.choose import MissingModel
@@ -277,7 +277,7 @@ def test_one_bad_answer_among_good_ones_stops_nobody(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         for index in range(5):
             say(store, CHAT, session=f"s{index}")
-        report = run(store, tmp_path, Fake([good, "bad", "bad", good, "bad"]))
+        report = run(store, tmp_path, Fake([good, "bad", TextRefusedError("too long"), good, "bad"]))
         assert (report.llm, report.simple, report.deferred) == (2, 3, 0)
 
 
