@@ -220,7 +220,8 @@ class Machine:
             return None
         from crystal.llm.ask import PaidModel  # noqa: PLC0415 - where a model writes
 
-        model = chosen_model(config, "summary", config.summary_mode)
+        is_asked = config.summary_mode == "llm"
+        model = agreed_model(config, "summary") if is_asked else chosen_model(config, "summary", config.summary_mode)
         return None if model is None else PaidModel(self.store, model, "summary", config.summary_daily_cap_usd)
 
     def redaction_key(self) -> bytes:

@@ -140,7 +140,7 @@ class Config:
         False,
         BOOLEAN,
         "Whether condensed conversations may be sent to the summary provider, and your own sentences for "
-        "`reflect.extractor`. Mode `auto` never sends without it.",
+        "`reflect.extractor`. Nothing is sent without it, except to a model on this machine.",
     )
     summary_daily_cap_usd: float = setting(
         0.5,

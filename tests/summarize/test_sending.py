@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from crystal.app.background import enrich, write_summaries_again
+from crystal.store.problems import find_problem
+from crystal.summarize.due import PART
 from tests.llm.test_programs import CLAUDE, played, prints
 from tests.reflect.test_reflect import keep_up
 from tests.support.capture_machine import NOW, line
@@ -52,6 +54,24 @@ def test_what_is_private_or_isolated_is_summarized_here(tmp_path: Path, key: str
     assert modes == {"s1": "simple" if is_all else "llm", "s2": "simple", "fork": "simple"}
     assert ("quartz" in sent) is not is_all
     assert "opal" not in sent
+
+
+def test_without_consent_nothing_is_sent_whatever_the_mode(tmp_path: Path) -> None:
+    desk, folder = Desk(tmp_path), tmp_path / "bin"
+    desk.meet()
+    desk.set("summary.mode", "llm")
+    desk.set("summary.provider", "claude")
+    played(folder, "claude", f"touch {folder}/asked")
+    with pytest.MonkeyPatch.context() as patch, desk.open() as machine:
+        patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        desk.say("s1", line("The quartz service owns the invoices.", at=NOW))
+        keep_up(machine)
+        enrich(machine, budget_seconds=60)
+        assert machine.store.value("SELECT summary_mode FROM sessions") == "deferred"
+        problem = find_problem(machine.store, PART)
+    assert problem is not None
+    assert "crystal config set summary.consent true" in problem.message
+    assert not (folder / "asked").exists()
 
 
 @pytest.mark.slow
