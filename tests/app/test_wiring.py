@@ -55,6 +55,7 @@ def test_a_key_that_cannot_be_fetched_leaves_summaries_simple(home: Path, monkey
     (folder / "s.jsonl").write_bytes(line("quartz", at=1_700_000_000_000))
     crystal("init", "--yes")
     crystal("config", "set", "summary.mode", "llm")
+    crystal("config", "set", "summary.consent", "true")
     monkeypatch.setenv("CRYSTAL_KEY_COMMAND", "/nonexistent/key")
     done = crystal("backfill", "--json")
     assert done.code == 0, done.err
