@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shlex
 import subprocess
@@ -135,7 +136,8 @@ def _committed(path: Path, first: int, last: int) -> list[_Committed | None]:
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     env |= {"LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_OPTIONAL_LOCKS": "0"}
-    options = ["-c", "core.fsmonitor=false", "blame", "--no-textconv", "-w", "-M", "--line-porcelain"]
+    options = ["-c", "core.fsmonitor=false", "-c", "core.quotePath=false"]
+    options += ["blame", "--no-textconv", "-w", "-M", "--line-porcelain"]
     command = ["git", "-C", str(path.parent), *options, "-L", f"{first},{last}", "--", path.name]
     try:
         done = subprocess.run(
@@ -154,9 +156,14 @@ def _parsed(porcelain: str) -> Iterator[_Committed | None]:
         if line.startswith("\t"):
             is_committed = bool(commit.strip("0"))
             at = int(fields.get("committer-time", "0")) * 1000
-            yield _Committed(commit, at, fields.get("filename", "").rpartition("/")[2]) if is_committed else None
+            yield _Committed(commit, at, _name(fields.get("filename", ""))) if is_committed else None
             fields, commit = {}, ""
         elif not commit:
             commit = line.partition(" ")[0]
         else:
             name, _, fields[name] = line.partition(" ")
+
+
+def _name(path: str) -> str:
+    """Return the file's own name; git quotes a path with a quote or a tab in it, with escapes that Python has too."""
+    return (str(ast.literal_eval(path)) if path.startswith('"') else path).rpartition("/")[2]

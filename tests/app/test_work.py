@@ -52,23 +52,32 @@ def store(home: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def repository(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repository(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
     """``cart.py``: lines of a person, then of a session, then of another one that is not committed."""
-    folder = tmp_path / "shop"
+    folder, name = tmp_path / "shop", getattr(request, "param", "cart.py")
     folder.mkdir()
     git(folder, "init", "-q", "-b", "main")
-    commit(folder, "cart.py", OLD, YESTERDAY)
-    edit(store, folder, ONE, YESTERDAY + 60 * SECOND, "Add a total <b>with</b> tax", [], NEW)
-    commit(folder, "cart.py", OLD + NEW, YESTERDAY + 90 * SECOND)
-    edit(store, folder, TWO, YESTERDAY + 120 * SECOND, "Log it", [], ["log.info('total of %s', prices)"])
-    (folder / "cart.py").write_text("\n".join([*OLD, *NEW, "log.info('total of %s', prices)", ""]))
+    commit(folder, name, OLD, YESTERDAY)
+    edit(store, folder, ONE, YESTERDAY + 60 * SECOND, "Add a total <b>with</b> tax", [], NEW, name)
+    commit(folder, name, OLD + NEW, YESTERDAY + 90 * SECOND)
+    edit(store, folder, TWO, YESTERDAY + 120 * SECOND, "Log it", [], ["log.info('total of %s', prices)"], name)
+    (folder / name).write_text("\n".join([*OLD, *NEW, "log.info('total of %s', prices)", ""]))
     make_again(store)
     monkeypatch.chdir(folder)
     return folder
 
 
-def edit(store: Store, folder: Path, session: str, at: int, request: str, old: list[str], new: list[str]) -> None:
-    arguments = {"file_path": f"{folder}/cart.py", "old_string": "\n".join(old), "new_string": "\n".join(new)}
+def edit(
+    store: Store,
+    folder: Path,
+    session: str,
+    at: int,
+    request: str,
+    old: list[str],
+    new: list[str],
+    name: str = "cart.py",
+) -> None:
+    arguments = {"file_path": f"{folder}/{name}", "old_string": "\n".join(old), "new_string": "\n".join(new)}
     with store.transaction():
         project_row(store, Project(str(folder), str(folder), None, "shop"))
     place = {"session": session, "project": str(folder)}
@@ -85,10 +94,12 @@ def blamed(place: str) -> list[tuple[int, int, str | None]]:
         return [(one.first, one.last, one.deed and one.deed.session_id[:1]) for one in memory.blame(place).lines]
 
 
+@pytest.mark.parametrize("repository", ["cart.py", "café.py", 'a "b"\té.py'], indirect=True)
 def test_each_line_is_of_the_session_that_wrote_it(repository: Path) -> None:
-    assert blamed("cart.py") == [(1, 3, None), (4, 4, None), (5, 7, "1"), (8, 8, None), (9, 9, "2")]
-    assert blamed("cart.py:6") == [(6, 6, "1")]
-    assert blamed("cart.py:4-5") == [(4, 4, None), (5, 5, "1")]
+    (name,) = (path.name for path in repository.glob("*.py"))
+    assert blamed(name) == [(1, 3, None), (4, 4, None), (5, 7, "1"), (8, 8, None), (9, 9, "2")]
+    assert blamed(f"{name}:6") == [(6, 6, "1")]
+    assert blamed(f"{name}:4-5") == [(4, 4, None), (5, 5, "1")]
 
 
 def test_it_says_what_the_user_had_asked_for(repository: Path) -> None:
