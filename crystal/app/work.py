@@ -120,7 +120,7 @@ def changed(
             continue
         projects = None if project is None else project_ids(store, project)
         for one in queries.changed_rows(store, session=row, since=since, before=before, projects=projects):
-            rows.setdefault((one.session_id, f"{one.at} {one.path} {one.turn}"), one)
+            rows.setdefault((one.session_id, one.call), one)
     files: dict[tuple[str | None, str], list[queries.ChangedRow]] = {}
     for one in sorted(rows.values(), key=lambda one: one.at):
         files.setdefault((one.project, relative(one.path, one.cwd, one.folder)), []).append(one)

@@ -12,6 +12,7 @@ import pytest
 
 from crystal import Crystal
 from crystal.app.context import default_paths
+from crystal.app.mirror import MIRROR_FILE
 from crystal.errors import NotFoundError, UsageError
 from crystal.mcp.offer import ClientContext
 from crystal.model.capture import Project
@@ -83,10 +84,17 @@ def edit(
     place = {"session": session, "project": str(folder)}
     add_turn(store, request, ts=at, **place)
     add_turn(store, "I add it at the end.", ts=at + 1, role="assistant", message_id=f"m{at}", **place)
-    add_turn(
-        store, call_text("Edit", arguments), ts=at + 2, role="tool_call", tool="Edit", message_id=f"m{at}", **place
-    )
+    call = call_text("Edit", arguments)
+    add_turn(store, call, ts=at + 2, role="tool_call", tool="Edit", message_id=f"m{at}", uuid=f"call{at}", **place)
     add_turn(store, "updated", ts=at + 3, role="tool_result", tool="Edit", **place)
+
+
+@pytest.fixture
+def mirror(repository: Path) -> Iterator[Store]:
+    """The mirror of home's memory; its rows have other ids than the same ones in ``store``."""
+    with Store.open(default_paths().data_dir / MIRROR_FILE) as mirror:
+        add_turn(mirror, "Hello", session=ONE, project=str(repository))
+        yield mirror
 
 
 def blamed(place: str) -> list[tuple[int, int, str | None]]:
@@ -150,6 +158,20 @@ def test_the_commands_tell_it(repository: Path) -> None:
     assert "cart.py  2 edits 11111111 22222222" in listed.out
     assert json.loads(crystal("changed", "--session", "2222", "--json").out)["files"][0]["added"] == 1
     assert crystal("changed", "--before", "2020-01-01").out == ""
+
+
+def test_an_edit_that_the_mirror_has_too_counts_once(repository: Path, store: Store, mirror: Store) -> None:
+    line = {"session": ONE, "project": str(repository), "uuid": "two calls", "ts": YESTERDAY + SECOND, "tool": "Edit"}
+    for one in (store, mirror):
+        edit(one, repository, ONE, YESTERDAY, "Add a total", [], NEW, "twice.py")
+        for part in (1, 2):
+            call = call_text("Edit", {"file_path": f"{repository}/line.py", "old_string": "", "new_string": NEW[part]})
+            add_turn(one, call, role="tool_call", part=part, message_id="both", **line)
+        for part in (3, 4):
+            add_turn(one, "updated", role="tool_result", part=part, **line)
+        make_again(one)
+    with Crystal() as memory:
+        assert {one.path: one.edits for one in memory.changed()} == {"cart.py": 2, "twice.py": 1, "line.py": 2}
 
 
 def test_how_something_is_done_is_told(store: Store, repository: Path) -> None:
