@@ -12,7 +12,7 @@ from crystal.store import Store
 from crystal.store.search.scope import project_ids
 from crystal.store.sessions.conversations import find_session_row
 from crystal.store.work import queries
-from crystal.work.commands import ways
+from crystal.work.commands import Way, steps, ways
 
 MAX_RUNS = 2_000
 """Successful commands that are looked at, the latest."""
@@ -136,16 +136,17 @@ def how(machine: Machine, question: str, *, project: str | None = None) -> list[
         question: What is to be done, in a few words: ``deploy``, ``run the tests``.
         project: Only in this project: its name, or a folder; None for all.
     """
-    found = list[KnownCommand]()
+    found = list[tuple[Way, Deed]]()
     for store in machine.stores:
         projects = None if project is None else project_ids(store, project)
         known = ways(queries.latest_runs(store, projects, MAX_RUNS), question)[:MAX_WAYS]
         told = deeds(store, {way.run.turn for way in known}, "local" if store is machine.store else "mirror")
-        found += [
-            KnownCommand(way.run.line, way.run.about, way.certainty, way.runs, way.sessions, told[way.run.turn])
-            for way in known
-        ]
-    return found
+        found += [(way, told[way.run.turn]) for way in known]
+    best = dict[tuple[str, ...], KnownCommand]()
+    for way, deed in sorted(found, key=lambda one: (one[0].score, one[0].run.at), reverse=True):
+        command = KnownCommand(way.run.line, way.run.about, way.certainty, way.runs, way.sessions, deed)
+        best.setdefault(steps(way.run.line), command)
+    return list(best.values())[:MAX_WAYS]
 
 
 def find_session_among(stores: Sequence[Store], wanted: str) -> str:

@@ -174,14 +174,24 @@ def test_an_edit_that_the_mirror_has_too_counts_once(repository: Path, store: St
         assert {one.path: one.edits for one in memory.changed()} == {"cart.py": 2, "twice.py": 1, "line.py": 2}
 
 
+def ran(store: Store, folder: Path, session: str, command: str, about: str) -> None:
+    text = call_text("Bash", {"command": command, "description": about})
+    add_turn(store, text, role="tool_call", tool="Bash", session=session, project=str(folder), ts=YESTERDAY)
+    add_turn(store, "shipped", role="tool_result", tool="Bash", session=session, project=str(folder), ts=YESTERDAY)
+    make_again(store)
+
+
+def test_the_best_command_of_all_stores_is_first(repository: Path, store: Store, mirror: Store) -> None:
+    for one in (store, mirror):
+        ran(one, repository, ONE, "make ship", "Deploy it")
+    ran(mirror, repository, TWO, "fly deploy", "Deploy it")
+    with Crystal() as memory:
+        assert [one.command for one in memory.how("deploy")] == ["fly deploy", "make ship"]
+
+
 def test_how_something_is_done_is_told(store: Store, repository: Path) -> None:
     for session in (ONE, TWO):
-        text = call_text("Bash", {"command": "make ship 2>&1", "description": "Deploy <i>it</i>"})
-        add_turn(store, text, role="tool_call", tool="Bash", session=session, project=str(repository), ts=YESTERDAY)
-        add_turn(
-            store, "shipped", role="tool_result", tool="Bash", session=session, project=str(repository), ts=YESTERDAY
-        )
-    make_again(store)
+        ran(store, repository, session, "make ship 2>&1", "Deploy <i>it</i>")
     told = crystal("how", "deploy", "it")
     assert "make ship 2>&1\n  succeeded 2 times in 2 sessions, last " in told.out
     assert json.loads(crystal("how", "deploy", "--json").out)["commands"][0]["runs"] == 2
