@@ -83,7 +83,8 @@ def blame(machine: Machine, wanted: str) -> Blame:
         memory: Memory = "local" if store is machine.store else "mirror"
         told = deeds(store, {edit.turn for edit in wrote if edit is not None}, memory)
         for at, edit in enumerate(wrote):
-            if edit is not None and best[at] is None:
+            before = best[at]
+            if edit is not None and (before is None or edit.at > before[0].at):
                 best[at] = (edit, told[edit.turn])
     commits = [one.commit if one else None for one in committed[first - start : last - start + 1]]
     found = tuple(_grouped(first, best, commits))
@@ -123,10 +124,15 @@ def _grouped(
     first: int, found: Sequence[tuple[Edit, Deed] | None], commits: Sequence[str | None]
 ) -> Iterator[BlamedLines]:
     numbered = enumerate(zip(found, commits, strict=True), first)
-    for (turn, commit), lines in groupby(numbered, key=lambda one: (one[1][0] and one[1][0][0].turn, one[1][1])):
+    for (_, commit), lines in groupby(numbered, key=lambda one: (_call(one[1][0]), one[1][1])):
         group = list(lines)
         told = group[0][1][0]
-        yield BlamedLines(group[0][0], group[-1][0], told[1] if told and turn is not None else None, commit)
+        yield BlamedLines(group[0][0], group[-1][0], told[1] if told else None, commit)
+
+
+def _call(found: tuple[Edit, Deed] | None) -> tuple[Memory, int] | None:
+    """Return what tells calls apart: two stores may give the same number to different ones."""
+    return found and (found[1].memory, found[0].turn)
 
 
 def _committed(path: Path, first: int, last: int) -> list[_Committed | None]:

@@ -25,6 +25,7 @@ from tests.support.mcp_client import Tools
 from tests.support.store_factory import add_turn, open_store
 
 ONE, TWO = "11111111-aaaa-4000-8000-000000000001", "22222222-bbbb-4000-8000-000000000002"
+THREE = "33333333-cccc-4000-8000-000000000003"
 SECOND = 1_000
 YESTERDAY = 1_795_132_800_000
 OLD = ["import json", "def load(path):", "    return json.load(open(path))", ""]
@@ -91,9 +92,8 @@ def edit(
 
 @pytest.fixture
 def mirror(repository: Path) -> Iterator[Store]:
-    """The mirror of home's memory; its rows have other ids than the same ones in ``store``."""
+    """The mirror of home's memory."""
     with Store.open(default_paths().data_dir / MIRROR_FILE) as mirror:
-        add_turn(mirror, "Hello", session=ONE, project=str(repository))
         yield mirror
 
 
@@ -162,6 +162,7 @@ def test_the_commands_tell_it(repository: Path) -> None:
 
 def test_an_edit_that_the_mirror_has_too_counts_once(repository: Path, store: Store, mirror: Store) -> None:
     line = {"session": ONE, "project": str(repository), "uuid": "two calls", "ts": YESTERDAY + SECOND, "tool": "Edit"}
+    add_turn(mirror, "Its rows have other ids.", session=ONE)
     for one in (store, mirror):
         edit(one, repository, ONE, YESTERDAY, "Add a total", [], NEW, "twice.py")
         for part in (1, 2):
@@ -172,6 +173,13 @@ def test_an_edit_that_the_mirror_has_too_counts_once(repository: Path, store: St
         make_again(one)
     with Crystal() as memory:
         assert {one.path: one.edits for one in memory.changed()} == {"cart.py": 2, "twice.py": 1, "line.py": 2}
+
+
+def test_the_later_edit_of_all_stores_wrote_a_line(repository: Path, mirror: Store) -> None:
+    edit(mirror, repository, THREE, YESTERDAY + 70 * SECOND, "Sum it", [], NEW[2:])  # its row has the id of that of ONE
+    edit(mirror, repository, TWO, YESTERDAY + 50 * SECOND, "A total", [], NEW[:2])
+    make_again(mirror)
+    assert blamed("cart.py:5-9") == [(5, 6, "1"), (7, 7, "3"), (8, 8, None), (9, 9, "2")]
 
 
 def ran(store: Store, folder: Path, session: str, command: str, about: str) -> None:
