@@ -83,9 +83,9 @@ def blame(machine: Machine, wanted: str) -> Blame:
         memory: Memory = "local" if store is machine.store else "mirror"
         told = deeds(store, {edit.turn for edit in wrote if edit is not None}, memory)
         for at, edit in enumerate(wrote):
-            before = best[at]
-            if edit is not None and (before is None or edit.at > before[0].at):
-                best[at] = (edit, told[edit.turn])
+            before, deed = best[at], edit and told.get(edit.turn)
+            if edit is not None and deed is not None and (before is None or edit.at > before[0].at):
+                best[at] = (edit, deed)
     commits = [one.commit if one else None for one in committed[first - start : last - start + 1]]
     found = tuple(_grouped(first, best, commits))
     return Blame(str(path), home[1] if home else None, any(commits), found)

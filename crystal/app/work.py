@@ -141,7 +141,7 @@ def how(machine: Machine, question: str, *, project: str | None = None) -> list[
         projects = None if project is None else project_ids(store, project)
         known = ways(queries.latest_runs(store, projects, MAX_RUNS), question)[:MAX_WAYS]
         told = deeds(store, {way.run.turn for way in known}, "local" if store is machine.store else "mirror")
-        found += [(way, told[way.run.turn]) for way in known]
+        found += [(way, deed) for way in known if (deed := told.get(way.run.turn))]
     best = dict[tuple[str, ...], KnownCommand]()
     for way, deed in sorted(found, key=lambda one: (one[0].score, one[0].run.at), reverse=True):
         command = KnownCommand(way.run.line, way.run.about, way.certainty, way.runs, way.sessions, deed)
@@ -178,5 +178,5 @@ def relative(path: str, *folders: str | None) -> str:
 
 
 def deeds(store: Store, turns: Collection[int], memory: Memory = "local") -> dict[int, Deed]:
-    """Return what is known of some calls, by their turn."""
+    """Return what is known of some calls, by their turn; a call that was forgotten meanwhile is left out."""
     return {turn: Deed(*row[1:], memory=memory) for turn, row in queries.deed_rows(store, turns).items()}

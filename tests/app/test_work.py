@@ -182,6 +182,16 @@ def test_the_later_edit_of_all_stores_wrote_a_line(repository: Path, mirror: Sto
     assert blamed("cart.py:5-9") == [(5, 6, "1"), (7, 7, "3"), (8, 8, None), (9, 9, "2")]
 
 
+def test_what_is_forgotten_meanwhile_is_left_out(
+    repository: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(store, repository, ONE, "make ship", "Ship it")
+    monkeypatch.setattr("crystal.store.work.queries.deed_rows", lambda *_: {})
+    assert {who for *_, who in blamed("cart.py")} == {None}
+    with Crystal() as memory:
+        assert memory.how("ship") == []
+
+
 def ran(store: Store, folder: Path, session: str, command: str, about: str) -> None:
     text = call_text("Bash", {"command": command, "description": about})
     add_turn(store, text, role="tool_call", tool="Bash", session=session, project=str(folder), ts=YESTERDAY)
