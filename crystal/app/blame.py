@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shlex
 import subprocess
@@ -82,8 +83,9 @@ def blame(machine: Machine, wanted: str) -> Blame:
         memory: Memory = "local" if store is machine.store else "mirror"
         told = deeds(store, {edit.turn for edit in wrote if edit is not None}, memory)
         for at, edit in enumerate(wrote):
-            if edit is not None and best[at] is None:
-                best[at] = (edit, told[edit.turn])
+            before, deed = best[at], edit and told.get(edit.turn)
+            if edit is not None and deed is not None and (before is None or edit.at > before[0].at):
+                best[at] = (edit, deed)
     commits = [one.commit if one else None for one in committed[first - start : last - start + 1]]
     found = tuple(_grouped(first, best, commits))
     return Blame(str(path), home[1] if home else None, any(commits), found)
@@ -122,10 +124,15 @@ def _grouped(
     first: int, found: Sequence[tuple[Edit, Deed] | None], commits: Sequence[str | None]
 ) -> Iterator[BlamedLines]:
     numbered = enumerate(zip(found, commits, strict=True), first)
-    for (turn, commit), lines in groupby(numbered, key=lambda one: (one[1][0] and one[1][0][0].turn, one[1][1])):
+    for (_, commit), lines in groupby(numbered, key=lambda one: (_call(one[1][0]), one[1][1])):
         group = list(lines)
         told = group[0][1][0]
-        yield BlamedLines(group[0][0], group[-1][0], told[1] if told and turn is not None else None, commit)
+        yield BlamedLines(group[0][0], group[-1][0], told[1] if told else None, commit)
+
+
+def _call(found: tuple[Edit, Deed] | None) -> tuple[Memory, int] | None:
+    """Return what tells calls apart: two stores may give the same number to different ones."""
+    return found and (found[1].memory, found[0].turn)
 
 
 def _committed(path: Path, first: int, last: int) -> list[_Committed | None]:
@@ -135,7 +142,8 @@ def _committed(path: Path, first: int, last: int) -> list[_Committed | None]:
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     env |= {"LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_OPTIONAL_LOCKS": "0"}
-    options = ["-c", "core.fsmonitor=false", "blame", "--no-textconv", "-w", "-M", "--line-porcelain"]
+    options = ["-c", "core.fsmonitor=false", "-c", "core.quotePath=false"]
+    options += ["blame", "--no-textconv", "-w", "-M", "--line-porcelain"]
     command = ["git", "-C", str(path.parent), *options, "-L", f"{first},{last}", "--", path.name]
     try:
         done = subprocess.run(
@@ -154,9 +162,14 @@ def _parsed(porcelain: str) -> Iterator[_Committed | None]:
         if line.startswith("\t"):
             is_committed = bool(commit.strip("0"))
             at = int(fields.get("committer-time", "0")) * 1000
-            yield _Committed(commit, at, fields.get("filename", "").rpartition("/")[2]) if is_committed else None
+            yield _Committed(commit, at, _name(fields.get("filename", ""))) if is_committed else None
             fields, commit = {}, ""
         elif not commit:
             commit = line.partition(" ")[0]
         else:
             name, _, fields[name] = line.partition(" ")
+
+
+def _name(path: str) -> str:
+    """Return the file's own name; git quotes a path with a quote or a tab in it, with escapes that Python has too."""
+    return (str(ast.literal_eval(path)) if path.startswith('"') else path).rpartition("/")[2]

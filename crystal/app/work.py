@@ -12,7 +12,7 @@ from crystal.store import Store
 from crystal.store.search.scope import project_ids
 from crystal.store.sessions.conversations import find_session_row
 from crystal.store.work import queries
-from crystal.work.commands import ways
+from crystal.work.commands import Way, steps, ways
 
 MAX_RUNS = 2_000
 """Successful commands that are looked at, the latest."""
@@ -120,7 +120,7 @@ def changed(
             continue
         projects = None if project is None else project_ids(store, project)
         for one in queries.changed_rows(store, session=row, since=since, before=before, projects=projects):
-            rows.setdefault((one.session_id, f"{one.at} {one.path} {one.turn}"), one)
+            rows.setdefault((one.session_id, one.call), one)
     files: dict[tuple[str | None, str], list[queries.ChangedRow]] = {}
     for one in sorted(rows.values(), key=lambda one: one.at):
         files.setdefault((one.project, relative(one.path, one.cwd, one.folder)), []).append(one)
@@ -136,16 +136,17 @@ def how(machine: Machine, question: str, *, project: str | None = None) -> list[
         question: What is to be done, in a few words: ``deploy``, ``run the tests``.
         project: Only in this project: its name, or a folder; None for all.
     """
-    found = list[KnownCommand]()
+    found = list[tuple[Way, Deed]]()
     for store in machine.stores:
         projects = None if project is None else project_ids(store, project)
         known = ways(queries.latest_runs(store, projects, MAX_RUNS), question)[:MAX_WAYS]
         told = deeds(store, {way.run.turn for way in known}, "local" if store is machine.store else "mirror")
-        found += [
-            KnownCommand(way.run.line, way.run.about, way.certainty, way.runs, way.sessions, told[way.run.turn])
-            for way in known
-        ]
-    return found
+        found += [(way, deed) for way in known if (deed := told.get(way.run.turn))]
+    best = dict[tuple[str, ...], KnownCommand]()
+    for way, deed in sorted(found, key=lambda one: (one[0].score, one[0].run.at), reverse=True):
+        command = KnownCommand(way.run.line, way.run.about, way.certainty, way.runs, way.sessions, deed)
+        best.setdefault(steps(way.run.line), command)
+    return list(best.values())[:MAX_WAYS]
 
 
 def find_session_among(stores: Sequence[Store], wanted: str) -> str:
@@ -177,5 +178,5 @@ def relative(path: str, *folders: str | None) -> str:
 
 
 def deeds(store: Store, turns: Collection[int], memory: Memory = "local") -> dict[int, Deed]:
-    """Return what is known of some calls, by their turn."""
+    """Return what is known of some calls, by their turn; a call that was forgotten meanwhile is left out."""
     return {turn: Deed(*row[1:], memory=memory) for turn, row in queries.deed_rows(store, turns).items()}

@@ -53,12 +53,16 @@ class Run(NamedTuple):
 
 
 class Way(NamedTuple):
-    """A way to do something: the latest run of a command, in how many sessions it succeeded, how certain it is."""
+    """A way to do something: the latest run of a command, in how many sessions it succeeded, how certain it is.
+
+    ``score``: the order of ways, also among those of several stores.
+    """
 
     run: Run
     sessions: int
     runs: int
     certainty: float
+    score: float
 
 
 def ways(runs: Iterable[Run], question: str) -> list[Way]:
@@ -81,8 +85,8 @@ def ways(runs: Iterable[Run], question: str) -> list[Way]:
         if fit >= MIN_CERTAINTY:
             score = fit * (1 + _PRIOR * math.log(sessions)) / (1 + _LENGTH * (len(done) - 1))
             latest = max(group, key=lambda run: (run.at, run.turn))
-            found.append((score, latest.at, Way(latest, sessions, len(group), round(fit, 2))))
-    return [way for *_, way in sorted(found, key=lambda one: one[:2], reverse=True)]
+            found.append(Way(latest, sessions, len(group), round(fit, 2), score))
+    return sorted(found, key=lambda way: (way.score, way.run.at), reverse=True)
 
 
 def _fit(weights: dict[str, float], named: Collection[str], told: Counter[str], sessions: int) -> float:

@@ -12,6 +12,7 @@ import pytest
 
 from crystal import Crystal
 from crystal.app.context import default_paths
+from crystal.app.mirror import MIRROR_FILE
 from crystal.errors import NotFoundError, UsageError
 from crystal.mcp.offer import ClientContext
 from crystal.model.capture import Project
@@ -24,6 +25,7 @@ from tests.support.mcp_client import Tools
 from tests.support.store_factory import add_turn, open_store
 
 ONE, TWO = "11111111-aaaa-4000-8000-000000000001", "22222222-bbbb-4000-8000-000000000002"
+THREE = "33333333-cccc-4000-8000-000000000003"
 SECOND = 1_000
 YESTERDAY = 1_795_132_800_000
 OLD = ["import json", "def load(path):", "    return json.load(open(path))", ""]
@@ -52,32 +54,47 @@ def store(home: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def repository(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repository(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
     """``cart.py``: lines of a person, then of a session, then of another one that is not committed."""
-    folder = tmp_path / "shop"
+    folder, name = tmp_path / "shop", getattr(request, "param", "cart.py")
     folder.mkdir()
     git(folder, "init", "-q", "-b", "main")
-    commit(folder, "cart.py", OLD, YESTERDAY)
-    edit(store, folder, ONE, YESTERDAY + 60 * SECOND, "Add a total <b>with</b> tax", [], NEW)
-    commit(folder, "cart.py", OLD + NEW, YESTERDAY + 90 * SECOND)
-    edit(store, folder, TWO, YESTERDAY + 120 * SECOND, "Log it", [], ["log.info('total of %s', prices)"])
-    (folder / "cart.py").write_text("\n".join([*OLD, *NEW, "log.info('total of %s', prices)", ""]))
+    commit(folder, name, OLD, YESTERDAY)
+    edit(store, folder, ONE, YESTERDAY + 60 * SECOND, "Add a total <b>with</b> tax", [], NEW, name)
+    commit(folder, name, OLD + NEW, YESTERDAY + 90 * SECOND)
+    edit(store, folder, TWO, YESTERDAY + 120 * SECOND, "Log it", [], ["log.info('total of %s', prices)"], name)
+    (folder / name).write_text("\n".join([*OLD, *NEW, "log.info('total of %s', prices)", ""]))
     make_again(store)
     monkeypatch.chdir(folder)
     return folder
 
 
-def edit(store: Store, folder: Path, session: str, at: int, request: str, old: list[str], new: list[str]) -> None:
-    arguments = {"file_path": f"{folder}/cart.py", "old_string": "\n".join(old), "new_string": "\n".join(new)}
+def edit(
+    store: Store,
+    folder: Path,
+    session: str,
+    at: int,
+    request: str,
+    old: list[str],
+    new: list[str],
+    name: str = "cart.py",
+) -> None:
+    arguments = {"file_path": f"{folder}/{name}", "old_string": "\n".join(old), "new_string": "\n".join(new)}
     with store.transaction():
         project_row(store, Project(str(folder), str(folder), None, "shop"))
     place = {"session": session, "project": str(folder)}
     add_turn(store, request, ts=at, **place)
     add_turn(store, "I add it at the end.", ts=at + 1, role="assistant", message_id=f"m{at}", **place)
-    add_turn(
-        store, call_text("Edit", arguments), ts=at + 2, role="tool_call", tool="Edit", message_id=f"m{at}", **place
-    )
+    call = call_text("Edit", arguments)
+    add_turn(store, call, ts=at + 2, role="tool_call", tool="Edit", message_id=f"m{at}", uuid=f"call{at}", **place)
     add_turn(store, "updated", ts=at + 3, role="tool_result", tool="Edit", **place)
+
+
+@pytest.fixture
+def mirror(repository: Path) -> Iterator[Store]:
+    """The mirror of home's memory."""
+    with Store.open(default_paths().data_dir / MIRROR_FILE) as mirror:
+        yield mirror
 
 
 def blamed(place: str) -> list[tuple[int, int, str | None]]:
@@ -85,10 +102,12 @@ def blamed(place: str) -> list[tuple[int, int, str | None]]:
         return [(one.first, one.last, one.deed and one.deed.session_id[:1]) for one in memory.blame(place).lines]
 
 
+@pytest.mark.parametrize("repository", ["cart.py", "café.py", 'a "b"\té.py'], indirect=True)
 def test_each_line_is_of_the_session_that_wrote_it(repository: Path) -> None:
-    assert blamed("cart.py") == [(1, 3, None), (4, 4, None), (5, 7, "1"), (8, 8, None), (9, 9, "2")]
-    assert blamed("cart.py:6") == [(6, 6, "1")]
-    assert blamed("cart.py:4-5") == [(4, 4, None), (5, 5, "1")]
+    (name,) = (path.name for path in repository.glob("*.py"))
+    assert blamed(name) == [(1, 3, None), (4, 4, None), (5, 7, "1"), (8, 8, None), (9, 9, "2")]
+    assert blamed(f"{name}:6") == [(6, 6, "1")]
+    assert blamed(f"{name}:4-5") == [(4, 4, None), (5, 5, "1")]
 
 
 def test_it_says_what_the_user_had_asked_for(repository: Path) -> None:
@@ -141,14 +160,56 @@ def test_the_commands_tell_it(repository: Path) -> None:
     assert crystal("changed", "--before", "2020-01-01").out == ""
 
 
+def test_an_edit_that_the_mirror_has_too_counts_once(repository: Path, store: Store, mirror: Store) -> None:
+    line = {"session": ONE, "project": str(repository), "uuid": "two calls", "ts": YESTERDAY + SECOND, "tool": "Edit"}
+    add_turn(mirror, "Its rows have other ids.", session=ONE)
+    for one in (store, mirror):
+        edit(one, repository, ONE, YESTERDAY, "Add a total", [], NEW, "twice.py")
+        for part in (1, 2):
+            call = call_text("Edit", {"file_path": f"{repository}/line.py", "old_string": "", "new_string": NEW[part]})
+            add_turn(one, call, role="tool_call", part=part, message_id="both", **line)
+        for part in (3, 4):
+            add_turn(one, "updated", role="tool_result", part=part, **line)
+        make_again(one)
+    with Crystal() as memory:
+        assert {one.path: one.edits for one in memory.changed()} == {"cart.py": 2, "twice.py": 1, "line.py": 2}
+
+
+def test_the_later_edit_of_all_stores_wrote_a_line(repository: Path, mirror: Store) -> None:
+    edit(mirror, repository, THREE, YESTERDAY + 70 * SECOND, "Sum it", [], NEW[2:])  # its row has the id of that of ONE
+    edit(mirror, repository, TWO, YESTERDAY + 50 * SECOND, "A total", [], NEW[:2])
+    make_again(mirror)
+    assert blamed("cart.py:5-9") == [(5, 6, "1"), (7, 7, "3"), (8, 8, None), (9, 9, "2")]
+
+
+def test_what_is_forgotten_meanwhile_is_left_out(
+    repository: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(store, repository, ONE, "make ship", "Ship it")
+    monkeypatch.setattr("crystal.store.work.queries.deed_rows", lambda *_: {})
+    assert {who for *_, who in blamed("cart.py")} == {None}
+    with Crystal() as memory:
+        assert memory.how("ship") == []
+
+
+def ran(store: Store, folder: Path, session: str, command: str, about: str) -> None:
+    text = call_text("Bash", {"command": command, "description": about})
+    add_turn(store, text, role="tool_call", tool="Bash", session=session, project=str(folder), ts=YESTERDAY)
+    add_turn(store, "shipped", role="tool_result", tool="Bash", session=session, project=str(folder), ts=YESTERDAY)
+    make_again(store)
+
+
+def test_the_best_command_of_all_stores_is_first(repository: Path, store: Store, mirror: Store) -> None:
+    for one in (store, mirror):
+        ran(one, repository, ONE, "make ship", "Deploy it")
+    ran(mirror, repository, TWO, "fly deploy", "Deploy it")
+    with Crystal() as memory:
+        assert [one.command for one in memory.how("deploy")] == ["fly deploy", "make ship"]
+
+
 def test_how_something_is_done_is_told(store: Store, repository: Path) -> None:
     for session in (ONE, TWO):
-        text = call_text("Bash", {"command": "make ship 2>&1", "description": "Deploy <i>it</i>"})
-        add_turn(store, text, role="tool_call", tool="Bash", session=session, project=str(repository), ts=YESTERDAY)
-        add_turn(
-            store, "shipped", role="tool_result", tool="Bash", session=session, project=str(repository), ts=YESTERDAY
-        )
-    make_again(store)
+        ran(store, repository, session, "make ship 2>&1", "Deploy <i>it</i>")
     told = crystal("how", "deploy", "it")
     assert "make ship 2>&1\n  succeeded 2 times in 2 sessions, last " in told.out
     assert json.loads(crystal("how", "deploy", "--json").out)["commands"][0]["runs"] == 2

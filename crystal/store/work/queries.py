@@ -17,9 +17,12 @@ MAX_SAID = 600
 
 
 class ChangedRow(NamedTuple):
-    """An edit that was made. ``folder`` is the root of its project, ``cwd`` where the agent was."""
+    """An edit that was made. ``folder`` is the root of its project, ``cwd`` where the agent was.
 
-    turn: int
+    ``call`` is the same in every store: the line, the call in it, and which file of the call.
+    """
+
+    call: str
     session_id: str
     at: int
     path: str
@@ -78,8 +81,8 @@ def changed_rows(
         conditions.append("t.project IN (SELECT value FROM json_each(?))")
         values.append(json.dumps(list(projects)))
     rows = store.rows(
-        "SELECT c.turn, s.session_id, coalesce(t.ts, 0), c.what, c.added, c.removed, p.name, p.cwd,"
-        " coalesce(p.git_root, p.cwd) FROM work_calls c JOIN turns t ON t.id = c.turn"
+        "SELECT t.uuid || ' ' || t.part || ' ' || c.part, s.session_id, coalesce(t.ts, 0), c.what, c.added, c.removed,"
+        " p.name, p.cwd, coalesce(p.git_root, p.cwd) FROM work_calls c JOIN turns t ON t.id = c.turn"
         " JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
         f" WHERE {' AND '.join(conditions)} ORDER BY 3, c.turn, c.part",
         values,
