@@ -21,6 +21,7 @@ SWEEP_MS = 60_000
 RATES_SECONDS = 0.25
 RATES_EACH = 80
 """Keys in one message: PostgreSQL carries 8,000 bytes."""
+MAX_COUNT = 1 << 53
 MAX_WAITING = 1000
 MAX_WAITING_EACH = 50
 """Maximum waiting requests of one token, or of one address without a token, so that none takes all slots."""
@@ -99,14 +100,18 @@ class Services:
         with contextlib.suppress(RuntimeError):  # it is closed
             self._loop.call_soon_threadsafe(self._act_on, *message[1:])
 
-    def _act_on(self, what: str, *more: Any) -> None:
-        if what == "wake":
-            self.signals.notify(more[0])
-        elif what == "rate" and more[0] in self._rates:
-            for key, count in more[1]:
-                self._rates[more[0]].charge(key, count)
-        elif what == "all":
-            self.signals.notify_all()
+    def _act_on(self, *message: Any) -> None:
+        """Do what a message says; one of another shape is none of a server's."""
+        match message:
+            case ("wake", str(key)):
+                self.signals.notify(key)
+            case ("rate", str(name), list(taken)) if name in self._rates:
+                for one in taken:
+                    match one:
+                        case [str(key), int(count)] if 0 < count < MAX_COUNT:
+                            self._rates[name].charge(key, count)
+            case ("all",):
+                self.signals.notify_all()
 
     async def sweep_if_due(self) -> None:
         """Expire old data if the last sweep is a minute ago. Called by requests, so the relay needs no timer."""

@@ -73,7 +73,7 @@ def make_grant(path: Path, label: str, *allowed: Any) -> tuple[Grant, str]:
 def add_grant(
     path: Path, hashed: str, label: str, scopes: tuple[str, ...], projects: tuple[str, ...], now: int, end: int | None
 ) -> Grant:
-    """Allow something to who has the token with a hash.
+    """Allow something to who has the token with a hash. Grants that have expired are removed.
 
     Raises:
         UsageError: The label is taken or cannot be used, or there are too many.
@@ -84,6 +84,7 @@ def add_grant(
     made = Grant(secrets.token_hex(4), name, scopes, projects, now, end, hashed)
 
     def add(known: tuple[Grant, ...]) -> tuple[Grant, ...]:
+        known = tuple(one for one in known if one.is_valid(now))
         if any(one.label == name for one in known):
             hint = f"use another one with --label, or run: crystal access revoke {shlex.quote(name)}"
             raise UsageError(f"the label {name!r} is taken", hint=hint)

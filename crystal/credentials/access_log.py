@@ -40,11 +40,16 @@ class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AccessLog:
-    """The log of one data folder."""
+    """The log of one data folder.
+
+    Attributes:
+        has_failed: An entry was lost, and the user was told.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path, self._former = path, path.with_name(f"{path.name}.1")
         self._writing = threading.Lock()
+        self.has_failed = False
 
     def add(self, entry: LogEntry) -> None:
         """Append an entry."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -44,19 +45,21 @@ class Writer:
     ) -> None:
         self._commit, self._refusal = commit, refusal
         self._waiting: deque[_Queued] = deque()
+        self._queueing = threading.Lock()
         self._thread = ThreadPoolExecutor(1, "relay-writer")
 
     async def run(self, job: Callable[[Any], T], lock: str = "") -> T:
         """Run a job and return after its COMMIT. Cancelling the caller does not undo queued jobs."""
         done: Future[T] = Future()
         done.set_running_or_notify_cancel()
-        self._waiting.append((job, lock, done))
         try:
-            if len(self._waiting) == 1:  # else the work that takes the others takes it too
-                self._thread.submit(self._work)
-        except RuntimeError as error:  # the pool is closed
-            self._waiting.clear()
-            raise stopping() from error
+            with self._queueing:
+                self._waiting.append((job, lock, done))
+                if len(self._waiting) == 1:  # else the work that takes the others takes it too
+                    self._thread.submit(self._work)
+        except RuntimeError:  # the pool is closed
+            for *_, other in self._take():
+                other.set_exception(stopping())
         return await asyncio.wrap_future(done)
 
     def close(self) -> None:
@@ -65,8 +68,12 @@ class Writer:
 
     def _work(self) -> None:
         """Run jobs until none waits."""
-        while self._waiting:
-            self._transact([self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))])
+        while jobs := self._take():
+            self._transact(jobs)
+
+    def _take(self) -> list[_Queued]:
+        with self._queueing:
+            return [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
 
     def _transact(self, jobs: list[_Queued]) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import threading
 import time
@@ -66,6 +67,26 @@ def test_a_long_poll_at_one_server_ends_with_a_blob_at_the_other(pair):
         assert [found["stream"] for found in waiting.result().json()["streams"]] == [stream.hex()]
         assert time.monotonic() - began < 3
     assert other.get(stream, 1).status_code == 200
+
+
+def test_odd_messages_do_not_stop_a_server_from_hearing(pair, url):
+    odd = [
+        "", "x", "1", "{}", "[]", "[1]", '["x"]', '["x", []]', '["x", {}]', "[[], []]", '["x", null]', '[1, "all"]',
+        '["x", "odd"]', '["x", "wake"]', '["x", "wake", []]', '["x", "wake", 1, 2]', '["x", "rate"]',
+        '["x", "rate", []]', '["x", "rate", "token"]', '["x", "rate", "token", 1]', '["x", "rate", "token", [1]]',
+        '["x", "rate", "token", [["a"]]]', '["x", "rate", "token", [["a", "b"]]]', '["x", "rate", "token", [[[], 1]]]',
+        f'["x", "rate", "token", [["a", 1{"0" * 400}]]]', "[" * 7_000 + "]" * 900,
+    ]  # fmt: skip
+    heard: tuple[list[str], list[str]] = ([], [])
+    for asked, found in zip(pair, heard, strict=True):
+        asked.served.app.relay.signals.notify = found.append
+    with psycopg.connect(url, autocommit=True) as db:
+        for key in ("before anything was asked", "after that"):  # acted on by the listening thread, then by the loop
+            for payload in (*odd, json.dumps(["x", "wake", key])):
+                db.execute("SELECT pg_notify('crystal_relay', %s)", [payload])
+            soon(lambda key=key: key in heard[0] and key in heard[1], 5)
+            assert [asked.ask("GET", "/v1/streams").status_code for asked in pair] == [200, 200]
+    assert heard[0] == heard[1] == ["before anything was asked", "after that"]
 
 
 def test_a_token_made_at_one_server_holds_at_the_other_and_is_revoked_at_both(pair):

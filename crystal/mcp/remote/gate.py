@@ -5,8 +5,10 @@ Every request passes ``Gate`` before anything answers it, also one for an addres
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import math
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -151,9 +153,15 @@ def _address_of(scope: Scope) -> str:
 
 
 def note(log: AccessLog, grant: Grant | None, what: str, outcome: str, seconds: float, address: str) -> None:
-    """Add an entry to the log."""
+    """Add an entry to the log. What was done is done: if it cannot be noted, standard error says so once."""
     ident, label = ("", "") if grant is None else (grant.id, grant.label)
-    log.add(LogEntry(time.time_ns() // 1_000_000, ident, label, what, outcome, round(seconds * 1000), address))
+    try:
+        log.add(LogEntry(time.time_ns() // 1_000_000, ident, label, what, outcome, round(seconds * 1000), address))
+    except CrystalError as error:
+        if not log.has_failed:
+            log.has_failed = True
+            with contextlib.suppress(OSError):  # it may be on the same full disk
+                sys.stderr.write(f"crystal: error: requests are not logged: {error.message}\n")
 
 
 def _refused(status: int, message: str, hint: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -91,9 +91,10 @@ class Bus:
             db.execute("SELECT pg_advisory_unlock(%s)", [SERVING_LOCK])
 
     def _take(self, payload: str) -> None:
-        with contextlib.suppress(msgspec.DecodeError, IndexError):  # anybody may notify
+        # Anybody may notify: nothing of it may end the thread that listens.
+        with contextlib.suppress(msgspec.DecodeError, RecursionError, TypeError, ValueError):
             message = msgspec.json.decode(payload, type=list)
-            if message[0] != self._name:
+            if [type(one) for one in message[:2]] == [str, str] and message[0] != self._name:
                 self._hear(message)
 
     def _send(self) -> None:
