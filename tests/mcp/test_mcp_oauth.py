@@ -77,7 +77,7 @@ def test_it_gets_what_the_user_approves_and_nothing_before(told: Store) -> None:
     page = assistant.page(scope="read remember")
     shown = assistant.get(page)
     assert shown.status_code == 200
-    assert "Assistant wants to ask" in shown.text
+    assert "Assistant wants to use" in shown.text
     assert "assistant.example" in shown.text
     assert "asks to: read, remember." in shown.text
     assert not default_paths().access.exists()

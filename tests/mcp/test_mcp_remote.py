@@ -367,7 +367,7 @@ def test_where_it_may_listen(options: dict[str, Any], names: set[str] | None, re
     (("mcp", "--http", "--tls-cert", "/nothing", "--tls-key", "/nothing"), 2, "cannot be used"),
     (("access", "make", "--label", "x", "--scope", "write"), 2, "read, remember, forget"),
     (("access", "make", "--label", "x", "--project", "none"), 1, "crystal projects"),
-    (("access", "make", "--label", "x", "--expires", "2020-01-01"), 2, "is over"),
+    (("access", "make", "--label", "x", "--expires", "2020-01-01"), 2, "in the past"),
     (("access", "make", "--label", "x", "--expires", "soon"), 2, "--expires"),
     (("access", "log", "-n", "0"), 2, "1 or more"), (("access", "list"), 0, "nobody may ask"),
 ])  # fmt: skip
