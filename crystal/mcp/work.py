@@ -33,24 +33,27 @@ def changed(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         times = {"since": arguments.get("since") or (None if session else DAYS), "before": arguments.get("before")}
         since, before = (moment(times, name, machine.now()) for name in times)
         found = changed_files(machine, session=session, since=since, before=before, project=project)
-        makers = [_file_item(one, ShortIds(machine)) for one in found]
+        ids = ShortIds(machine)
+        makers = [_file_item(one, ids) for one in found]
 
-    def head(at: int) -> str:
-        return f"{len(found)} files were edited" if at > offset else "no edit of a file is known there"
+        def head(at: int) -> str:
+            return f"{len(found)} files were edited" if at > offset else "no edit of a file is known there"
 
-    return one_page(makers, {"offset": offset}, "files", client.room, head, lambda at: f"the same, offset={at}")
+        return one_page(makers, {"offset": offset}, "files", client.room, head, lambda at: f"the same, offset={at}")
 
 
 def _file_item(one: ChangedFile, ids: ShortIds) -> Make:
-    sessions = [ids.session(name) for name in one.sessions[-MAX_SESSIONS:]]
-    path = quote_line(one.path, MAX_PATH)
-    data: Json = {
-        "file": path, "project": label(one.project), "edits": one.edits, "added": one.added, "removed": one.removed,
-        "sessions": sessions, "last_at": iso(one.last_at),
-    }  # fmt: skip
-    item = AnswerItem(f"+{one.added} -{one.removed}", place_of(one.last_at, one.project, None, ids.device),
-                      f"{path} (sessions: {', '.join(sessions)})", data)  # fmt: skip
-    return lambda _: item
+    def make(_: int) -> AnswerItem:
+        sessions = [ids.session(name) for name in one.sessions[-MAX_SESSIONS:]]
+        path = quote_line(one.path, MAX_PATH)
+        data: Json = {
+            "file": path, "project": label(one.project), "edits": one.edits, "added": one.added,
+            "removed": one.removed, "sessions": sessions, "last_at": iso(one.last_at),
+        }  # fmt: skip
+        place = place_of(one.last_at, one.project, None, ids.device)
+        return AnswerItem(f"+{one.added} -{one.removed}", place, f"{path} (sessions: {', '.join(sessions)})", data)
+
+    return make
 
 
 def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
@@ -65,13 +68,13 @@ def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         ids = ShortIds(machine)
         known = [one for one in found.lines if one.deed is not None]
         makers = [_lines_item(one, one.deed, ids) for one in known if one.deed is not None]
-    missing = sum(one.last - one.first + 1 for one in found.lines if one.deed is None)
-    data = {"file": quote_line(path, MAX_PATH), "has_git": found.has_git, "unknown_lines": missing, "offset": 0}
+        missing = sum(one.last - one.first + 1 for one in found.lines if one.deed is None)
+        data = {"file": quote_line(path, MAX_PATH), "has_git": found.has_git, "unknown_lines": missing, "offset": 0}
 
-    def head(_: int) -> str:
-        return f"no session is known to have written {missing} of the lines" if missing else "who wrote these lines"
+        def head(_: int) -> str:
+            return f"no session is known to have written {missing} of the lines" if missing else "who wrote these lines"
 
-    return one_page(makers, data, "lines", client.room, head, lambda _: "ask for fewer lines: first, last")
+        return one_page(makers, data, "lines", client.room, head, lambda _: "ask for fewer lines: first, last")
 
 
 def _inside(client: ClientContext, path: str) -> Path:
@@ -86,9 +89,9 @@ def _inside(client: ClientContext, path: str) -> Path:
 
 def _lines_item(one: BlamedLines, deed: Deed, ids: ShortIds) -> Make:
     """Return lines that one call wrote, with what was said before it."""
-    session, device = ids.session(deed.session_id), ids.device
 
     def make(room: int) -> AnswerItem:
+        session, device = ids.session(deed.session_id), ids.device
         said = [(who, text) for who, text in (("asked", deed.request), ("agent", deed.reason)) if text]
         texts = {who: excerpt(text, min(room // 2, SAID))[0] for who, text in said}
         data: Json = {
@@ -110,19 +113,19 @@ def how(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     with client.reader() as machine:
         home = None if project or arguments.get("all") else client.project(machine)
         found = known_commands(machine, arguments["question"], project=home[0] if home else project)
-        makers = [_command_item(one, ShortIds(machine)) for one in found]
+        ids = ShortIds(machine)
+        makers = [_command_item(one, ids) for one in found]
 
-    def head(at: int) -> str:
-        return "commands that succeeded, best first" if at else "no command is known that did this here"
+        def head(at: int) -> str:
+            return "commands that succeeded, best first" if at else "no command is known that did this here"
 
-    more = "the other commands match less; ask with other words"
-    return one_page(makers, {"offset": 0}, "commands", client.room, head, lambda _: more)
+        more = "the other commands match less; ask with other words"
+        return one_page(makers, {"offset": 0}, "commands", client.room, head, lambda _: more)
 
 
 def _command_item(one: KnownCommand, ids: ShortIds) -> Make:
-    session, device = ids.session(one.deed.session_id), ids.device
-
     def make(room: int) -> AnswerItem:
+        session, device = ids.session(one.deed.session_id), ids.device
         command, about = excerpt(one.command, room)[0], quote_line(one.about, SAID)
         data: Json = {
             "command": command, "about": about, "certainty": one.certainty, "runs": one.runs, "sessions": one.sessions,

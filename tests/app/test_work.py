@@ -14,6 +14,7 @@ from crystal import Crystal
 from crystal.app.context import default_paths
 from crystal.app.mirror import MIRROR_FILE
 from crystal.errors import NotFoundError, UsageError
+from crystal.mcp.items import ShortIds
 from crystal.mcp.offer import ClientContext
 from crystal.model.capture import Project
 from crystal.store import Store
@@ -232,3 +233,16 @@ def test_the_tools_tell_it_in_a_fence(repository: Path) -> None:
     assert tools.data("crystal_changed", since="2020-01-01")["files"][0]["file"] == "cart.py"
     for path in ("../other.py", "/etc/passwd", "a\0b"):
         assert "inside your working folder" in tools.text("crystal_blame", file=path)
+
+
+def test_what_is_not_shown_is_not_looked_up(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = list[str]()
+
+    def session(_: ShortIds, ident: str) -> str:
+        looked.append(ident)
+        return ident
+
+    monkeypatch.setattr(ShortIds, "session", session)
+    tools = Tools(ClientContext(folder=str(repository)))
+    assert tools.data("crystal_changed", since="2020-01-01", offset=1)["files"] == []
+    assert looked == []
