@@ -66,6 +66,7 @@ def folder_target(folder: Path) -> Iterator[FolderEnd]:
     """
     if folder.exists() and any(folder.iterdir()):
         raise CannotServeError(f"{folder} exists already", hint="name a folder that does not exist")
+    folder = folder.resolve()  # "." has no name
     part = folder.with_name(f".{folder.name}.part")
     operator.create(part)
     files = BodyFiles(part)

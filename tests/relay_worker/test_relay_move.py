@@ -78,6 +78,13 @@ def test_a_relay_moves_to_another_folder_row_by_row(folder, tmp_path, capsys):
         assert again.put(sealed(9), 9) == "created"
 
 
+def test_a_relay_moves_into_the_current_folder(folder, tmp_path, monkeypatch):
+    (tmp_path / "new").mkdir()
+    monkeypatch.chdir(tmp_path / "new")
+    commands.move(str(folder), ".")
+    assert content(tmp_path / "new") == content(folder)
+
+
 def test_a_lost_body_is_lost_at_the_new_place_too_and_may_be_sent_again(folder, tmp_path, capsys):
     (some, *_) = [path for path in (folder / "bodies").rglob("*") if path.is_file() and path.stat().st_size == LARGE]
     some.unlink()
@@ -109,6 +116,16 @@ def test_a_relay_moves_to_postgresql_and_back_unchanged(folder, tmp_path, url):
     commands.move(url, str(tmp_path / "back"))
     assert content(tmp_path / "back") == after
     assert {row[1] for row in after["streams"]} == {1}
+
+
+@pytest.mark.slow
+def test_a_move_to_a_database_with_a_relay_changes_nothing_there(folder, url):
+    choice.open_store(Settings(store=url), now=NOW).close()
+    with pytest.raises(CannotServeError, match="already") as caught:
+        commands.move(str(folder), url)
+    assert "empty database" in caught.value.hint
+    with connecting.session(url, 5) as rows:
+        assert rows.all("SELECT nspname::text FROM pg_namespace WHERE nspname ~ '^crystal'") == [("crystal_relay",)]
 
 
 @pytest.mark.slow

@@ -118,7 +118,8 @@ def prepare(url: str, db: psycopg.Connection[Any], schema: str = SCHEMA, *, crea
     """Create the schema, or upgrade it. Of several servers that start at once, the first does it; the others wait.
 
     Raises:
-        CannotServeError: It is newer, or the role may not create it. Nothing was changed.
+        CannotServeError: It is newer, the role may not create it, or it is for a move to where a relay is already.
+            Nothing was changed.
     """
     try:
         with db.transaction():
@@ -139,6 +140,8 @@ def _upgrade(url: str, db: psycopg.Connection[Any], schema: str, *, create: bool
         raise CannotServeError(
             f"{without_password(url)} has the encoding {encoding}", hint="createdb --encoding UTF8 --template template0"
         )
+    if schema == MOVING and db.execute("SELECT to_regnamespace(%s) IS NOT NULL", [SCHEMA]).fetchone() == (True,):
+        raise CannotServeError(f"there is a relay in {without_password(url)} already", hint="name an empty database")
     if not is_known and not create:
         raise CannotServeError(
             f"there is no relay in {without_password(url)}",

@@ -69,11 +69,6 @@ def database_target(url: str) -> Iterator[DatabaseEnd]:
     """
     with session(url, SECONDS, MOVING, create=True) as rows:
         rows.db.execute(_PATIENT)
-        (is_there,) = rows.one("SELECT to_regnamespace(?) IS NOT NULL", SCHEMA) or (False,)
-        if is_there:
-            raise CannotServeError(
-                f"there is a relay in {without_password(url)} already", hint="name an empty database"
-            )
         if not _locked(rows):
             raise CannotServeError(f"another command moves a relay to {without_password(url)}", hint="wait for it")
         end = DatabaseEnd(rows, is_serving=False)
