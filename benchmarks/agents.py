@@ -149,7 +149,7 @@ def spread(home: Path, count: int) -> tuple[Root, ...]:
 
 
 def measure_sweep(count: int) -> bool:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # a worker may still write
         os.environ |= {"HOME": folder, "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
         for harness in agent_samples.sampled():
             agent_samples.lay_out(harness, Path(folder))

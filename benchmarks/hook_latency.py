@@ -42,7 +42,7 @@ QUIET = ("a prompt",)
 
 
 def main(runs: int) -> int:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         root = Path(folder)
         package = root / "crystal"
         (package / "hook").mkdir(parents=True)

@@ -69,7 +69,7 @@ def main() -> int:
     options.add_argument("--runs", type=int, default=15, help="starts of each kind")
     options.add_argument("--questions", type=int, default=12)
     given = options.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         folder = given.folder or Path(temporary)
         print(this_machine())
         place = ready(Place(folder, given.chunks, 0), plain=False)

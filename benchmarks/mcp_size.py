@@ -43,7 +43,7 @@ CALLS: list[tuple[str, dict[str, object]]] = [
 
 def main() -> int:
     argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ.update({"HOME": folder, "LDM_HOME": f"{folder}/.ldm"})
         make_memory(Path(folder) / ".ldm/memory")
         ratios = list(measure())

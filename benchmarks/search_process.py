@@ -110,7 +110,7 @@ def _env() -> dict[str, str]:
 
 def measure_command(data: Path, texts: Sequence[str], runs: int) -> bool:
     """``crystal search`` in a new process against an interpreter that imports typer and NumPy, in turn."""
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         env = {**_env(), "HOME": home, "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
         subprocess.run([sys.executable, "-m", "crystal", "init"], env=env, capture_output=True, check=True, cwd=home)
         env["CRYSTAL_DATA_DIR"] = str(data)

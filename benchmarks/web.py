@@ -49,7 +49,7 @@ def main() -> int:
     options.add_argument("--long", type=int, default=LONG, help="turns of the long session")
     given = options.parse_args()
     print(this_machine())
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         os.environ["HOME"] = temporary
         folder = given.folder or Path(temporary) / "stores"
         kept = [measure(ready(Place(folder, size, 0), plain=False), given) for size in given.sizes]
