@@ -33,7 +33,7 @@ import psycopg
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.relay_put import FILLING, blob
+from benchmarks.relay_put import FILLING, Connection, blob
 from relay_worker import serving
 from relay_worker.app import RelayApp
 from relay_worker.services import Services
@@ -136,15 +136,12 @@ def memory_of(pids):
 # -- clients
 
 
-class Client:
+class Client(Connection):
     """A connection with a stream of its own that repeats its requests, each as soon as the one before is answered."""
 
     def __init__(self, port, token, is_trip):
-        self.socket = socket.create_connection(("127.0.0.1", port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.setblocking(False)
-        self.stream, self.seq, self.token, self.is_trip = os.urandom(16), 0, token, is_trip
-        self.left, self.reply, self.step, self.times = memoryview(b""), b"", 0, []
+        super().__init__(port, token, SIZE)
+        self.is_trip, self.step, self.times = is_trip, 0, []
 
     def begin(self):
         """Send the next request; True when all of it is sent."""
@@ -160,12 +157,6 @@ class Client:
         head += f"Content-Length: {len(body)}\r\n\r\n" if body else "\r\n"
         self.left = memoryview(head.encode() + body)
         return self.write()
-
-    def write(self):
-        with contextlib.suppress(BlockingIOError):
-            while self.left:
-                self.left = self.left[self.socket.send(self.left) :]
-        return not self.left
 
     def read(self):
         """Take what came; True when the answer is complete."""

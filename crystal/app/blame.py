@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from crystal.app.context import Machine
 from crystal.app.projects import find_home
-from crystal.app.work import Deed, deeds
 from crystal.config.paths import system_errors
 from crystal.errors import NotFoundError, UsageError
 from crystal.model.capture import Memory
 from crystal.store import Store
 from crystal.store.search.scope import project_ids
+from crystal.store.work import queries
 from crystal.store.work.index import hash_for
-from crystal.store.work.queries import edits_that_wrote
+from crystal.store.work.queries import Deed
 from crystal.work.blame import Edit, Line, attribute
 from crystal.work.lines import line_hashes
 
@@ -81,7 +81,7 @@ def blame(machine: Machine, wanted: str) -> Blame:
         known = _attributed(store, home[0] if home else "", text[start - 1 : end], committed, path.name)
         wrote = known[first - start : last - start + 1]
         memory: Memory = "local" if store is machine.store else "mirror"
-        told = deeds(store, {edit.turn for edit in wrote if edit is not None}, memory)
+        told = queries.deeds(store, {edit.turn for edit in wrote if edit is not None}, memory)
         for at, edit in enumerate(wrote):
             before, deed = best[at], edit and told.get(edit.turn)
             if edit is not None and deed is not None and (before is None or edit.at > before[0].at):
@@ -116,7 +116,9 @@ def _attributed(
 ) -> list[Edit | None]:
     hashes = line_hashes(text, hash_for(store))
     lines = [Line(line, one and one.at, one.name if one else name) for line, one in zip(hashes, committed, strict=True)]
-    edits, wrote = edits_that_wrote(store, [one for one in hashes if one is not None], project_ids(store, folder))
+    edits, wrote = queries.edits_that_wrote(
+        store, [one for one in hashes if one is not None], project_ids(store, folder)
+    )
     return attribute(lines, edits, wrote)
 
 

@@ -2,50 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crystal.app.context import Machine
-from crystal.model.capture import Memory
 from crystal.sessions.reading import find_session
 from crystal.store import Store
 from crystal.store.search.scope import project_ids
 from crystal.store.sessions.conversations import find_session_row
 from crystal.store.work import queries
+from crystal.store.work.queries import Deed
 from crystal.work.commands import Way, steps, ways
 
 MAX_RUNS = 2_000
 """Successful commands that are looked at, the latest."""
 MAX_WAYS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Deed:
-    """A call of a tool that did something.
-
-    Attributes:
-        session_id: Its session.
-        title: That session's title, None without one.
-        uuid: Its line, for ``crystal show``.
-        at: When.
-        device: On which machine.
-        harness: In which program.
-        project: In which project.
-        request: The message of the user that it answered; its beginning.
-        reason: What the agent said last before it; its beginning.
-        memory: Where it was found.
-    """
-
-    session_id: str
-    title: str | None
-    uuid: str
-    at: int | None
-    device: str
-    harness: str
-    project: str | None
-    request: str | None
-    reason: str | None
-    memory: Memory = "local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +111,7 @@ def how(machine: Machine, question: str, *, project: str | None = None) -> list[
     for store in machine.stores:
         projects = None if project is None else project_ids(store, project)
         known = ways(queries.latest_runs(store, projects, MAX_RUNS), question)[:MAX_WAYS]
-        told = deeds(store, {way.run.turn for way in known}, "local" if store is machine.store else "mirror")
+        told = queries.deeds(store, {way.run.turn for way in known}, "local" if store is machine.store else "mirror")
         found += [(way, deed) for way in known if (deed := told.get(way.run.turn))]
     best = dict[tuple[str, ...], KnownCommand]()
     for way, deed in sorted(found, key=lambda one: (one[0].score, one[0].run.at), reverse=True):
@@ -175,8 +146,3 @@ def relative(path: str, *folders: str | None) -> str:
         if len(start) > 1 and plain.startswith(start):
             return plain[len(start) :]
     return plain
-
-
-def deeds(store: Store, turns: Collection[int], memory: Memory = "local") -> dict[int, Deed]:
-    """Return what is known of some calls, by their turn; a call that was forgotten meanwhile is left out."""
-    return {turn: Deed(*row[1:], memory=memory) for turn, row in queries.deed_rows(store, turns).items()}

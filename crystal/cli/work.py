@@ -17,7 +17,7 @@ from crystal.store.notes import count_unindexed
 from crystal.timewords.parse import clock
 
 if TYPE_CHECKING:
-    from crystal.app.work import Deed
+    from crystal.store.work.queries import Deed
 
 SHORT_ID = 8
 

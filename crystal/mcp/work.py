@@ -8,7 +8,7 @@ from typing import Any
 
 from crystal.app.blame import BlamedLines
 from crystal.app.blame import blame as blame_lines
-from crystal.app.work import ChangedFile, Deed, KnownCommand
+from crystal.app.work import ChangedFile, KnownCommand
 from crystal.app.work import changed as changed_files
 from crystal.app.work import how as known_commands
 from crystal.errors import NotFoundError, UsageError
@@ -16,6 +16,7 @@ from crystal.mcp.items import Make, ShortIds, excerpt, label, place_of
 from crystal.mcp.offer import ClientContext, refuse_folder
 from crystal.mcp.page import AnswerItem, Json, ToolAnswer, one_page
 from crystal.mcp.searching import moment
+from crystal.store.work.queries import Deed
 from crystal.text.quoting import quote_line
 from crystal.timewords.parse import iso
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Mapping
 
 import anyio
-from starlette.types import Receive
+from starlette.datastructures import MutableHeaders
+from starlette.types import Message, Receive, Scope, Send
 
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 BODY_SECONDS = 20.0
@@ -20,6 +22,23 @@ def name_of_host(host: str) -> str:
 def is_same(given: str, known: str) -> bool:
     """Return whether two secrets are equal; takes as long for every guess."""
     return hmac.compare_digest(given.encode(), known.encode())
+
+
+def with_headers(scope: Scope, send: Send, headers: Mapping[str, str]) -> Send:
+    """Return what sends an answer with these headers, whoever gives it.
+
+    Raises:
+        ValueError: The request is not HTTP.
+    """
+    if scope["type"] != "http":
+        raise ValueError(f"not HTTP: {scope['type']}")
+
+    async def send_guarded(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).update(headers)
+        await send(message)
+
+    return send_guarded
 
 
 async def read_body(receive: Receive, most: int) -> bytes | None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, parse_qsl
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from crystal.serving.checks import LOCAL_NAMES, is_same, name_of_host, read_body
+from crystal.serving.checks import LOCAL_NAMES, is_same, name_of_host, read_body, with_headers
 from crystal.serving.peer import is_other_user
 
 OPEN_PATH = "/open"
@@ -107,21 +107,14 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":
-            raise ValueError(f"not HTTP: {scope['type']}")
-
-        async def send_guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
-
+        send = with_headers(scope, send, HEADERS)
         headers = Headers(scope=scope)
         answer = self._answer(scope, headers)
         if answer is None and scope["method"] == "POST":
             fields = await _read_form(headers, receive)
             answer = self._check_form(fields)
             scope.setdefault("state", {})["form"] = fields
-        await (answer or self._app)(scope, receive, send_guarded)
+        await (answer or self._app)(scope, receive, send)
 
     def _answer(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the answer to a request that reaches no page, None for one that does."""

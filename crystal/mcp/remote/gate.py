@@ -13,14 +13,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from crystal.credentials.access import Doorkeeper, Grant
 from crystal.credentials.access_log import AccessLog, LogEntry
 from crystal.errors import CrystalError
-from crystal.serving.checks import LOCAL_NAMES, name_of_host, read_body
+from crystal.serving.checks import LOCAL_NAMES, name_of_host, read_body, with_headers
 from crystal.serving.rates import Rate
 
 HEADERS = {
@@ -69,14 +69,7 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":
-            raise ValueError(f"not HTTP: {scope['type']}")
-
-        async def send_guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
-
+        send = with_headers(scope, send, HEADERS)
         answer = self._refusal(scope, Headers(scope=scope))
         if answer is None and scope["path"] in self._sign_in:  # its handlers wait for a body as long as it takes
             body = await read_body(receive, MAX_FORM)
@@ -85,7 +78,7 @@ class Gate:
             async def receive() -> Message:
                 return {"type": "http.request", "body": body, "more_body": False}
 
-        await (answer or self._app)(scope, receive, send_guarded)
+        await (answer or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the answer to a request that may not pass, None for one that may."""

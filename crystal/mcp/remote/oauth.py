@@ -30,7 +30,7 @@ from mcp.server.auth.provider import (
 from mcp.server.auth.routes import create_auth_routes, create_protected_resource_routes
 from mcp.server.auth.settings import ClientRegistrationOptions
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
-from pydantic import AnyHttpUrl
+from pydantic import AnyHttpUrl, AnyUrl
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -38,7 +38,7 @@ from starlette.routing import Route
 from crystal.credentials.access import SCOPES, Doorkeeper, Grant, hash_of, new_token
 from crystal.credentials.access_requests import SECONDS, AccessRequest, RequestList
 from crystal.mcp.remote.gate import METADATA
-from crystal.serving.checks import is_same
+from crystal.serving.checks import LOCAL_NAMES, is_same
 
 CONSENT = "/consent"
 MAX_CLIENT, MAX_NAME, MAX_WAITING = 3_000, 60, 100
@@ -110,11 +110,7 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
         """Give a client an id that says who it is."""
         for uri in client_info.redirect_uris or ():
-            is_local = uri.scheme == "http" and uri.host in ("localhost", "127.0.0.1", "[::1]")
-            if not (uri.scheme == "https" or is_local):
-                raise RegistrationError("invalid_redirect_uri", "redirect URIs begin with https, or lead to loopback")
-            if uri.username or uri.password or uri.fragment is not None:
-                raise RegistrationError("invalid_redirect_uri", "redirect URIs have no user name and no fragment")
+            _refuse_misleading(uri)
         name = " ".join((client_info.client_name or "").split())[:MAX_NAME].strip()
         about = {
             "redirect_uris": [str(uri) for uri in client_info.redirect_uris or ()], "scope": client_info.scope,
@@ -225,3 +221,12 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
 
     async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
         """Do nothing: the user revokes, see ``crystal access revoke``."""
+
+
+def _refuse_misleading(uri: AnyUrl) -> None:
+    """Refuse an address for the token that others can read, or that looks like another one."""
+    is_local = uri.scheme == "http" and uri.host in LOCAL_NAMES
+    if not (uri.scheme == "https" or is_local):
+        raise RegistrationError("invalid_redirect_uri", "redirect URIs begin with https, or lead to loopback")
+    if uri.username or uri.password or uri.fragment is not None:
+        raise RegistrationError("invalid_redirect_uri", "redirect URIs have no user name and no fragment")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from crystal.model.capture import Memory
 from crystal.store.connection import Store
 from crystal.store.sessions.conversations import turn_texts
 from crystal.work.blame import Edit
@@ -33,10 +35,23 @@ class ChangedRow(NamedTuple):
     folder: str | None
 
 
-class DeedRow(NamedTuple):
-    """A call: its session, its line, and what was said before it, None where nothing was."""
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """A call of a tool that did something.
 
-    turn: int
+    Attributes:
+        session_id: Its session.
+        title: That session's title, None without one.
+        uuid: Its line, for ``crystal show``.
+        at: When.
+        device: On which machine.
+        harness: In which program.
+        project: In which project.
+        request: The message of the user that it answered; its beginning.
+        reason: What the agent said last before it; its beginning.
+        memory: Where it was found.
+    """
+
     session_id: str
     title: str | None
     uuid: str
@@ -46,6 +61,7 @@ class DeedRow(NamedTuple):
     project: str | None
     request: str | None
     reason: str | None
+    memory: Memory = "local"
 
 
 def edits_that_wrote(
@@ -107,8 +123,8 @@ _BEFORE = (
 )
 
 
-def deed_rows(store: Store, turns: Collection[int]) -> dict[int, DeedRow]:
-    """Return some calls by their turn, with the user's request that they answered and what the agent said last."""
+def deeds(store: Store, turns: Collection[int], memory: Memory) -> dict[int, Deed]:
+    """Return what is known of some calls, by their turn; a call that was forgotten meanwhile is left out."""
     rows = store.rows(
         "SELECT t.id, s.session_id, s.title, t.uuid, t.ts, s.device, s.harness, p.name,"
         f" {_BEFORE.format('user', 'NULL')}, {_BEFORE.format('assistant', 't.subagent')}"
@@ -121,5 +137,6 @@ def deed_rows(store: Store, turns: Collection[int]) -> dict[int, DeedRow]:
     found = {}
     for turn, session, title, uuid, at, device, harness, project, request, reason in rows:
         said_last = texts.get(reason) if reason is not None and (request is None or reason > request) else None
-        found[turn] = DeedRow(turn, session, title, uuid, at, device, harness, project, texts.get(request), said_last)
+        asked = texts.get(request)
+        found[turn] = Deed(session, title, uuid, at, device, harness, project, asked, said_last, memory)
     return found
