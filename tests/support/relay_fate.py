@@ -17,7 +17,8 @@ from crystal.store.capture import ledger
 from crystal.store.health import checks
 from crystal.store.sync import outbox, relay_peers
 from tests.support.capture_machine import CaptureMachine
-from tests.support.relay_world import Device, Home, World, said
+from tests.support.relay_world import Device, Home, World
+from tests.support.said_rows import said
 
 DAY = 86_400_000
 

@@ -19,7 +19,8 @@ from tests.support.relay_fate import (
     texts,
     waiting,
 )
-from tests.support.relay_world import Device, World, said
+from tests.support.relay_world import Device, World
+from tests.support.said_rows import said
 
 # -- ordinary days ----------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ from tests.support.capture_machine import NOW, line
 from tests.support.killed import killed_at
 from tests.support.relay_fate import reopen, rotate, texts
 from tests.support.relay_tombstones import archive_of, sealed_words, tombstone, uids
-from tests.support.relay_world import World, said
+from tests.support.relay_world import World
+from tests.support.said_rows import said
 
 
 @pytest.mark.slow

@@ -17,7 +17,8 @@ from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.sending import open_another, put_message
 from tests.support.capture_machine import line
 from tests.support.relay_fate import archived, texts
-from tests.support.relay_world import Device, World, said
+from tests.support.relay_world import Device, World
+from tests.support.said_rows import said
 
 pytestmark = pytest.mark.slow
 

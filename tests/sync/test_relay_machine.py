@@ -21,7 +21,8 @@ from tests.support.capture_machine import line
 from tests.support.killed import killed_at
 from tests.support.relay_fate import backup, clone, faults, reopen, restore, revoke, rotate
 from tests.support.relay_weather import FAULTS, Storm
-from tests.support.relay_world import Device, Home, World, said
+from tests.support.relay_world import Device, Home, World
+from tests.support.said_rows import said
 
 DAY = 86_400_000
 WHO = st.integers(0, 3)

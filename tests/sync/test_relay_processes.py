@@ -18,7 +18,7 @@ import pytest
 from crystal.ingest import archive
 from crystal.store import Store
 from tests.app.test_processes import WORKER, Machine, Session, end
-from tests.support.relay_world import said
+from tests.support.said_rows import said
 from tests.support.two_machines import RelayProcess
 from tests.support.whole_memory import ROOT, wait_until
 

@@ -21,7 +21,8 @@ from tests.support.relay_fate import (
     texts,
     waiting,
 )
-from tests.support.relay_world import World, said
+from tests.support.relay_world import World
+from tests.support.said_rows import said
 
 # -- keys -------------------------------------------------------------------------------------------------------------
 
