@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import itertools
 import os
@@ -21,8 +22,10 @@ from crystal.store import migrate
 from tests.support.fresh_store import copy_schema
 
 # Two cores shared by many make every deadline a lie; a slow example is found by the clock of the whole run.
-settings.register_profile("crystal", deadline=None, print_blob=True)
-settings.load_profile("crystal")
+# Before a merge a property is tried more often: .ci/run says --hypothesis-profile=thorough.
+settings.register_profile("quick", deadline=None, print_blob=True, max_examples=30)
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=100)
+settings.load_profile("quick")
 
 # Every worker reads every test, and the tests start hundreds of processes: none of them compiles everything anew.
 sys.dont_write_bytecode = False
@@ -59,6 +62,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if _has_memory_disk():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
         tempfile.tempdir = os.environ.get("TMPDIR") or str(MEMORY_DISK)
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what collection made: thousands of tests that stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def _has_memory_disk() -> bool:

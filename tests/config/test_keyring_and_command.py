@@ -18,6 +18,7 @@ from crystal.credentials.api_keys import (
 )
 from crystal.errors import CrystalError, NotConfiguredError, UsageError
 from tests.support.key_places import KEY, program
+from tests.support.table import each_row
 
 # ------------------------------------------------------------------------------------------------- the keyring
 
@@ -166,7 +167,7 @@ def test_a_command_that_prints_without_end_is_stopped(home: Path) -> None:
     assert time.monotonic() - begin < 10
 
 
-@pytest.mark.parametrize("line", ["/no/such/program {provider}", "no-such-program-anywhere", "/"])
+@each_row("line", ["/no/such/program {provider}", "no-such-program-anywhere", "/"])
 def test_a_program_that_cannot_be_run_is_named(line: str) -> None:
     with pytest.raises(NotConfiguredError, match=rf"CRYSTAL_KEY_COMMAND \({line.split(maxsplit=1)[0]}\)"):
         run_key_command(KeyCommand(line), "openai", {"PATH": os.environ["PATH"]})

@@ -17,6 +17,7 @@ from crystal.install.clients.entry_text import snippet
 from crystal.install.clients.known import NAMES, Client, ServerCommand, is_ours, known_clients, updated
 from crystal.install.record import read_record
 from tests.support.client_entries import ENTRY, OLDER
+from tests.support.table import each_row
 
 FILES = ("claude-code", "claude-desktop", "codex", "gemini", "cursor")
 
@@ -220,7 +221,7 @@ def test_without_a_record_the_entry_goes_all_the_same(home: Path, ldm: Path) -> 
         assert client.file.read_text().strip() in ("", "{}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "ours"),
     [
         ({"command": "/x/crystal", "args": ["mcp"]}, True),

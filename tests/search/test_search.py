@@ -7,6 +7,7 @@ from crystal.store import Store
 from crystal.store.search.vectors import drop_generation, ensure_generation
 from tests.support.ranked_by import by_default_too, search, search_home_first  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, NOW, SESSION, Meaning, add_turn, chunk_id, embed_all, open_store
+from tests.support.table import each_row
 
 pytestmark = pytest.mark.usefixtures("ranked_by")
 
@@ -169,10 +170,8 @@ def test_copies_are_counted_within_the_filter(store):
 # ------------------------------------------------------------------------------------------------------- freshness
 
 
-@pytest.mark.parametrize(
-    ("days", "flag"), [(-1, "fresh"), (0, "fresh"), (2.9, "fresh"), (3, "recent"), (6.9, "recent"), (7, "aging"),
-                       (13.9, "aging"), (14, "stale"), (900, "stale")],
-)  # fmt: skip
+@each_row(("days", "flag"), [(-1, "fresh"), (0, "fresh"), (2.9, "fresh"), (3, "recent"), (6.9, "recent"), (7, "aging"),
+                       (13.9, "aging"), (14, "stale"), (900, "stale")])  # fmt: skip
 def test_freshness_by_age(days, flag):
     assert freshness(NOW - int(days * DAY), NOW) == flag
 

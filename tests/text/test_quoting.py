@@ -188,11 +188,8 @@ def test_quoting_twice_changes_nothing_and_a_line_is_a_line(text: str) -> None:
     assert "\n" not in line
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["a < b and crystal clear memory", "pip install crystal-memory", "if x < 3 & y: # 100%25", "<div>&lt;p&gt;</div>",
-     "Привет, <мир> & Ελλάδα", "漢字 〈本〉 «да»", "C:\\users\\new", "crystal_search <query>", "日本語\nعربى"],
-)  # fmt: skip
+@each_row("text", ["a < b and crystal clear memory", "pip install crystal-memory", "if x < 3 & y: # 100%25", "<div>&lt;p&gt;</div>",
+     "Привет, <мир> & Ελλάδα", "漢字 〈本〉 «да»", "C:\\users\\new", "crystal_search <query>", "日本語\nعربى"])  # fmt: skip
 def test_what_is_no_tag_stays_as_it_is(text: str) -> None:
     assert quote(text) == text
 
