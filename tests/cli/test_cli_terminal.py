@@ -72,7 +72,7 @@ def test_each_terminal_has_its_own_last_search(tmp_path, monkeypatch):
         last_search.named_by_place(tmp_path, "@1")
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"1": 2}', b"\xff"])
+@each_row("content", [b"", b"[]", b'{"1": 2}', b"\xff"])
 def test_a_broken_list_of_hits_is_as_none(tmp_path, content):
     (tmp_path / last_search.FILE).write_bytes(content)
     assert last_search.named_by_place(tmp_path, "1") == "1"

@@ -28,7 +28,7 @@ def marked(store, query, text):
     return [text[start:end] for start, end in match_spans(store, query, text)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "text", "words"),
     [
         ("connect", "Connecting, connected: connections", ["Connecting", "connected", "connections"]),

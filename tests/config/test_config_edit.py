@@ -231,7 +231,7 @@ def test_every_key_can_be_set_and_taken_out_again(key: str, home: Path, file: Pa
     assert load_config({}, home).origin(key) == "default"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("key", "value"),
     [("search.limit", "many"), ("search.limt", "3"), ("hook.wait", "1"), ("private.projects", ["x"]), ("agent_id", "")],
 )

@@ -21,6 +21,7 @@ from tests.support import agent_samples as samples
 from tests.support.command import crystal
 from tests.support.exports import SESSION, remember
 from tests.support.mcp_client import Tools
+from tests.support.table import each_row
 
 PLAYED = """#!/bin/sh
 '''exec' "{python}" "$0" "$@"
@@ -187,7 +188,7 @@ def test_what_is_forgotten_is_forgotten_in_the_copies_too(home: Path, project: P
     assert not [one for one in stored(home) if one[2] == "user"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "message", "hint"),
     [
         ((SESSION,), "--to is missing", "--brief"),

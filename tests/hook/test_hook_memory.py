@@ -234,7 +234,7 @@ def test_without_a_note_nothing_is_said_to_be_remembered(door: Hook) -> None:
     assert answer == {"systemMessage": "crystal: not remembered: nothing can be written; run: crystal doctor"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "env"),
     [
         ({"prompt": "fix the bug, and remember the tests"}, {}),

@@ -74,7 +74,7 @@ def test_claude_desktop_is_elsewhere_on_other_systems(home: Path, monkeypatch: p
     assert clients(home, APPDATA="/roaming")["claude-desktop"].folder == packaged
 
 
-@pytest.mark.parametrize("name", FILES)
+@each_row("name", FILES)
 def test_without_a_file_one_is_made_for_the_user_alone_and_goes_with_its_folders(home, ldm, name):
     client = clients(home)[name]
     before = sorted(home.rglob("*"))
@@ -97,7 +97,7 @@ ORIGINALS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FILES)
+@each_row("name", FILES)
 def test_a_file_that_is_there_is_the_same_afterwards(home: Path, ldm: Path, name: str) -> None:
     client = clients(home)[name]
     client.file.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
+@each_row("name", FILES)
 def test_a_file_that_cannot_be_understood_is_refused_and_stays(home: Path, ldm: Path, name: str) -> None:
     client = clients(home)[name]
     client.file.parent.mkdir(parents=True, exist_ok=True)

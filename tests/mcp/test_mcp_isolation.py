@@ -30,6 +30,7 @@ from tests.support.mcp_answers import ELSEWHERE, answers, say
 from tests.support.mcp_client import ROOT, Tools
 from tests.support.mcp_memory import MINE, SHOP
 from tests.support.store_factory import HOUR, NOW, add_turn, chunk_id
+from tests.support.table import each_row
 
 SECRET = "99999999-eeee-4000-8000-000000000009"
 COPY = "88888888-dddd-4000-8000-000000000008"
@@ -156,7 +157,7 @@ def test_no_tool_tells_another_agent_of_it(planted: Planted) -> None:
     assert called | changing == {tool.name for tool in (*TOOLS, *ALIASES, *CONNECTOR)}
 
 
-@pytest.mark.parametrize("number", range(len(OTHERS)))
+@each_row("number", range(len(OTHERS)))
 def test_no_resource_tells_another_agent_of_it(planted: Planted, number: int) -> None:
     methods, memory = planted.others[number].methods, planted.memory
     listed = json.dumps(methods["resources/list"]({}))

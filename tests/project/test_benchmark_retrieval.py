@@ -144,7 +144,7 @@ def test_a_set_is_read_in_the_order_of_its_sessions_and_a_folder_of_sets_set_by_
     assert (one.notes, [found.name for found in read_sets([tmp_path / "two"])]) == ([], ["two"])
 
 
-@pytest.mark.parametrize("make", ["nothing", "empty", "twice"])
+@each_row("make", ["nothing", "empty", "twice"])
 def test_what_is_no_set_is_refused_in_words(tmp_path, make):
     if make == "empty":
         write_set(tmp_path / "a", [], [])

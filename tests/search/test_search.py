@@ -121,7 +121,7 @@ def test_scripts_without_spaces_are_found_by_a_part(store, text, query):
     assert found(store, query)[0] == uuid
 
 
-@pytest.mark.parametrize("query", ["", "   ", "\x00", "?!", "()", '""', "🦀"])
+@each_row("query", ["", "   ", "\x00", "?!", "()", '""', "🦀"])
 def test_a_question_without_words_finds_nothing_and_does_not_raise(store, query):
     add_turn(store, "hello")
     assert found(store, query) == []
@@ -271,7 +271,7 @@ def test_missing_vectors_are_counted_while_the_rest_is_hybrid(store):
     assert any("1 chunk " in note for note in result.notes)
 
 
-@pytest.mark.parametrize("failure", [UnavailableError("the provider is away"), NotConfiguredError("no key for it")])
+@each_row("failure", [UnavailableError("the provider is away"), NotConfiguredError("no key for it")])
 def test_an_embedder_that_fails_costs_only_meaning(store, failure):
     uuid = add_turn(store, "a car")
     embed_all(store, Meaning())

@@ -312,7 +312,7 @@ def test_a_real_command_that_fails_is_an_error(line: str, at) -> None:
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("text", ["", " ", "two words", "crt_\n", "ünsafe", "x" * 1025, "a\0b"])
+@each_row("text", ["", " ", "two words", "crt_\n", "ünsafe", "x" * 1025, "a\0b"])
 def test_what_can_be_no_token_is_refused(text: str, at) -> None:
     with pytest.raises(UsageError):
         RelayToken(text)

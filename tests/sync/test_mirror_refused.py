@@ -95,12 +95,9 @@ def test_a_revoked_device_opens_nothing_that_came_after(world):
     assert open_blob(blob, keys, channel=2, stream=new.stream, seq=newest.number, prev=None).payload
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"format": 1}, {"objects": [[1]]}, {"stream": "zz"}, {"keys": ["x"]}, {"published_at": -1}, {"serving": [1]},
+@each_row("change", [{"format": 1}, {"objects": [[1]]}, {"stream": "zz"}, {"keys": ["x"]}, {"published_at": -1}, {"serving": [1]},
      {"\ud800": 1}, {"stream": "\ud800"},
-     {"objects": [[2, "AAAAAAAAAAA", 1, "A" * 43, 5], [1, "AAAAAAAAAAA", 1, "A" * 43, 5]]}],
-)  # fmt: skip
+     {"objects": [[2, "AAAAAAAAAAA", 1, "A" * 43, 5], [1, "AAAAAAAAAAA", 1, "A" * 43, 5]]}])  # fmt: skip
 def test_a_manifest_that_says_nothing_known_is_refused(world, change):
     add_turn(world.store, "one")
     body = world.publish()
@@ -124,7 +121,7 @@ def test_content_is_the_same_after_packing():
             unpack(pack(content)[:cut])
 
 
-@pytest.mark.parametrize("told", ["x", ["x"], 5, {"bad": 5}, {"bad": "zz"}, {"bad": [{}]}])
+@each_row("told", ["x", ["x"], 5, {"bad": 5}, {"bad": "zz"}, {"bad": [{}]}])
 def test_what_no_device_tells_of_its_mirror_is_passed_over(world, told):
     on_told(world.store, told, now=1)
 
