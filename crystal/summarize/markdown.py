@@ -77,13 +77,7 @@ def new_summary_path(session: Session) -> str:
 
 
 def render(
-    session: Session,
-    counts: SessionCounts,
-    text: SummaryText,
-    actions: Actions,
-    *,
-    model: str | None,
-    instead: str | None,
+    session: Session, counts: SessionCounts, text: SummaryText, done: Actions, *, model: str | None, instead: str | None
 ) -> str:
     """Return the content of the file.
 
@@ -91,7 +85,7 @@ def render(
         session: The session.
         counts: Numbers of turns and calls.
         text: Title, summary and topics.
-        actions: Files and commands.
+        done: Files and commands.
         model: The model that wrote the text; None for a simple summary.
         instead: Why a configured model did not write it, if so.
     """
@@ -108,8 +102,8 @@ def render(
         lines += [label + escaped(paragraph.text), ""]
     lines += [] if text.paragraphs else ["None.", ""]
     lines += _section("Key topics", [escaped(topic) for topic in text.topics])
-    lines += _section("Files touched", [f"{code_span(file.path)} ({', '.join(file.how)})" for file in actions.files])
-    lines += _section("Commands run", [code_span(command) for command in actions.commands])
+    lines += _section("Files touched", [f"{code_span(file.path)} ({', '.join(file.how)})" for file in done.files])
+    lines += _section("Commands run", [code_span(command) for command in done.commands])
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

@@ -285,18 +285,7 @@ def test_the_python_page_has_every_field_of_what_is_returned() -> None:
     from crystal.store.sessions.conversations import Message
 
     page = (REFERENCE / "python.md").read_text("utf-8")
-    kinds = (
-        SearchResult,
-        Hit,
-        Conversation,
-        ShownTurn,
-        SessionSummary,
-        Remembered,
-        FormerMemory,
-        Tally,
-        Proof,
-        Fault,
-    )
+    kinds = (SearchResult, Hit, Conversation, ShownTurn, SessionSummary, Remembered, FormerMemory, Tally, Proof, Fault)
     for kind in (*kinds, Restored, Message, Day, TimelineEntry, FilePlace, SyncReport, SourceState, RemovedSource):
         row = next((line for line in page.splitlines() if line.startswith(f"| `{kind.__name__}` |")), "")
         names = re.findall(r"`(\w+)`", row)[1:]
