@@ -81,7 +81,7 @@ def blame(machine: Machine, wanted: str) -> Blame:
         known = _attributed(store, home[0] if home else "", text[start - 1 : end], committed, path.name)
         wrote = known[first - start : last - start + 1]
         memory: Memory = "local" if store is machine.store else "mirror"
-        told = queries.recorded_calls(store, {edit.turn for edit in wrote if edit is not None}, memory)
+        told = queries.calls(store, {edit.turn for edit in wrote if edit is not None}, memory)
         for at, edit in enumerate(wrote):
             before, call = best[at], edit and told.get(edit.turn)
             if edit is not None and call is not None and (before is None or edit.at > before[0].at):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from crystal.app.context import Machine
 from crystal.app.memory_queries import list_memories
 from crystal.app.session_context_content import told_log
-from crystal.app.used_afterwards import UseCount, told_and_used
+from crystal.app.used_afterwards import Used, told_and_used
 from crystal.model.recall import Remembered
 from crystal.reflect.learn import LEARNED, LOW_CONFIDENCE, PROPOSED, is_known
 from crystal.reflect.run import add_runs
@@ -83,11 +83,7 @@ def _pool(machine: Machine, every: Sequence[Remembered]) -> dict[str, int]:
 
 
 def _period(
-    machine: Machine,
-    since: int,
-    log: Sequence[Injection],
-    used: Sequence[UseCount],
-    hook_runs: Sequence[tuple[int, float]],
+    machine: Machine, since: int, log: Sequence[Injection], used: Sequence[Used], hook_runs: Sequence[tuple[int, float]]
 ) -> Period:
     runs = learned.runs_since(machine.store, since)
     total = ReflectorRun(since)

@@ -187,7 +187,7 @@ def test_what_is_forgotten_meanwhile_is_left_out(
     repository: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran(store, repository, ONE, "make ship", "Ship it")
-    monkeypatch.setattr("crystal.store.work.queries.recorded_calls", lambda *_: {})
+    monkeypatch.setattr("crystal.store.work.queries.calls", lambda *_: {})
     assert {who for *_, who in blamed("cart.py")} == {None}
     with Crystal() as memory:
         assert memory.how("ship") == []

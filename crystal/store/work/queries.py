@@ -123,7 +123,7 @@ _BEFORE = (
 )
 
 
-def recorded_calls(store: Store, turns: Collection[int], memory: Memory) -> dict[int, RecordedCall]:
+def calls(store: Store, turns: Collection[int], memory: Memory) -> dict[int, RecordedCall]:
     """Return what is known of some calls, by their turn; a call that was forgotten meanwhile is left out."""
     rows = store.rows(
         "SELECT t.id, s.session_id, s.title, t.uuid, t.ts, s.device, s.harness, p.name,"
