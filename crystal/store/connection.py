@@ -87,7 +87,7 @@ def _translated(path: Path) -> Iterator[None]:
             raise StoreDamagedError(f"{folder} is a folder", hint=HINTS[StoreDamagedError]) from error
         if isinstance(error, apsw.IOError) and _is_full(path.parent):
             ours = StoreFullError  # the file that WAL readers share cannot grow: an input/output error to SQLite
-        hint = (_config("access").way_in(path) if ours is UnavailableError else None) or HINTS[ours]
+        hint = (_config("file_access").way_in(path) if ours is UnavailableError else None) or HINTS[ours]
         if ours is NotConfiguredError:
             hint = f"{hint}: {_config('packages').reinstall_command('sqlite-vec')}"
         words = f"the disk of {path.parent} is full" if ours is StoreFullError else f"{path}: {error}"
