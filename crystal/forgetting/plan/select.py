@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from crystal.errors import NotFoundError, UsageError
-from crystal.forgetting.match.terms import Terms, folded, repetitions
+from crystal.forgetting.match.query_terms import Terms, folded, repetitions
 from crystal.forgetting.plan.indexed_turns import turns_repeating, turns_with_terms
 from crystal.forgetting.request import Because, ForgetRequest, Progress, Selection, counted
 from crystal.hook.remember import judged
