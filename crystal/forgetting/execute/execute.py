@@ -14,7 +14,7 @@ from functools import partial
 from crystal.capture.lock import try_lock
 from crystal.config.paths import delete_file
 from crystal.errors import CrystalError, UnavailableError
-from crystal.forgetting.execute import file_cleanup, rows
+from crystal.forgetting.execute import delete_rows, file_cleanup
 from crystal.forgetting.plan.planner import complete
 from crystal.forgetting.request import ForgetContext, ForgetPlan, Forgotten
 from crystal.forgetting.tombstone_file import reconcile_tombstones
@@ -49,7 +49,7 @@ def carry_out(context: ForgetContext, plan: ForgetPlan, now: int) -> Forgotten:
         with context.store.transaction():
             forgetting.add_tombstones(context.store, tombstones, now)
             for row, lines in plan.places:
-                forgotten_work.add_work(context.store, rows.ARCHIVE, str(row), list(lines), now)
+                forgotten_work.add_work(context.store, delete_rows.ARCHIVE, str(row), list(lines), now)
             context.on_tombstones(context.store, tombstones)
         pending = _finish(context, now)
     counts = Counter(item.kind for item in plan.items)
@@ -83,7 +83,7 @@ def _finish(context: ForgetContext, now: int) -> Sequence[str]:
     try:
         reconcile_tombstones(context.store, context.ldm_home, now)
         with context.mirror() as (mirror, problem):
-            rows.delete_here(context, mirror, now)
+            delete_rows.delete_here(context, mirror, now)
             return Finisher(context, mirror, now).run(problem)
     except CrystalError as error:
         return [error.message]
@@ -103,7 +103,7 @@ class Finisher:
         self._pending += [] if problem is None else [problem]
         context = self._context
         self._archives()
-        for work in forgotten_work.works(self._store, rows.FILE):
+        for work in forgotten_work.works(self._store, delete_rows.FILE):
             self._try(delete_file, context.ldm_home / work.target, done=[work])
         self._try(self._leftovers)
         self._try(self._half_made_mirror)
@@ -112,7 +112,7 @@ class Finisher:
         for store in self._stores:
             told = partial(context.progress, "removing it from the search index")
             self._try(file_cleanup.purge_index, store, self._now, told)
-        for work in forgotten_work.works(self._store, rows.SESSION):
+        for work in forgotten_work.works(self._store, delete_rows.SESSION):
             self._try(self._session, work, done=[work])
         if not self._pending:
             self._end()
@@ -131,7 +131,7 @@ class Finisher:
 
     def _archives(self) -> None:
         by_transcript: dict[int | None, list[ForgetWork]] = {}
-        for work in forgotten_work.works(self._store, rows.ARCHIVE):
+        for work in forgotten_work.works(self._store, delete_rows.ARCHIVE):
             transcript = forgotten_rows.transcript_of_row(self._store, int(work.target))
             by_transcript.setdefault(transcript, []).append(work)
         forgotten_work.end_works(self._store, by_transcript.pop(None, []))
@@ -182,9 +182,9 @@ class Finisher:
         for step in (empty_log, clear):
             for store in self._stores if not self._pending else ():
                 self._try(step, store)
-        if self._pending or forgotten_work.work_kinds(self._store) - {rows.SWEPT}:
+        if self._pending or forgotten_work.work_kinds(self._store) - {delete_rows.SWEPT}:
             return
-        swept = forgotten_work.works(self._store, rows.SWEPT)
+        swept = forgotten_work.works(self._store, delete_rows.SWEPT)
         with self._store.transaction():
             forgotten_work.end_tombstones(self._store, [work.target for work in swept], self._now)
             forgotten_work.end_works(self._store, swept)

@@ -19,7 +19,7 @@ from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING
 from crystal.memories.record import DAMAGED_SUFFIX
 from crystal.search.index import bring_up_to_date, folder_of
-from crystal.search.index.files import files_in, path_of, remove_file
+from crystal.search.index.index_files import files_in, path_of, remove_file
 from crystal.store import Store
 from crystal.store.capture import ledger, snapshots
 from crystal.store.forget import forgotten_rows, forgotten_work

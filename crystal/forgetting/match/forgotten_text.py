@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from crystal.forgetting.match.indexed_turns import Candidates, candidates_of
 from crystal.forgetting.match.patterns import TextMatcher, words_of
 from crystal.forgetting.request import ForgetContext, ForgetPlan, Progress, counted
-from crystal.search.index.files import IndexDamagedError
+from crystal.search.index.index_files import IndexDamagedError
 from crystal.search.index.terms import Tokenize, beginning_of, document_words
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces

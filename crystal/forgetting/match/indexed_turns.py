@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from crystal.forgetting.match.terms import QUOTE, Terms, folded
+from crystal.forgetting.match.query_terms import QUOTE, Terms, folded
 from crystal.search.index import folder_of
-from crystal.search.index.files import IndexDamagedError
-from crystal.search.index.reader import Absent, Index, open_index
+from crystal.search.index.index_files import IndexDamagedError
+from crystal.search.index.open_index import Absent, Index, open_index
 from crystal.search.index.terms import Tokenize, normalised
 from crystal.store import Store
 from crystal.store.search.tokenizer import tokenizer

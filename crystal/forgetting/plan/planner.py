@@ -18,7 +18,7 @@ from typing import Any, Literal
 from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting.match.archive_lines import ArchivedMatch, ArchiveSearch, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
-from crystal.forgetting.match.terms import Terms, folded
+from crystal.forgetting.match.query_terms import Terms, folded
 from crystal.forgetting.plan.select import (
     Limit,
     Scope,

@@ -31,10 +31,10 @@ from crystal.forgetting.match.patterns import (
     stretches_of,
     words_of,
 )
-from crystal.forgetting.match.terms import folded
+from crystal.forgetting.match.query_terms import folded
 from crystal.forgetting.prove import file_reader
 from crystal.forgetting.request import ForgetContext, counted
-from crystal.search.index.files import MAGIC
+from crystal.search.index.index_files import MAGIC
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
 from crystal.store.forget.forgetting import read_blocks

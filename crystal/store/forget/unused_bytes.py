@@ -19,8 +19,8 @@ import apsw
 
 from crystal.errors import StoreDamagedError
 from crystal.store.connection import Store, connect, translated
-from crystal.store.migrate import REPAIR_HINT
 from crystal.store.notes import write_note
+from crystal.store.upgrade import REPAIR_HINT
 
 CLEARED = "unused_bytes_cleared"
 """Key in ``meta`` of the row that changes: when it was done."""
