@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 from confusable_homoglyphs.confusables import confusables_data
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.text.fence import fenced, new_nonce
@@ -153,7 +153,6 @@ BEFORE = st.text(st.characters(exclude_characters="\x1b\x9b"), max_size=20)
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(BEFORE, forged_tags(), st.text(max_size=20))
 def test_no_random_spelling_of_the_tag_passes(before: str, tag: str, after: str) -> None:
     quoted = quote(f"{before} {tag} {after}")

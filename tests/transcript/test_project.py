@@ -231,7 +231,6 @@ def test_a_remote_is_shown_without_user_and_password(address: str, clean: str | 
     before=st.text("a1:@?#%[]", max_size=4),
     after=st.text("a1:@/?#%[]", max_size=6),
 )
-@settings(max_examples=100)
 def test_no_password_survives(scheme: str, before: str, after: str) -> None:
     clean = without_credentials(f"{scheme}me{before}:s3cr3t{after}@example.org/a.git")
     assert clean is None or "s3cr3t" not in clean
