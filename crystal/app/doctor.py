@@ -20,6 +20,7 @@ from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine, damage_here, open_reader, this_config
 from crystal.app.formats import describe_formats
 from crystal.app.mirror import open_mirror
+from crystal.app.model_texts import count_kept_here
 from crystal.app.open_store import archives_of, describe_link, links_to
 from crystal.capture.drain import REFUSED
 from crystal.capture.lock import try_lock
@@ -387,4 +388,7 @@ def _embedding(machine: Machine, waiting: int) -> Check:
     if waiting:
         words = "1 chunk waits for its vector" if waiting == 1 else f"{waiting:,} chunks wait for their vectors"
         return Check("embedding", "note", f"{words} ({chosen.provider})", "crystal sync")
+    if kept := count_kept_here(machine):
+        words = f"{kept:,} private or isolated chunks are not sent to {chosen.provider}; only keywords find them"
+        return Check("embedding", "note", words, "crystal models use embedded")
     return Check("embedding", "ok", f"{chosen.provider}; all vectors are made")
