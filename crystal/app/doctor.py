@@ -22,10 +22,11 @@ from crystal.app.formats import describe_formats
 from crystal.app.mirror import open_mirror
 from crystal.app.model_texts import count_kept_here
 from crystal.app.open_store import archives_of, describe_link, links_to
+from crystal.app.watcher import NOT_WATCHING, WATCH_LOCK, describe_watcher, watcher_state
 from crystal.capture.drain import REFUSED
 from crystal.capture.lock import try_lock
 from crystal.config.access import way_in
-from crystal.config.harnesses import HARNESSES
+from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.packages import install_command
 from crystal.config.paths import refused
 from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind, needs_key
@@ -52,7 +53,7 @@ LITTLE_SPACE = 500 << 20
 NO_SPACE = 1 << 20
 LOCKS = (
     "capture.lock", "backfill.lock", "enrich.lock", "context.lock", "relay.lock", "publish.lock", "mirror.db.lock",
-    "sources.lock", "sources-watch.lock", "watch.lock", "import.lock",
+    "sources.lock", "sources-watch.lock", WATCH_LOCK, "import.lock",
 )  # fmt: skip
 SLOW_HOOK_MS = 500.0
 BRIEF_SECONDS = 0.1
@@ -207,10 +208,11 @@ def _asking(config: Config) -> Iterator[Check]:
 
 
 def _live(config: Config) -> Iterator[Check]:
-    """Check which other agents tell of each turn as it ends, and that the hook they run exists."""
-    home, telling, swept = Path.home(), [], []
+    """Check which other agents tell of each turn as it ends, that the hook they run exists, and who reads the rest."""
+    home, telling, swept, silent = Path.home(), [], [], []
     for name in found_agents(config.places, os.environ, home):
         if name not in MECHANISMS:
+            silent += [HARNESSES[name].title] if name != CLAUDE_CODE else []
             continue
         gone = missing_scripts(name, os.environ, home)
         if gone:
@@ -222,8 +224,15 @@ def _live(config: Config) -> Iterator[Check]:
             swept.append(MECHANISMS[name].title)
     if telling:
         yield Check("live", "ok", f"{', '.join(telling)}: captured as each turn ends")
-    if swept:
-        yield Check("live", "note", f"{', '.join(swept)}: captured by crystal sync alone", "crystal init --all")
+    watcher = watcher_state(config.places)
+    if watcher.is_running:
+        yield Check("live", "ok", describe_watcher([*swept, *silent]))
+        return
+    if watcher.is_installed:
+        yield Check("live", "failure", NOT_WATCHING, "crystal watch --install")
+    for titles, fix in ((swept, "crystal init --all"), (silent, "crystal watch --install")):
+        if titles:
+            yield Check("live", "note", f"{', '.join(titles)}: captured by crystal sync alone", fix)
 
 
 def _cleanup(machine: Machine) -> Iterator[Check]:

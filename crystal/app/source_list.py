@@ -9,7 +9,7 @@ from crystal.app.context import Machine
 from crystal.sources.record import ListedSource, read_list
 from crystal.store.search.vectors import serving_generation
 from crystal.store.sources import files, state
-from crystal.store.sources.files import Source
+from crystal.store.sources.files import FileSource
 
 VAULT_MARK = " vault"
 """Ends ``read_as`` of a source that is a vault."""
@@ -48,6 +48,6 @@ def list_sources(machine: Machine) -> list[SourceState]:
     return found
 
 
-def listed_row(row: Source) -> ListedSource:
+def listed_row(row: FileSource) -> ListedSource:
     """Return what the list says of a source, by its row."""
     return ListedSource(row.name, row.path, row.added_at, row.read_as.endswith(VAULT_MARK))

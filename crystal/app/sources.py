@@ -33,7 +33,7 @@ from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.search.scope import SOURCES, is_within
 from crystal.store.search.space import delete_chunks
 from crystal.store.sources import files, state
-from crystal.store.sources.files import Maker, Source
+from crystal.store.sources.files import FileSource, Maker
 from crystal.vault.folder import read_kept
 
 SOURCES_LOCK = "sources.lock"
@@ -226,7 +226,7 @@ def _reader(machine: Machine, *, is_vault: bool) -> SourceReader:
     )
 
 
-def _project(machine: Machine, source: Source) -> int | None:
+def _project(machine: Machine, source: FileSource) -> int | None:
     """Return the row of the git project that a source is in, so that a search in the project finds its files."""
     found = project_finder(machine.store)(source.path)
     if found.git_root is None:

@@ -13,6 +13,7 @@ from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine
 from crystal.app.progress import read_progress
 from crystal.app.source_list import list_sources
+from crystal.app.watcher import watcher_state
 from crystal.capture import files, spool
 from crystal.capture.state import CaptureState
 from crystal.config.paths import Places
@@ -69,6 +70,7 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
             "sessions_without_summary": len(due_sessions(store, now=now, idle_ms=idle_ms, limit=100_000)),
         },
         "progress": _progress(machine),
+        "watcher": asdict(watcher_state(places)),
         "embedding": {
             "provider": config.embedding_provider,
             "serving": None

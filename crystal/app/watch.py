@@ -75,7 +75,7 @@ def _capture(harnesses: Iterable[str], tell: Tell) -> None:
             merge(tally, capture.sweep(name))
         return tally
 
-    with open_kept_machine() as machine:
+    with open_kept_machine() as machine:  # a newer program's database ends this one; what started it starts the newer
         try:
             tally = run_capture(machine, sweep)
         except CrystalError as error:  # the next change, or the next sync, tries again

@@ -28,7 +28,7 @@ from crystal.store.capture import snapshots as seen
 from crystal.store.capture.snapshots import SeenRecord, claim_records
 from crystal.store.capture.turns import is_of_another_session
 from crystal.store.sessions.conversations import turns_of_lines
-from crystal.transcript import Conversation, Record, SnapshotReader, Source, SourceError
+from crystal.transcript import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
 
 
 class Container(NamedTuple):
@@ -215,8 +215,8 @@ class _ConversationCapture:
     by: Capture
     container: Container
     reader: SnapshotReader
-    source: Source
-    conversation: Conversation
+    source: Snapshot
+    conversation: SessionStamp
     tally: Tally
 
     @cached_property

@@ -20,7 +20,7 @@ from crystal.capture.files import LOG_SUFFIX
 from crystal.capture.safe_open import Folders, call_with_deadline
 from crystal.config.harness import Form
 from crystal.errors import CrystalError, UnavailableError
-from crystal.transcript import Source, SourceError
+from crystal.transcript import Snapshot, SourceError
 
 QUERY_SECONDS = 60.0
 """One query may take so long; a query reads all of a database at most."""
@@ -183,7 +183,7 @@ MAX_DOCUMENT_BYTES = 256 << 20
 
 
 @contextlib.contextmanager
-def opened_source(path: Path, form: Form, folders: Folders, sides: Mapping[PurePath, bytes]) -> Iterator[Source]:
+def opened_source(path: Path, form: Form, folders: Folders, sides: Mapping[PurePath, bytes]) -> Iterator[Snapshot]:
     """Open a file as a source.
 
     Args:
@@ -202,10 +202,10 @@ def opened_source(path: Path, form: Form, folders: Folders, sides: Mapping[PureP
             data = file.read(MAX_DOCUMENT_BYTES + 1)
         if len(data) > MAX_DOCUMENT_BYTES:
             raise SourceError(f"{path} is larger than {MAX_DOCUMENT_BYTES >> 20} MB", hint="crystal reads no such file")
-        yield Source(path, data, _no_rows, sides)
+        yield Snapshot(path, data, _no_rows, sides)
         return
     with opened_database(path, folders) as rows:
-        yield Source(path, b"", rows, sides)
+        yield Snapshot(path, b"", rows, sides)
 
 
 def _no_rows(*_: object) -> Iterator[tuple[Any, ...]]:

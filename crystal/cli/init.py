@@ -293,7 +293,7 @@ def _say_live(one: LivePlan) -> None:
 
 def _say_swept(plan: SetupPlan) -> None:
     for name in plan.swept:
-        typer.echo(f"sync: {_title(name)} has no hook for the end of a turn; capture it with: crystal sync")
+        typer.echo(f"sync: {_title(name)} has no hook for the end of a turn; capture it with: crystal watch --install")
 
 
 def _title(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from crystal.export.archived import ArchivedLine, Stretch, stretches
+from crystal.export.archived import ArchivedLine, ArchivedStretch, stretches
 from crystal.export.folder import new_file
 from crystal.export.form import FORMAT, VERSION
 from crystal.model.capture import Turn
@@ -83,7 +83,7 @@ def _session(one: SessionSummary) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _stretch(one: Stretch) -> dict[str, Any]:
+def _stretch(one: ArchivedStretch) -> dict[str, Any]:
     return {"type": "stretch", "generation": one.generation, "start": one.start, "stop": one.stop}
 
 

@@ -17,7 +17,7 @@ from crystal.sources.content import CleanText, FileContent, read_content, text_o
 from crystal.sources.scan import Scan, SkippedFile, scan
 from crystal.store.connection import Store
 from crystal.store.sources import files
-from crystal.store.sources.files import KnownFile, Maker, ReadFile, Source
+from crystal.store.sources.files import FileSource, KnownFile, Maker, ReadFile
 
 BATCH_FILES = 64
 BATCH_CHUNKS = 500
@@ -78,7 +78,7 @@ class SourceReader:
 
 def sync_source(
     store: Store,
-    source: Source,
+    source: FileSource,
     reader: SourceReader,
     *,
     project: int | None = None,
@@ -104,7 +104,7 @@ def sync_source(
 class _Sync:
     """One sync of a source."""
 
-    def __init__(self, store: Store, source: Source, reader: SourceReader, found: Scan) -> None:
+    def __init__(self, store: Store, source: FileSource, reader: SourceReader, found: Scan) -> None:
         self._store, self._source, self._reader, self._found = store, source, reader, found
         self._root = Path(source.path)
         self._known = files.known_files(store, source.id)
@@ -222,7 +222,7 @@ def _batches(ids: list[int]) -> Iterator[list[int]]:
         yield ids[at : at + BATCH_FILES]
 
 
-def remove_rows(store: Store, source: Source) -> int:
+def remove_rows(store: Store, source: FileSource) -> int:
     """Delete a source with all of its chunks, in short transactions; return how many chunks there were."""
     deleted = 0
     for some in _batches([one.id for one in files.known_files(store, source.id).values()]):

@@ -33,7 +33,7 @@ class TimePhrase:
 
 
 @dataclass(frozen=True, slots=True)
-class Phrase:
+class PhraseMatch:
     """Tokens that match a pattern, with their neighbours and the present on the local clock."""
 
     tokens: list[TimeToken]

@@ -21,7 +21,7 @@ from crystal.app.session_context import refresh
 from crystal.context.choosing import (
     LastSession,
     MemoryCandidate,
-    Told,
+    SessionContext,
     choose,
     count_tokens,
     is_same_project,
@@ -51,7 +51,7 @@ def memory(number: int, text: str, **more: Any) -> Remembered:
     return replace(MEMORY, id=f"mem-{number:012x}", text=text, **more)
 
 
-def chosen(told: Told) -> list[str]:
+def chosen(told: SessionContext) -> list[str]:
     return list(told.chosen)
 
 

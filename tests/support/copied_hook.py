@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from crystal.context.choosing import Choice, Told
+from crystal.context.choosing import Choice, SessionContext
 from crystal.context.files import Ready, Rules, write_contexts
 from crystal.hook import main as hook
 
@@ -74,5 +74,5 @@ def unfenced(text: str) -> str:
     return match[2]
 
 
-def told(text: str) -> Told:
-    return Told(text, (Choice("mem-0123456789ab", "memory", text, True, "why"),), 2, 34)
+def told(text: str) -> SessionContext:
+    return SessionContext(text, (Choice("mem-0123456789ab", "memory", text, True, "why"),), 2, 34)

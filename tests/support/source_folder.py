@@ -34,7 +34,7 @@ def quick_store(path: Path) -> Iterator[Store]:
         yield store
 
 
-def source_in(store: Store, root: Path, name: str = "notes") -> files.Source:
+def source_in(store: Store, root: Path, name: str = "notes") -> files.FileSource:
     """The row of a source; it is made where it is missing."""
     with store.transaction():
         files.put_source(store, name, str(root), 1)
