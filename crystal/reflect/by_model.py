@@ -142,11 +142,11 @@ class ModelExtractor:
         counts = {"asked": self.asked, "unusable": self.unusable, "skipped": self.skipped, "usd": self.usd}
         return {name: number for name, number in counts.items() if number}
 
-    def _sendable(self, some: Sequence[Candidate]) -> list[Candidate]:
+    def _sendable(self, some: Sequence[LessonCandidate]) -> list[LessonCandidate]:
         turns = self.may_send([one.turn.id for one in some])
         return [one for one in some if one.turn.id in turns]
 
-    def _picks(self, session: DueSession, some: Sequence[Candidate]) -> list[Pick] | None:
+    def _picks(self, session: DueSession, some: Sequence[LessonCandidate]) -> list[Pick] | None:
         """Return what the model chooses; None if its answers are of no use, or it may not be asked any more."""
         if not some:
             return None
