@@ -23,7 +23,7 @@ from crystal.store import Store
 from crystal.store.capture.privacy import marks, store_key
 from crystal.store.notes import read_note, write_note
 from crystal.store.search.isolated import isolated_projects, isolated_sessions
-from crystal.store.search.places import Place, TextKind, places_of
+from crystal.store.search.places import TextKind, TextPlace, places_of
 from crystal.store.search.trials import Sampled
 from crystal.store.search.vectors import ask_again, refused_chunks, serving_generation
 
@@ -57,7 +57,7 @@ class SendingRule:
         sessions = isolated_sessions(store, config.isolated_projects, {one.session_id for one in found})
         projects = isolated_projects([store], config.isolated_projects)
 
-        def stays(one: Place) -> bool:
+        def stays(one: TextPlace) -> bool:
             is_isolated = one.harness in config.isolated or one.session_id in sessions or projects.at(one.folder)
             return bool(is_isolated) or policy.why_private(one.session_id, one.at, one.folder) is not None
 

@@ -12,7 +12,7 @@ from crystal.store.connection import Store
 TextKind = Literal["chunk", "turn", "session"]
 
 
-class Place(NamedTuple):
+class TextPlace(NamedTuple):
     """A place of the text in row ``ident``.
 
     ``at`` is in ms; ``folder`` is None if it is not known, and empty if there is none; ``is_forgotten``: a tombstone
@@ -65,7 +65,7 @@ _FILE = (  # no moment at which capture was off counts, but that it is off now
 _PLACES = " UNION ".join([_SAID.format(_OWN), _SAID.format(_COPIED), _MEMORY, _LEARNED, _FILE])
 
 
-def places_of(store: Store, kind: TextKind, ids: Collection[int]) -> list[Place]:
+def places_of(store: Store, kind: TextKind, ids: Collection[int]) -> list[TextPlace]:
     """Return every place of some texts; none for a text that is not stored any more."""
     sql = f"WITH wanted(ident, turn, memory, chunk) AS MATERIALIZED ({_WANTED[kind]}) {_PLACES}"
-    return store.all(Place, sql, (json.dumps([*ids]),))
+    return store.all(TextPlace, sql, (json.dumps([*ids]),))
