@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 from crystal.context.choosing import SessionContext
-from crystal.context.files import Ready, Rules, write_contexts
+from crystal.context.prepared import Ready, Rules, write_contexts
 from crystal.hook import main as hook
 
 LIMIT = 3.0

@@ -29,7 +29,7 @@ from transcripts import generate, parse_size
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
-    from crystal.work.commands import RankedCommand
+    from crystal.work.command_ranking import RankedCommand
 
 ON_TOP = 0.20
 PRECISION = 0.9
@@ -59,7 +59,7 @@ def blame_all(machine: Machine, repository: Path, commits: Path) -> bool:
     from crystal.app.blame import blame
     from crystal.store.capture import projects
     from crystal.transcript.project import find_project
-    from crystal.work.lines import plain_line
+    from crystal.work.line_hashes import plain_line
 
     store, home = machine.store, find_project(str(repository))
     rows = [int(row) for (row,) in store.rows("SELECT id FROM projects")]
@@ -98,7 +98,7 @@ def kind_of(name: str, commit: str, named: dict[str, set[str]], there: set[str],
 def ask_how(machine: Machine) -> bool:
     """Ask how each described command is done, with its session hidden; certain answers must be right."""
     from crystal.store.work.queries import latest_runs
-    from crystal.work.commands import SURE, rank_commands, steps, words
+    from crystal.work.command_ranking import SURE, rank_commands, steps, words
 
     runs = latest_runs(machine.store, None, ALL_RUNS)
     done = {run.turn: set(steps(run.line)) for run in runs}

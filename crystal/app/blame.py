@@ -23,7 +23,7 @@ from crystal.store.work import queries
 from crystal.store.work.index import hash_for
 from crystal.store.work.queries import RecordedCall
 from crystal.work.blame import FileEdit, Line, attribute
-from crystal.work.lines import line_hashes
+from crystal.work.line_hashes import line_hashes
 
 MAX_FILE_BYTES = 4 << 20
 AROUND = 60

@@ -18,14 +18,14 @@ from crystal.app import status
 from crystal.app.agents import deleting_agents, describe_cleanup, unfinished_lines
 from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine, damage_here, open_reader, this_config
-from crystal.app.formats import describe_formats
 from crystal.app.mirror import open_mirror
 from crystal.app.model_texts import count_kept_here
 from crystal.app.open_store import archives_of, describe_link, links_to
+from crystal.app.transcript_formats import describe_formats
 from crystal.app.watcher import NOT_WATCHING, WATCH_LOCK, describe_watcher, watcher_state
 from crystal.capture.drain import REFUSED
 from crystal.capture.lock import try_lock
-from crystal.config.access import way_in
+from crystal.config.file_access import way_in
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.packages import install_command
 from crystal.config.paths import refused
@@ -33,14 +33,14 @@ from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind, needs_ke
 from crystal.config.table import Config
 from crystal.credentials.api_keys import key_for, variables_of
 from crystal.errors import CrystalError
+from crystal.install.claude_settings.claude_file import read_facts
 from crystal.install.claude_settings.hooks import TIMEOUTS
-from crystal.install.claude_settings.settings_file import read_facts
 from crystal.install.clients.changes import read_facts as read_client_facts
 from crystal.install.clients.known import known_clients
 from crystal.install.live.changes import is_live, missing_scripts
 from crystal.install.live.mechanisms import MECHANISMS
-from crystal.install.record import is_for_others
 from crystal.install.setup_plan import found_agents
+from crystal.install.undo import is_for_others
 from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
 from crystal.store.capture.ledger import all_states

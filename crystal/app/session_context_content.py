@@ -23,7 +23,7 @@ from crystal.context.choosing import (
     rank,
     user_title,
 )
-from crystal.context.files import Ready, Rules, clear_contexts, settle_told, take_told, write_contexts
+from crystal.context.prepared import Ready, Rules, clear_contexts, settle_told, take_told, write_contexts
 from crystal.hook.main import truthy
 from crystal.hook.session_start import stamp_of
 from crystal.model.capture import Project

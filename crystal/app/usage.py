@@ -12,7 +12,7 @@ from crystal.app.used_afterwards import Used, told_and_used
 from crystal.model.recall import Remembered
 from crystal.reflect.learn import LEARNED, LOW_CONFIDENCE, PROPOSED, is_known
 from crystal.reflect.run import add_runs
-from crystal.store.capture.hooks import KEEP, last_runs, latency
+from crystal.store.capture.hook_runs import KEEP, last_runs, latency
 from crystal.store.costs import DAY_MS, spent_by_purpose
 from crystal.store.memories import learned
 from crystal.store.memories.learned import ReflectorRun

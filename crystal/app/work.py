@@ -12,7 +12,7 @@ from crystal.store.search.scope import project_ids
 from crystal.store.sessions.conversations import find_session_row
 from crystal.store.work import queries
 from crystal.store.work.queries import RecordedCall
-from crystal.work.commands import RankedCommand, rank_commands, steps
+from crystal.work.command_ranking import RankedCommand, rank_commands, steps
 
 MAX_RUNS = 2_000
 """Successful commands that are looked at, the latest."""

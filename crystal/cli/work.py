@@ -105,7 +105,7 @@ def how(
     """Show the commands that did something here and succeeded, with what the agent said that they do."""
     from crystal.app.projects import find_home
     from crystal.app.work import how
-    from crystal.work.commands import SURE
+    from crystal.work.command_ranking import SURE
 
     most, words = whole_number(limit, "--limit"), " ".join(question)
     with open_reader() as machine:

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 import orjson
 
 from crystal.export.archived import ArchivedLine, ArchivedStretch, stretches
-from crystal.export.folder import new_file
 from crystal.export.form import FORMAT, VERSION
+from crystal.export.whole_folder import new_file
 from crystal.model.capture import Turn
 from crystal.sessions.reading import SessionSummary
 from crystal.store import Store

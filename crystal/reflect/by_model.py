@@ -18,7 +18,7 @@ from typing import Any, get_args
 from crystal.errors import CrystalError, TextRefusedError
 from crystal.llm.ask import Completion, InvalidAnswerError, PaidModel, Prompt, fenced, parse_json
 from crystal.reflect.extract import Chosen, LessonCandidate, chosen_by_rules
-from crystal.reflect.rules import MIN_WORDS, Kind, Statement
+from crystal.reflect.statement_patterns import MIN_WORDS, Kind, Statement
 from crystal.store.memories.learned import DueSession
 from crystal.store.notes import MODEL_ANSWER, drop_notes, read_note, write_note
 

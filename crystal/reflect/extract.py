@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from crystal.model.capture import Project
 from crystal.reflect.own_words import own_sentences
-from crystal.reflect.rules import Kind, Statement, find_statement, is_passing, lasting_part
+from crystal.reflect.statement_patterns import Kind, Statement, find_statement, is_passing, lasting_part
 from crystal.store.memories.learned import MAX_STATEMENTS, ReadTurn
 from crystal.work.calls import command_text
-from crystal.work.results import is_failed
+from crystal.work.outcomes import is_failed
 
 MIN_RUNS = 3
 """Sessions in which a command must have succeeded."""

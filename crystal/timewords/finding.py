@@ -7,7 +7,7 @@ from datetime import datetime
 from crystal.timewords import meanings
 from crystal.timewords.lexicon import Tags, lexicon, patterns
 from crystal.timewords.phrase import PhraseMatch
-from crystal.timewords.tokens import TimeToken
+from crystal.timewords.time_tokens import TimeToken
 
 
 def find(tokens: list[TimeToken], now: datetime) -> list[TimeToken]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from crystal.timewords.calendar_spans import Stretch
-from crystal.timewords.tokens import TimeToken
+from crystal.timewords.time_tokens import TimeToken
 
 _LEAP_YEARS_APART = 8
 _NOTHING = TimeToken("", 0, 0, {})

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, clean_text, format_line, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, unique_name
 from crystal.transcript.parts import Part
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError

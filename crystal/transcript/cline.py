@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import (
     Fields,
     fields_of,
@@ -21,6 +20,7 @@ from crystal.transcript.line import (
     parse_time,
     word,
 )
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, parts_of_blocks
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError

@@ -17,8 +17,8 @@ from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.codex_items import ITEM, SUMMARY, parts_of_record, record_of, texts_of
-from crystal.transcript.context import Context, parse_completed
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time
+from crystal.transcript.line_context import Context, parse_completed
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
 from crystal.transcript.reader import Identity, Record, SessionStamp, Snapshot, SnapshotReader, SourceError, advanced

@@ -16,10 +16,10 @@ from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript import cursor_store
-from crystal.transcript.context import Context
 from crystal.transcript.cursor_store import parse_value
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, path_of_uri
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, title_record, unnamed_record
 from crystal.transcript.parts import Part, call_text, unique_id
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
-from crystal.transcript.context import Context
 from crystal.transcript.editor import path_of_uri
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, milliseconds, parse_lines, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part, block_text, call_text, result_text
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SourceError
 from crystal.transcript.tables import object_of

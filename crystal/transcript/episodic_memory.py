@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part, unique_id
 from crystal.transcript.reader import Record, Snapshot, SourceError
 from crystal.transcript.stores import NO_TEXT, StoreReader, StoreRow, record_of, session_name

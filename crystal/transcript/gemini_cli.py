@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, parse_lines, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, unnamed_record
 from crystal.transcript.parts import Part, call_text, result_text, unique_id, without_files
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError

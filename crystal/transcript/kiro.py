@@ -15,7 +15,6 @@ from pathlib import PurePath
 from typing import Any
 
 from crystal.transcript import kiro_database
-from crystal.transcript.context import Context
 from crystal.transcript.editor import path_of_uri
 from crystal.transcript.kiro_database import NAMES, shown_text, typed_text
 from crystal.transcript.line import (
@@ -29,6 +28,7 @@ from crystal.transcript.line import (
     parse_time,
     word,
 )
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, title_record
 from crystal.transcript.parts import Part, call_text, unique_id
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError

@@ -6,8 +6,8 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import unnamed_record
 from crystal.transcript.parts import Part, call_text, unique_id
 from crystal.transcript.reader import Record, SessionStamp, Snapshot

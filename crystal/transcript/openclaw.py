@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part
 from crystal.transcript.pi import ENTRIES, EntryReader, entry_uuid, message_of
 from crystal.transcript.pi import READER as PI

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Turn
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, call_text, result_text
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.errors import CrystalError, UnavailableError, UsageError
 from crystal.model.capture import Turn
-from crystal.transcript.context import Context, complete, parse_completed
 from crystal.transcript.line import parse_line
+from crystal.transcript.line_context import Context, complete, parse_completed
 
 FORGOTTEN = "crystalForgotten"
 """Field of a line whose text was forgotten: its place in the conversation is kept, without content."""
@@ -320,7 +320,7 @@ def find_facts(line: bytes) -> LineFacts:
 def completed(
     reader: TranscriptReader, lines: Iterable[bytes], context: Context, name_line: Callable[[bytes], str]
 ) -> Iterator[bytes]:
-    """Yield each line with its context, see ``crystal.transcript.context``.
+    """Yield each line with its context, see ``crystal.transcript.line_context``.
 
     Args:
         reader: Of the lines.

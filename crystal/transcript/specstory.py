@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, format_line, parse_time, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError

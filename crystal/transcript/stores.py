@@ -13,8 +13,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, format_line, list_of, milliseconds, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader

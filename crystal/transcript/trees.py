@@ -10,8 +10,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, format_line
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, stamp_of, title_record
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
 

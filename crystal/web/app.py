@@ -20,9 +20,9 @@ from starlette.types import ASGIApp
 
 from crystal.app.context import Machine, damage_explained, open_machine, open_reader
 from crystal.errors import CrystalError, NotConfiguredError, NotFoundError, UnavailableError, UsageError
-from crystal.web.answers import Answer, Page, PlainText, Redirect, RequestValues
 from crystal.web.pages import forget, health, memories, review, search, session, settings, timeline, usage
 from crystal.web.rendering import Renderer
+from crystal.web.responses import Answer, Page, PlainText, Redirect, RequestValues
 from crystal.web.security import Access, Guard, Refusal
 
 Show = Callable[[Machine, RequestValues], Answer]

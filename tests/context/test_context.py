@@ -28,12 +28,12 @@ from crystal.context.choosing import (
     is_trusted,
     rank,
 )
-from crystal.context.files import KEPT_MS, take_told
+from crystal.context.prepared import KEPT_MS, take_told
 from crystal.hook.session_start import GROWTH_NS, NOTICE_FILE
 from crystal.model.capture import MemoryStatus, Project
 from crystal.model.recall import Remembered
 from crystal.store import Store, problems
-from crystal.store.capture.hooks import add_hook_runs
+from crystal.store.capture.hook_runs import add_hook_runs
 from crystal.store.memories import memories
 from crystal.store.sessions.contexts import injections
 from crystal.text.fence import HEADER, fenced

@@ -20,8 +20,8 @@ from crystal.credentials.access_log import MAX_BYTES, AccessLog, LogEntry
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
 from crystal.mcp.remote.gate import HEADERS, Rates
+from crystal.mcp.remote.http_transport import MAX_BODY
 from crystal.mcp.remote.server import Site
-from crystal.mcp.remote.transport import MAX_BODY
 from crystal.serving.rates import Rate
 from crystal.store import Store
 from tests.support.command import crystal

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from crystal.context.choosing import Choice, SessionContext
-from crystal.context.files import Ready, Rules, write_contexts
+from crystal.context.prepared import Ready, Rules, write_contexts
 from crystal.hook import main as hook
 
 SESSION = "1f35fa49-0000-4000-8000-000000000001"

@@ -26,8 +26,8 @@ from crystal.sync.envelope.blob import (
     read_header,
     tag_of,
 )
-from crystal.sync.envelope.content import MAX_RAW, PART_BYTES, PayloadKind, padded_length
 from crystal.sync.envelope.link import keys_of_link, link_keys
+from crystal.sync.envelope.packing import MAX_RAW, PART_BYTES, PayloadKind, padded_length
 from crystal.sync.envelope.refusals import EnvelopeError, MalformedError, UnknownVersionError
 from tests.support.envelope_blobs import KEYS, LINE, MAKE, NOW, SALT, SECRET, STREAM, opened, sealed, sealed_parts
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.work.blame import MIN_RUN, SLACK_MS, WINDOW_MS, FileEdit, Line, attribute
-from crystal.work.lines import hasher, line_hashes, plain_line
+from crystal.work.line_hashes import hasher, line_hashes, plain_line
 
 DAY = 86_400_000
 NOW = 100 * DAY

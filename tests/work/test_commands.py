@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.work.commands import MIN_CERTAINTY, SURE, CommandRun, rank_commands, steps
+from crystal.work.command_ranking import MIN_CERTAINTY, SURE, CommandRun, rank_commands, steps
 from tests.support.table import each_row
 
 

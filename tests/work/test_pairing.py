@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crystal.work.pairing import Pair, PairedTurn, pair
+from crystal.work.call_results import Pair, PairedTurn, pair
 
 THREAD = (1, None)
 

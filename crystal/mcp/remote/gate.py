@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from crystal.credentials.access import Grant, TokenChecker
 from crystal.credentials.access_log import AccessLog, LogEntry
 from crystal.errors import CrystalError
-from crystal.serving.checks import LOCAL_NAMES, name_of_host, read_body, with_headers
 from crystal.serving.rates import Rate
+from crystal.serving.request_checks import LOCAL_NAMES, name_of_host, read_body, with_headers
 
 HEADERS = {
     "cache-control": "no-store",

@@ -38,7 +38,7 @@ from starlette.routing import Route
 from crystal.credentials.access import SCOPES, Grant, TokenChecker, hash_of, new_token
 from crystal.credentials.access_requests import SECONDS, AccessRequest, RequestList
 from crystal.mcp.remote.gate import METADATA
-from crystal.serving.checks import LOCAL_NAMES, is_same
+from crystal.serving.request_checks import LOCAL_NAMES, is_same
 
 CONSENT = "/consent"
 MAX_CLIENT, MAX_NAME, MAX_WAITING = 3_000, 60, 100

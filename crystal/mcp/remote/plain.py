@@ -15,8 +15,8 @@ from starlette.routing import Route
 from crystal import __version__
 from crystal.mcp.catalog import CONNECTOR, REMEMBERING, Schema, Tool
 from crystal.mcp.protocol import BUSY, FORBIDDEN, McpError, RpcMessage
-from crystal.mcp.remote.transport import MAX_BODY, UNNAMED, Transport, challenge
-from crystal.serving.checks import read_body
+from crystal.mcp.remote.http_transport import MAX_BODY, UNNAMED, Transport, challenge
+from crystal.serving.request_checks import read_body
 
 OPENAPI = "/openapi.json"
 TEXT: Schema = {"type": "string"}

@@ -22,10 +22,10 @@ from crystal.credentials.access_requests import RequestList
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.mcp.offer import Settings
 from crystal.mcp.remote.gate import Gate, Rates
+from crystal.mcp.remote.http_transport import Transport
 from crystal.mcp.remote.plain import refuse, routes
-from crystal.mcp.remote.transport import Transport
-from crystal.serving.checks import name_of_host
 from crystal.serving.listening import LOOPBACK, checked_certificate, listen, run
+from crystal.serving.request_checks import name_of_host
 
 DEFAULT_PORT = 8643
 PATH = "/mcp"

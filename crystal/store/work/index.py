@@ -10,10 +10,10 @@ from crystal.store.capture.privacy import store_key
 from crystal.store.connection import Store
 from crystal.store.notes import WORK_CURSOR, WORK_FORM, drop_note, work_cursor, write_note
 from crystal.store.sessions.conversations import turn_texts
+from crystal.work.call_results import Pair, PairedTurn, pair
 from crystal.work.calls import calls_of
-from crystal.work.lines import Hash, hasher, line_hashes
-from crystal.work.pairing import Pair, PairedTurn, pair
-from crystal.work.results import CallOutcome, outcome_of
+from crystal.work.line_hashes import Hash, hasher, line_hashes
+from crystal.work.outcomes import CallOutcome, outcome_of
 
 BATCH = 2_000
 CONTEXT = 200

@@ -12,7 +12,7 @@ from crystal.store.connection import Store
 from crystal.store.sessions.conversations import turn_texts
 from crystal.work.blame import FileEdit
 from crystal.work.calls import file_name
-from crystal.work.commands import CommandRun
+from crystal.work.command_ranking import CommandRun
 
 MAX_SAID = 600
 """Characters that are read of a request and of a reason."""

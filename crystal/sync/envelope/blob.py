@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hmac import HMAC
 
-from crystal.sync.envelope import content
-from crystal.sync.envelope.content import MAX_CREATED, MAX_RAW, MIN_PLAINTEXT, PART_BYTES, PayloadKind
+from crystal.sync.envelope import packing
 from crystal.sync.envelope.link import LinkKeys, blob_key
+from crystal.sync.envelope.packing import MAX_CREATED, MAX_RAW, MIN_PLAINTEXT, PART_BYTES, PayloadKind
 from crystal.sync.envelope.refusals import (
     ForkedError,
     MalformedError,
@@ -205,7 +205,7 @@ def seal(  # noqa: PLR0913 - every one of them stands in the blob
         raise ValueError(f"created_at {created_at} is no time in ms")
     if len(payload) > MAX_RAW:
         raise ValueError(f"a payload of {len(payload)} bytes; one blob holds at most {MAX_RAW}")
-    plaintext = content.pack(PayloadKind(kind), created_at, payload)
+    plaintext = packing.pack(PayloadKind(kind), created_at, payload)
     ct_len = len(plaintext) + GCM_TAG_BYTES
     if ct_len > MAX_CIPHERTEXT:
         raise ValueError(f"a payload of {len(payload)} bytes does not fit into one blob; split_payload makes several")
@@ -257,7 +257,7 @@ def open_blob(
         plaintext = AESGCM(key).decrypt(nonce, blob[HEADER_BYTES:-TAG_BYTES], head)
     except InvalidTag as error:
         raise TamperedError("gcm", f"blob {header.seq} has a valid tag around a ciphertext that has none") from error
-    kind, created_at, payload = content.unpack(plaintext)
+    kind, created_at, payload = packing.unpack(plaintext)
     return Opened(header, kind, created_at, payload, tag_of(blob))
 
 

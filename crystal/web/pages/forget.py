@@ -9,7 +9,7 @@ from crystal.app.forget import carry_out_and_prove, plan_forget
 from crystal.errors import UsageError
 from crystal.forgetting import ForgetPlan, ForgetRequest
 from crystal.timewords.parse import parse_when
-from crystal.web.answers import Answer, Page, RequestValues
+from crystal.web.responses import Answer, Page, RequestValues
 
 SHOWN = 200
 FIELDS = ("query", "target", "session", "project", "before")

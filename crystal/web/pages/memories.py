@@ -8,7 +8,7 @@ from crystal.app.context import Machine
 from crystal.app.memory_queries import history, list_memories, memory_of
 from crystal.app.reflect import learned_facts, state_of
 from crystal.memories.rules import CATEGORIES
-from crystal.web.answers import Page, Redirect, RequestValues
+from crystal.web.responses import Page, Redirect, RequestValues
 
 LIMIT = 200
 EDITABLE = ("text", "category", "key", "project")

@@ -9,7 +9,7 @@ from crystal.app.context import Machine
 from crystal.app.memory_queries import memory_of
 from crystal.app.reflect import call_wrong, keep_learned, never_learn, unreviewed
 from crystal.errors import UsageError
-from crystal.web.answers import Page, Redirect, RequestValues
+from crystal.web.responses import Page, Redirect, RequestValues
 
 VERDICTS: Mapping[str, Callable[[Machine, str], object]] = {"wrong": call_wrong, "never": never_learn}
 SHOWN = 50

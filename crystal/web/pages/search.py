@@ -17,8 +17,8 @@ from crystal.search.highlight import match_spans, why_found
 from crystal.text.excerpt import excerpt_span
 from crystal.text.harmless import harmless
 from crystal.timewords.parse import parse_when
-from crystal.web.answers import Page, RequestValues
 from crystal.web.markup import marked
+from crystal.web.responses import Page, RequestValues
 
 LIMIT = 20
 MAX_LIMIT = 300

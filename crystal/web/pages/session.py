@@ -13,8 +13,8 @@ from crystal.export.markdown import session_lines
 from crystal.model.capture import hit_name
 from crystal.sessions.reading import ShownTurn, find_session, find_target, read, read_page, session_summary
 from crystal.text.harmless import harmless
-from crystal.web.answers import Answer, Page, PlainText, Redirect, RequestValues, session_address
 from crystal.web.markup import DiffLine, Patience, changes_of, code_of_file, markdown
+from crystal.web.responses import Answer, Page, PlainText, Redirect, RequestValues, session_address
 
 PER_PAGE = 100
 FOLDED = ("tool_call", "tool_result", "thinking")

@@ -10,7 +10,7 @@ from crystal.config.edit import set_value
 from crystal.config.kinds import shown
 from crystal.config.table import SETTINGS, Config
 from crystal.errors import UsageError
-from crystal.web.answers import Page, Redirect, RequestValues
+from crystal.web.responses import Page, Redirect, RequestValues
 
 PRIVATE = "private.projects"
 

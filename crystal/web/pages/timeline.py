@@ -11,7 +11,7 @@ from crystal.app.timeline import days
 from crystal.sessions.timeline import EVER, Day, sessions_per_day
 from crystal.store.capture.projects import known_projects
 from crystal.timewords.parse import end_of, local, local_ms, parse_when
-from crystal.web.answers import Page, RequestValues
+from crystal.web.responses import Page, RequestValues
 
 PER_PAGE = 60
 WEEKS = 53

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crystal.app.context import Machine
 from crystal.app.usage import usage
-from crystal.web.answers import Page, RequestValues
+from crystal.web.responses import Page, RequestValues
 
 TITLES = {"24h": "24 hours", "7d": "7 days", "30d": "30 days"}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from crystal.export.wording import Wording
+from crystal.export.labels import Wording
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ from crystal.mcp.protocol import (
 )
 from crystal.mcp.remote.gate import note
 from crystal.mcp.stdio import encoded
-from crystal.serving.checks import read_body
+from crystal.serving.request_checks import read_body
 
 MAX_BODY = 1 << 20
 UNNAMED = "2025-03-26"
