@@ -23,7 +23,7 @@ from crystal.store import Store
 from crystal.store.capture.privacy import marks, store_key
 from crystal.store.notes import read_note, write_note
 from crystal.store.search.isolated import isolated_projects, isolated_sessions
-from crystal.store.search.places import TextKind, TextPlace, places_of
+from crystal.store.search.text_places import TextKind, TextPlace, places_of
 from crystal.store.search.trials import Sampled
 from crystal.store.search.vectors import ask_again, refused_chunks, serving_generation
 
