@@ -17,7 +17,7 @@ from crystal.app.projects import project_finder
 from crystal.app.source_list import VAULT_MARK, list_sources, listed_row
 from crystal.capture.lock import wait_lock
 from crystal.errors import CrystalError, NotFoundError, UsageError
-from crystal.forgetting.execute.execute import empty_log, rewrite
+from crystal.forgetting.execute.execute import clear_database
 from crystal.forgetting.execute.file_cleanup import delete_leftovers, purge_index
 from crystal.forgetting.match.forgotten_text import ForgottenText
 from crystal.forgetting.prove.prove import ForgetProof, prove
@@ -276,8 +276,7 @@ def _purge(machine: Machine) -> list[str]:
     try:
         delete_leftovers(machine.places.ldm_home, machine.places.data_dir, now, now)
         purge_index(store, now)
-        empty_log(store)
-        rewrite(store)
+        clear_database(store)
     except CrystalError as error:
         return [f"{error.message}; to finish the removal: crystal sources sync"]
     drop_note(store, _PURGE)

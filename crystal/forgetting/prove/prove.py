@@ -142,7 +142,8 @@ class _Search:
         self.stretches = {text: {one for one in stretches_of(text) if one.lower() not in own_words()} for text in texts}
         words = set().union(*map(words_of, texts)) | index_words(texts, tokenizer(context.store))
         stretches = set().union(*self.stretches.values())
-        self.words = rare_words(stores, words - stretches, forgotten.lines, forgotten.memories)
+        gone = (forgotten.lines, forgotten.memories)
+        self.words = rare_words(stores, words - stretches, *gone, context.progress)
         bodies = {stretch for body in forgotten.bodies for stretch in body_stretches(body)}
         self.patterns = PatternSet(stretches, self.words, bodies)
         ids = (uuid.encode("utf-8", "surrogatepass") for uuid in forgotten.lines)
