@@ -113,9 +113,9 @@ def restore(
     harness = states[0].origin.harness
     reader = transcript.reader_of(harness)
     root = next(root.folder for root in roots if root.harness == harness)
-    chosen, folder, done = str(project) if project else None, Path(states[0].path).parent, []
-    if chosen or folder.parent != root:
-        folder = reader.resume_folder(root, chosen or _cwd_of(archived_lines(store, states[0], ldm_home), reader))
+    chosen, was, done = str(project) if project else None, Path(states[0].path).parent, []
+    folder = reader.resume_folder(root, chosen or _cwd_of(archived_lines(store, states[0], ldm_home), reader))
+    folder = was if not chosen and was.parent == root else folder
     for state in states:
         is_main = state.origin.subagent is None
         target = folder / reader.path_of(session, "" if is_main else state.mark.transcript.split("/")[-1])

@@ -165,7 +165,7 @@ def test_nothing_is_decoded_before_the_tag_fits(monkeypatch: pytest.MonkeyPatch)
 
     for name in ("check_fields", "AESGCM", "blob_key"):
         monkeypatch.setattr(blob, name, reached)
-    monkeypatch.setattr(blob.content, "unpack", reached)
+    monkeypatch.setattr(blob.packing, "unpack", reached)
     for at in range(116, len(BLOB)):
         changed = bytearray(BLOB)
         changed[at] ^= 0xFF
