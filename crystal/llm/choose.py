@@ -11,7 +11,6 @@ from crystal.errors import CrystalError, NotConfiguredError, UsageError
 from crystal.llm.ask import Completion, LanguageModel, Prompt
 from crystal.llm.chat import OLLAMA_SECONDS, ChatModel
 from crystal.llm.programs import ProgramModel
-from crystal.provider_http.post import is_loopback
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +68,3 @@ def _key_problem(provider: str, key: str | None, *, needs_key: bool) -> CrystalE
     if key is not None and not (key.isascii() and key.isprintable()):
         return NotConfiguredError(f"the API key for {provider} holds characters that no key has")
     return None
-
-
-def stays_here(provider: str, base_url: str | None, model: str | None = None) -> bool:
-    """Return True if data sent to this model does not leave this machine; Ollama passes some on to its cloud."""
-    is_passed_on = provider in PROGRAMS or (model or "").endswith("cloud")
-    return not is_passed_on and is_loopback(base_url or SUMMARIZERS.get(provider, ("", ""))[0])
