@@ -21,7 +21,7 @@ from crystal.errors import NotConfiguredError, UsageError
 from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
 from crystal.mcp.remote.gate import HEADERS, Rates
 from crystal.mcp.remote.http_transport import MAX_BODY
-from crystal.mcp.remote.server import Site
+from crystal.mcp.remote.server import ServerAddress
 from crystal.serving.rates import Rate
 from crystal.store import Store
 from tests.support.command import crystal
@@ -355,9 +355,9 @@ PAIR = {"certificate": Path("c"), "key": Path("k")}
 def test_where_it_may_listen(options: dict[str, Any], names: set[str] | None, refused: str | None) -> None:
     if refused is not None:
         with pytest.raises(UsageError, match=refused):
-            Site(**options).checked()
+            ServerAddress(**options).checked()
     else:
-        assert Site(**options).checked().names == names
+        assert ServerAddress(**options).checked().names == names
 
 
 @each_row(("words", "code", "says"), [
