@@ -76,7 +76,11 @@ class Target:
     client: httpx.Client = field(init=False)
 
     def __post_init__(self) -> None:
-        self.client = httpx.Client(transport=self.transport, base_url=self.url, trust_env=False, timeout=60)
+        # As crystal's own client: a server in front could encode the answers.
+        headers = {"Accept-Encoding": "identity"}
+        self.client = httpx.Client(
+            transport=self.transport, base_url=self.url, headers=headers, trust_env=False, timeout=60
+        )
 
     def ask(
         self,
