@@ -7,7 +7,7 @@ import { Call, ID, INLINE_BYTES, NAMEPLATE, RESEND, SECONDS, TOKEN_ID, number, o
 import { nameplates } from "./directory.ts";
 import * as mailboxes from "./mailboxes.ts";
 import * as objects from "./objects.ts";
-import { COUNTED, Refusal, bytes, hex, json, noContent, retryAfter, stored, unauthenticated } from "./reply.ts";
+import { COUNTED, NOTHING, Refusal, bytes, hex, json, noContent, retryAfter, stored, unauthenticated } from "./reply.ts";
 import { Buckets, readSettings, type Env } from "./settings.ts";
 import { Store, type NewBody } from "./store.ts";
 import * as tokens from "./tokens.ts";
@@ -27,17 +27,10 @@ interface Who {
   claim: ArrayBuffer | null;
 }
 
-interface Waiting {
-  key: string;
-  until: number;
-  wake: () => void;
-}
-
 export class Account extends DurableObject<Env> {
   private readonly settings = readSettings(this.env);
   private readonly store = new Store(this.ctx.storage, this.env.BODIES, this.settings);
   private readonly byToken = new Buckets(this.settings.rate, this.settings.rate * 5);
-  private readonly waiting = new Set<Waiting>();
   private uploads = 0;
   private readonly uploadsAwaited: (() => void)[] = [];
   private alarmAt: number | null = null;
@@ -145,14 +138,13 @@ export class Account extends DurableObject<Env> {
       await this.schedule();
       return noContent();
     },
-    "GET /v1/streams": async (call, who) => {
-      const [changedAfter, wait] = [call.query("changed_after", number(), 0), call.query("wait", SECONDS, 0)];
+    "GET /v1/streams": (call, who) => {
+      const changedAfter = call.query("changed_after", number(), 0);
+      call.query("wait", SECONDS, 0);
       const prefixes = tokens.prefixesOf(who.scopes);
       if (!prefixes.length) throw new Refusal("forbidden", "the token names no streams");
-      return this.waitFor(who, wait, (isLast) => {
-        const found = blobs.listStreams(this.store, prefixes, changedAfter);
-        return found.streams.length || isLast ? json(found) : null;
-      });
+      const found = blobs.listStreams(this.store, prefixes, changedAfter);
+      return this.answerOrWait(call, who, found.streams.length ? json(found) : null, found);
     },
 
     "PUT /v1/objects/{id}": async (call, who) => {
@@ -233,12 +225,11 @@ export class Account extends DurableObject<Env> {
       return stored(isNew);
     },
     "GET /v1/pair/{nameplate}/{side}/{phase}": (call, who) => {
-      const [{ nameplate, side, phase }, wait] = [call.mail(), call.query("wait", SECONDS, 0)];
-      return this.waitFor(who, wait, (isLast) => {
-        this.needMailbox(nameplate, who);
-        const found = mailboxes.findMail(this.store, nameplate, side, phase);
-        return found ? bytes(found) : isLast ? noContent() : null;
-      });
+      const { nameplate, side, phase } = call.mail();
+      call.query("wait", SECONDS, 0);
+      this.needMailbox(nameplate, who);
+      const found = mailboxes.findMail(this.store, nameplate, side, phase);
+      return this.answerOrWait(call, who, found && bytes(found), null);
     },
     "DELETE /v1/pair/{nameplate}": async (call, who) => {
       const nameplate = call.path("nameplate", NAMEPLATE);
@@ -315,36 +306,23 @@ export class Account extends DurableObject<Env> {
 
   // -- waiting
 
-  /** Ask until there is an answer; after each change once more, after `seconds` for the last time. */
-  private async waitFor(who: Who, seconds: number, ask: (isLast: boolean) => Response | null): Promise<Response> {
-    const until = Date.now() + seconds * 1000;
-    for (;;) {
-      const left = until - Date.now();
-      const found = ask(left <= 0 || !this.hasPlace(who.key));
-      if (found) return found;
-      await this.nextChange(who.key, until, left);
-    }
-  }
-
-  /** Whether one more may wait. Those whose time is over are gone, whatever became of their requests. */
-  private hasPlace(key: string): boolean {
-    const now = Date.now();
-    for (const one of this.waiting) if (one.until < now - 1000) this.waiting.delete(one);
-    const same = [...this.waiting].filter((one) => one.key === key).length;
-    return this.waiting.size < MAX_WAITING && same < MAX_WAITING_EACH;
-  }
-
-  private async nextChange(key: string, until: number, left: number): Promise<void> {
-    let wake = (): void => undefined;
-    const changed = new Promise<true>((resolve) => (wake = () => resolve(true)));
-    const waiting = { key, until, wake };
-    this.waiting.add(waiting);
-    await within(left, changed);
-    this.waiting.delete(waiting);
+  /** Answer, or have the front wait for a change on a WebSocket: meanwhile this object sleeps, and costs nothing. */
+  private answerOrWait(call: Call, who: Who, found: Response | null, nothing: unknown): Response {
+    const waiting = (tag?: string): number => this.ctx.getWebSockets(tag).length;
+    const hasPlace = waiting() < MAX_WAITING && waiting(who.key) < MAX_WAITING_EACH;
+    if (found) return found;
+    if (call.header("upgrade") !== "websocket" || !hasPlace) return nothing ? json(nothing) : noContent();
+    const [front, mine] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket];
+    this.ctx.acceptWebSocket(mine, [who.key]);
+    return new Response(null, { status: 101, webSocket: front, headers: { [NOTHING]: JSON.stringify(nothing) } });
   }
 
   private wake(): void {
-    for (const { wake } of this.waiting) wake();
+    for (const socket of this.ctx.getWebSockets()) socket.close(1000);
+  }
+
+  override webSocketClose(socket: WebSocket): void {
+    socket.close(1000);
   }
 
   // -- age

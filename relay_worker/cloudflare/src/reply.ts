@@ -57,6 +57,8 @@ export const COUNTS = "x-relay-counts";
 export const COUNTED = { [COUNTS]: "1" };
 /** Tells the front which body of the bucket is the answer's. Never leaves the relay. */
 export const FILE = "x-relay-file";
+/** Tells the front what to answer when it has waited in vain. Never leaves the relay. */
+export const NOTHING = "x-relay-nothing";
 
 /** A request is refused. `detail` is for people and holds neither secrets nor bodies. */
 export class Refusal extends Error {

@@ -4,10 +4,10 @@ import document from "../../openapi.json";
 import yaml from "../../openapi.yaml";
 
 import { Account } from "./account.ts";
-import { Call, NAMEPLATE, SECONDS, TOKEN_ID, drain, overRate } from "./call.ts";
+import { Call, NAMEPLATE, SECONDS, TOKEN_ID, drain, overRate, within } from "./call.ts";
 import { Directory, addressOf, nameplates } from "./directory.ts";
 import { gone } from "./mailboxes.ts";
-import { COUNTED, COUNTS, FILE, Refusal, json, noContent, retryAfter, sized, unauthenticated } from "./reply.ts";
+import { COUNTED, COUNTS, FILE, NOTHING, Refusal, json, noContent, retryAfter, sized, unauthenticated } from "./reply.ts";
 import { readSettings, type Env } from "./settings.ts";
 import { ACCOUNT_LETTERS, checkRequest, hashSecret, isSame, parseToken, randomLetters } from "./tokens.ts";
 
@@ -43,14 +43,21 @@ async function answer(call: Call, env: Env): Promise<Response> {
   if (!call.place.schemes.length) return open(call, env);
   call.checkVersion();
   const account = await accountOf(call, env);
-  return account === null ? noContent(COUNTED) : ask(call.request, stubOf(env, account), env);
+  return account === null ? noContent(COUNTED) : ask(call, stubOf(env, account), env);
 }
 
-/** Ask the account. A large body comes from the bucket; if it is gone, the account says whether it may be. */
-async function ask(request: Request, account: DurableObjectStub<Account>, env: Env): Promise<Response> {
+/** Ask the account; again after each change while the client waits, and once more if a large body is gone. */
+async function ask(call: Call, account: DurableObjectStub<Account>, env: Env): Promise<Response> {
   let missing = "";
+  let endsAt: number | null = null;
   for (;;) {
-    const response = await account.fetch(request.method === "HEAD" ? new Request(request, { method: "GET" }) : request);
+    const response = await account.fetch(passedOn(call, endsAt === null || Date.now() < endsAt));
+    if (response.webSocket) {
+      endsAt ??= Date.now() + call.query("wait", SECONDS, 0) * 1000;
+      if (await isChanged(response.webSocket, endsAt - Date.now())) continue;
+      const nothing: unknown = JSON.parse(response.headers.get(NOTHING) ?? "null");
+      return nothing === null ? noContent() : json(nothing);
+    }
     const named = response.headers.get(FILE);
     if (named === null) return response;
     const [size = "", file = ""] = named.split(" ");
@@ -63,6 +70,26 @@ async function ask(request: Request, account: DurableObjectStub<Account>, env: E
     headers.set("content-length", size);
     return new Response(found.body, { headers });
   }
+}
+
+/** Return the request as the account gets it; one that may wait asks for a WebSocket. */
+function passedOn({ request }: Call, mayWait: boolean): Request {
+  if (!["GET", "HEAD"].includes(request.method)) return request;
+  const headers = new Headers(request.headers);
+  headers.delete("upgrade");
+  if (mayWait && /[?&]wait=[0-9.]*[1-9]/.test(request.url)) headers.set("upgrade", "websocket");
+  return new Request(request.url, { method: "GET", headers });
+}
+
+/** Wait until the account closes the socket, which is its word for a change. */
+async function isChanged(socket: WebSocket, milliseconds: number): Promise<boolean> {
+  socket.accept();
+  const closed = new Promise<true>((resolve) => {
+    for (const event of ["close", "error"] as const) socket.addEventListener(event, () => resolve(true));
+  });
+  const changed = await within(milliseconds, closed);
+  if (!changed) socket.close(1000);
+  return changed ?? false;
 }
 
 function stubOf(env: Env, account: string): DurableObjectStub<Account> {
