@@ -3,11 +3,13 @@
 import { DurableObject } from "cloudflare:workers";
 
 import * as blobs from "./blobs.ts";
-import { Call, ID, INLINE_BYTES, NAMEPLATE, RESEND, SECONDS, TOKEN_ID, number, overRate, within, type Body } from "./call.ts";
+import { Call, ID, INLINE_BYTES, NAMEPLATE, RESEND, SECONDS, TOKEN_ID, type Body } from "./call.ts";
+import { number, overRate, within } from "./call.ts";
 import { nameplates } from "./directory.ts";
 import * as mailboxes from "./mailboxes.ts";
 import * as objects from "./objects.ts";
-import { COUNTED, NOTHING, Refusal, bytes, hex, json, noContent, retryAfter, stored, unauthenticated } from "./reply.ts";
+import { COUNTED, NOTHING, Refusal, bytes, hex, json, noContent, retryAfter, stored } from "./reply.ts";
+import { unauthenticated } from "./reply.ts";
 import { Buckets, readSettings, type Env } from "./settings.ts";
 import { Store, type NewBody } from "./store.ts";
 import * as tokens from "./tokens.ts";
@@ -21,11 +23,7 @@ const LATE_MS = 60_000;
 type Handler = (call: Call, who: Who) => Promise<Response> | Response;
 
 /** Who asks: a token, or the claim of side `b`. */
-interface Who {
-  key: string;
-  scopes: string[];
-  claim: ArrayBuffer | null;
-}
+type Who = { key: string; scopes: string[]; claim: ArrayBuffer | null };
 
 export class Account extends DurableObject<Env> {
   private readonly settings = readSettings(this.env);
@@ -76,7 +74,8 @@ export class Account extends DurableObject<Env> {
     if (this.store.name() === null) throw unauthenticated();
     if (scheme === "claim") return { key: "claim", scopes: [], claim: hash };
     const token = tokens.findToken(this.store, tokens.parseToken(secret)?.id ?? "");
-    if (!tokens.isSame(hash, token?.secret_hash ?? null) || !token || token.revoked_at !== null) throw unauthenticated();
+    const isKnown = tokens.isSame(hash, token?.secret_hash ?? null);
+    if (!token || !isKnown || token.revoked_at !== null) throw unauthenticated();
     const now = Date.now();
     if (now - (token.last_used_at ?? 0) >= USED_MS) {
       this.store.all("UPDATE tokens SET last_used_at = ? WHERE id = ?", now, token.id);
@@ -100,14 +99,13 @@ export class Account extends DurableObject<Env> {
 
   private readonly handlers: Record<string, Handler> = {
     "PUT /v1/streams/{stream}/blobs/{seq}": async (call, who) => {
-      const [stream, seq, resend] = [call.path("stream", ID), call.path("seq", number(1)), call.query("resend", RESEND, false)];
+      const [stream, seq] = [call.path("stream", ID), call.path("seq", number(1))];
+      const resend = call.query("resend", RESEND, false);
       this.needStream(who, stream, "write");
       return this.receive(call, async (body) => {
         const tag = blobs.checkEnvelope(body.bytes, stream, seq);
-        const isNew = await this.keep(body, resend, {
-          isKnown: (asked) => blobs.compare(this.store, stream, seq, tag, asked) === "duplicate",
-          put: (asked, now) => blobs.putBlob(this.store, stream, seq, tag, asked, now),
-        });
+        const put = blobs.putBlob.bind(null, this.store, stream, seq, tag);
+        const isNew = await this.keep(body, resend, put);
         if (isNew) this.wake();
         return stored(isNew, { seq, tag });
       });
@@ -132,7 +130,9 @@ export class Account extends DurableObject<Env> {
       const stream = call.path("stream", ID);
       this.needStream(who, stream, "ack");
       const { upto } = await call.json(this.settings, ["upto"]);
-      if (!Number.isSafeInteger(upto) || Number(upto) < 0) throw new Refusal("bad-request", "upto is not a number from 0");
+      if (!Number.isSafeInteger(upto) || Number(upto) < 0) {
+        throw new Refusal("bad-request", "upto is not a number from 0");
+      }
       const now = Date.now();
       this.store.transaction(() => blobs.acknowledge(this.store, stream, Number(upto), now));
       await this.schedule();
@@ -152,10 +152,7 @@ export class Account extends DurableObject<Env> {
       this.need(who, "objects:write");
       return this.receive(call, async (body) => {
         if (!body.bytes.length) throw new Refusal("bad-request", "an object has at least one byte");
-        const isNew = await this.keep(body, resend, {
-          isKnown: (asked) => objects.compare(this.store, id, asked) === "duplicate",
-          put: (asked, now) => objects.putObject(this.store, id, asked, now),
-        });
+        const isNew = await this.keep(body, resend, objects.putObject.bind(null, this.store, id));
         return stored(isNew, { id, size: body.bytes.length });
       });
     },
@@ -214,21 +211,22 @@ export class Account extends DurableObject<Env> {
       return json({ nameplate, expires_at: box.expires_at }, isNew ? 201 : 200);
     },
     "PUT /v1/pair/{nameplate}/{side}/{phase}": async (call, who) => {
-      const { nameplate, side, phase } = call.mail();
+      const mail = call.mail();
+      const { nameplate, side } = mail;
       this.needMailbox(nameplate, who);
       if (side !== (who.claim ? "b" : "a")) throw new Refusal("forbidden", "only the other side may do this");
       const body = await call.body(this.settings, mailboxes.MAX_MAIL_BYTES);
       if (!body.bytes.length) throw new Refusal("bad-request", "a message has at least one byte");
       this.needMailbox(nameplate, who);
-      const isNew = mailboxes.putMail(this.store, nameplate, side, phase, body.bytes, hex(body.digest));
+      const isNew = mailboxes.putMail(this.store, mail, body.bytes, hex(body.digest));
       this.wake();
       return stored(isNew);
     },
     "GET /v1/pair/{nameplate}/{side}/{phase}": (call, who) => {
-      const { nameplate, side, phase } = call.mail();
+      const mail = call.mail();
       call.query("wait", SECONDS, 0);
-      this.needMailbox(nameplate, who);
-      const found = mailboxes.findMail(this.store, nameplate, side, phase);
+      this.needMailbox(mail.nameplate, who);
+      const found = mailboxes.findMail(this.store, mail);
       return this.answerOrWait(call, who, found && bytes(found), null);
     },
     "DELETE /v1/pair/{nameplate}": async (call, who) => {
@@ -281,27 +279,18 @@ export class Account extends DurableObject<Env> {
   }
 
   /** Store a body: a large one lies in the bucket before the row that names it is written. */
-  private async keep(
-    body: Body,
-    resend: boolean,
-    place: { isKnown: (asked: NewBody) => boolean; put: (asked: NewBody, now: number) => boolean },
-  ): Promise<boolean> {
-    const asked: NewBody = { bytes: body.bytes, digest: hex(body.digest), resend, file: null };
-    if (body.bytes.length > INLINE_BYTES) {
-      if (place.isKnown(asked)) return false;
-      asked.file = await this.store.upload(body.bytes, body.digest, Date.now());
-    }
+  private async keep(body: Body, resend: boolean, put: (asked: NewBody, now: number) => boolean): Promise<boolean> {
+    const isLarge = body.bytes.length > INLINE_BYTES;
+    const file = isLarge ? await this.store.upload(body.bytes, body.digest, Date.now()) : null;
     const now = Date.now();
+    let isNew = false;
     try {
-      return this.store.transaction(() => place.put(asked, now));
+      isNew = this.store.transaction(() => put({ bytes: body.bytes, digest: hex(body.digest), resend, file }, now));
+      return isNew;
     } finally {
-      if (asked.file && !this.isNamed(asked.file)) this.store.drop([asked.file], now);
+      if (!isNew) this.store.drop([file], now);
       await this.schedule();
     }
-  }
-
-  private isNamed(file: string): boolean {
-    return !this.store.one("SELECT 1 FROM unnamed WHERE file = ?", file);
   }
 
   // -- waiting

@@ -43,10 +43,10 @@ function parse<T>(form: Form<T>, name: string, text: string): T {
   return value;
 }
 
-export interface Body {
-  bytes: Uint8Array;
-  digest: ArrayBuffer;
-}
+/** Where a message of a mailbox is. */
+export type Mail = { nameplate: number; side: string; phase: string };
+
+export type Body = { bytes: Uint8Array; digest: ArrayBuffer };
 
 export class Call {
   readonly place: Place;
@@ -78,8 +78,9 @@ export class Call {
   }
 
   /** Check where a message of a mailbox is. */
-  mail(): { nameplate: number; side: string; phase: string } {
-    return { nameplate: this.path("nameplate", NAMEPLATE), side: this.path("side", SIDE), phase: this.path("phase", PHASE) };
+  mail(): Mail {
+    const nameplate = this.path("nameplate", NAMEPLATE);
+    return { nameplate, side: this.path("side", SIDE), phase: this.path("phase", PHASE) };
   }
 
   /** Refuse a client of another major version. */
@@ -110,7 +111,8 @@ export class Call {
   /** Read a body of at most `limit` bytes, and its SHA-256. */
   async body(settings: Settings, limit: number): Promise<Body> {
     const length = this.length(limit);
-    const announced = this.header("content-digest") ? parse(DIGEST, "Content-Digest", this.header("content-digest")) : null;
+    const text = this.header("content-digest");
+    const announced = text ? parse(DIGEST, "Content-Digest", text) : null;
     const bytes = await this.read(settings, limit);
     if (length !== null && bytes.length !== length) throw new Refusal("bad-request", "the body ended too early");
     const digest = await crypto.subtle.digest("SHA-256", bytes);
@@ -137,7 +139,7 @@ export class Call {
   }
 
   async drain(): Promise<void> {
-    await (this.reader ? drain(this.request, this.reader) : drain(this.request));
+    await drain(this.request, this.reader);
   }
 
   /** Read a JSON object with no other keys than these; a missing body is an empty object. */
@@ -205,7 +207,8 @@ export async function within<T>(milliseconds: number, promise: Promise<T> | T): 
 }
 
 /** Read what is left of a refused body, for a moment: an answer is lost on a connection that closes on unread bytes. */
-export async function drain(request: Request, reader = request.bodyUsed ? undefined : request.body?.getReader()): Promise<void> {
+export async function drain(request: Request, begun?: ReadableStreamDefaultReader<Uint8Array>): Promise<void> {
+  const reader = begun ?? (request.bodyUsed ? undefined : request.body?.getReader());
   const drained = async (): Promise<void> => {
     while (reader && !(await reader.read()).done);
   };

@@ -1,8 +1,8 @@
 // Pairing mailboxes: all SQL statements on them. See docs/spec/relay-http.md, section 7.
 
-import { copied } from "./blobs.ts";
+import type { Mail } from "./call.ts";
 import { Refusal, retryAfter, type Stored } from "./reply.ts";
-import type { Store } from "./store.ts";
+import { copied, type Store } from "./store.ts";
 import { isSame } from "./tokens.ts";
 
 const MAX_MAILBOXES = 8;
@@ -10,12 +10,7 @@ const MAX_MAIL = 16;
 export const MAX_MAIL_BYTES = 16_384;
 export const MAILBOX_MS = 600_000;
 
-export interface Mailbox {
-  [column: string]: SqlStorageValue;
-  nameplate: number;
-  expires_at: number;
-  claim_hash: ArrayBuffer | null;
-}
+export type Mailbox = { nameplate: number; expires_at: number; claim_hash: ArrayBuffer | null };
 
 /** Return the refusal for a mailbox that is closed, expired, or was never opened. */
 export function gone(nameplate: number, headers: Record<string, string> = {}): Refusal {
@@ -60,8 +55,9 @@ export function claimMailbox(store: Store, box: Mailbox, hash: ArrayBuffer): boo
 }
 
 /** Write a message. It cannot be replaced. */
-export function putMail(store: Store, nameplate: number, side: string, phase: string, bytes: Uint8Array, digest: string): boolean {
-  const known = findMail(store, nameplate, side, phase);
+export function putMail(store: Store, mail: Mail, bytes: Uint8Array, digest: string): boolean {
+  const { nameplate, side, phase } = mail;
+  const known = findMail(store, mail);
   if (known && known.digest !== digest) throw new Refusal("mail-conflict", "another message is there already");
   if (known) return false;
   const sql = "SELECT count(*) AS n FROM mail WHERE nameplate = ? AND side = ?";
@@ -75,7 +71,7 @@ export function putMail(store: Store, nameplate: number, side: string, phase: st
   return true;
 }
 
-export function findMail(store: Store, nameplate: number, side: string, phase: string): Stored | null {
+export function findMail(store: Store, { nameplate, side, phase }: Mail): Stored | null {
   const sql =
     "SELECT length(body) AS size, digest, NULL AS tag, NULL AS file, body FROM mail" +
     " WHERE nameplate = ? AND side = ? AND phase = ?";

@@ -1,34 +1,23 @@
 // Objects: all SQL statements on them. See docs/spec/relay-http.md, section 4.
 
-import { copied } from "./blobs.ts";
 import { Refusal, type Stored } from "./reply.ts";
-import type { NewBody, Store } from "./store.ts";
+import { inline, type NewBody, type Store } from "./store.ts";
 
-interface Known {
-  [column: string]: SqlStorageValue;
-  size: number;
-  digest: string;
-  file: string | null;
-}
-
-/** Find what is stored under an id. Return it, or "duplicate" if there is nothing to store; refuse another object. */
-export function compare(store: Store, id: string, body: NewBody): Known | "duplicate" | null {
-  const known = store.one<Known>("SELECT size, digest, file FROM objects WHERE object = ?", id);
-  if (!known) return null;
-  if (known.digest !== body.digest) throw new Refusal("object-conflict", "another object is stored under this id");
-  return body.resend ? known : "duplicate";
-}
+type Known = { size: number; digest: string; file: string | null };
 
 /** Store a write-once object. Return false if it is there already. Runs in a transaction. */
 export function putObject(store: Store, id: string, body: NewBody, now: number): boolean {
-  const known = compare(store, id, body);
-  if (known === "duplicate") return false;
+  const known = store.one<Known>("SELECT size, digest, file FROM objects WHERE object = ?", id);
+  if (known && known.digest !== body.digest) {
+    throw new Refusal("object-conflict", "another object is stored under this id");
+  }
+  if (known && !body.resend) return false;
   const size = body.bytes.length;
   store.checkRoom(size, known?.size ?? 0);
-  if (body.file) store.nameFile(body.file);
+  store.nameFile(body.file);
   store.all(
     "INSERT OR REPLACE INTO objects (object, size, at, digest, file, body) VALUES (?, ?, ?, ?, ?, ?)",
-    ...[id, size, now, body.digest, body.file, body.file ? null : copied(body.bytes)],
+    ...[id, size, now, body.digest, body.file, inline(body)],
   );
   store.addBytes(size - (known?.size ?? 0));
   store.drop([known?.file], now);

@@ -1,51 +1,18 @@
 // Answers and refusals. See docs/spec/relay-http.md, section 1.
 
 const STATUS = {
-  "bad-request": 400,
-  "bad-envelope": 400,
-  "digest-mismatch": 400,
-  unauthenticated: 401,
-  forbidden: 403,
-  "not-found": 404,
-  "no-blob": 404,
-  "no-object": 404,
-  "no-token": 404,
-  "no-mailbox": 404,
-  "body-lost": 404,
-  "method-not-allowed": 405,
-  "body-timeout": 408,
-  "blob-conflict": 409,
-  "object-conflict": 409,
-  "mail-conflict": 409,
-  "mailbox-claimed": 409,
-  "body-too-large": 413,
-  "unsupported-media-type": 415,
-  "unsupported-version": 426,
-  "rate-limited": 429,
-  "too-many-mailboxes": 429,
-  internal: 500,
-  unavailable: 503,
-  "stream-full": 507,
-  "account-full": 507,
-  "too-many-streams": 507,
-  "too-many-tokens": 507,
-  "mailbox-full": 507,
+  "bad-request": 400, "bad-envelope": 400, "digest-mismatch": 400, unauthenticated: 401, forbidden: 403,
+  "not-found": 404, "no-blob": 404, "no-object": 404, "no-token": 404, "no-mailbox": 404, "body-lost": 404,
+  "method-not-allowed": 405, "body-timeout": 408, "blob-conflict": 409, "object-conflict": 409, "mail-conflict": 409,
+  "mailbox-claimed": 409, "body-too-large": 413, "unsupported-media-type": 415, "unsupported-version": 426,
+  "rate-limited": 429, "too-many-mailboxes": 429, internal: 500, unavailable: 503, "stream-full": 507,
+  "account-full": 507, "too-many-streams": 507, "too-many-tokens": 507, "mailbox-full": 507,
 } as const;
 
 const TITLES: Record<number, string> = {
-  400: "Bad Request",
-  401: "Unauthorized",
-  403: "Forbidden",
-  404: "Not Found",
-  405: "Method Not Allowed",
-  408: "Request Timeout",
-  409: "Conflict",
-  413: "Request Entity Too Large",
-  415: "Unsupported Media Type",
-  426: "Upgrade Required",
-  429: "Too Many Requests",
-  500: "Internal Server Error",
-  503: "Service Unavailable",
+  400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
+  408: "Request Timeout", 409: "Conflict", 413: "Request Entity Too Large", 415: "Unsupported Media Type",
+  426: "Upgrade Required", 429: "Too Many Requests", 500: "Internal Server Error", 503: "Service Unavailable",
   507: "Insufficient Storage",
 };
 
@@ -62,11 +29,7 @@ export const NOTHING = "x-relay-nothing";
 
 /** A request is refused. `detail` is for people and holds neither secrets nor bodies. */
 export class Refusal extends Error {
-  constructor(
-    readonly code: Code,
-    readonly detail: string,
-    readonly headers: Headers_ = {},
-  ) {
+  constructor(readonly code: Code, readonly detail: string, readonly headers: Headers_ = {}) {
     super(`${code}: ${detail}`);
   }
 
@@ -106,14 +69,9 @@ export function stored(isNew: boolean, named: object = {}): Response {
 }
 
 /** A stored body: inline, or a file of the bucket. Mail has no tag. */
-export interface Stored {
-  [column: string]: SqlStorageValue;
-  size: number;
-  digest: string;
-  tag: string | null;
-  file: string | null;
-  body: ArrayBuffer | null;
-}
+export type Stored = {
+  size: number; digest: string; tag: string | null; file: string | null; body: ArrayBuffer | null;
+};
 
 /** Answer with bytes, their SHA-256, and their tag as ETag. */
 export function bytes(found: Stored): Response {

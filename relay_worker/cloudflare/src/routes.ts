@@ -4,11 +4,7 @@ import { Refusal } from "./reply.ts";
 
 export type Scheme = "bearer" | "claim";
 
-interface Route {
-  path: string;
-  methods: string[];
-  schemes: Scheme[];
-}
+type Route = { path: string; methods: string[]; schemes: Scheme[] };
 
 const BEARER: Scheme[] = ["bearer"];
 const EITHER: Scheme[] = ["bearer", "claim"];

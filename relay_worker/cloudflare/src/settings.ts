@@ -44,10 +44,7 @@ export function readSettings(env: Env): Settings {
 export class Buckets {
   private readonly filled = new Map<string, { left: number; at: number }>();
 
-  constructor(
-    private readonly rate: number,
-    private readonly burst: number,
-  ) {}
+  constructor(private readonly rate: number, private readonly burst: number) {}
 
   /** Take one token. Return 0, or the seconds until there is one. */
   take(key: string): number {

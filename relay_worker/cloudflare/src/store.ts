@@ -48,11 +48,16 @@ CREATE TABLE unnamed (                -- files of the bucket that no row names: 
 const UPLOAD_MS = 3_600_000;
 const MAX_DELETED = 1000;
 
-export interface NewBody {
-  bytes: Uint8Array;
-  digest: string;
-  resend: boolean;
-  file: string | null;
+export type NewBody = { bytes: Uint8Array; digest: string; resend: boolean; file: string | null };
+
+/** Return the bytes in a buffer of their own, as the database takes them. */
+export function copied(bytes: Uint8Array): ArrayBuffer {
+  return bytes.slice().buffer as ArrayBuffer;
+}
+
+/** Return a body for the database, null if it is in the bucket. */
+export function inline(body: NewBody): ArrayBuffer | null {
+  return body.file === null ? copied(body.bytes) : null;
 }
 
 type Value = SqlStorageValue;
@@ -62,9 +67,7 @@ export class Store {
   private readonly sql: SqlStorage;
 
   constructor(
-    private readonly storage: DurableObjectStorage,
-    private readonly bucket: R2Bucket,
-    readonly settings: Settings,
+    private readonly storage: DurableObjectStorage, private readonly bucket: R2Bucket, readonly settings: Settings,
   ) {
     this.sql = storage.sql;
   }
@@ -106,10 +109,10 @@ export class Store {
     this.sql.exec("UPDATE account SET bytes = bytes + ?", more);
   }
 
-  /** Raise the change counter, also if the clock went back. Return it. */
-  raiseChange(now: number): number {
-    const sql = "UPDATE account SET change = max(change + 1, ?) RETURNING change";
-    return this.one<{ change: number }>(sql, now * 1000)?.change ?? 0;
+  /** Count bytes, and raise the change counter, also if the clock went back. Return it. */
+  raiseChange(now: number, more: number): number {
+    const sql = "UPDATE account SET change = max(change + 1, ?), bytes = bytes + ? RETURNING change";
+    return this.one<{ change: number }>(sql, now * 1000, more)?.change ?? 0;
   }
 
   /** Refuse a body for which the account has no room; `replaced` bytes make room. */
@@ -136,16 +139,15 @@ export class Store {
   }
 
   /** Record, in the transaction of the row that names it, that a file is named. */
-  nameFile(file: string): void {
-    const found = this.one("DELETE FROM unnamed WHERE file = ? RETURNING file", file);
+  nameFile(file: string | null): void {
+    const found = file === null || this.one("DELETE FROM unnamed WHERE file = ? RETURNING file", file);
     if (!found) throw new Refusal("unavailable", "the body came too slowly", retryAfter(5));
   }
 
   /** Have files deleted that no row names any longer. */
   drop(files: (string | null | undefined)[], now: number): void {
-    for (const file of files) {
-      if (file) this.sql.exec("INSERT INTO unnamed VALUES (?, ?) ON CONFLICT (file) DO UPDATE SET due = excluded.due", file, now);
-    }
+    const sql = "INSERT INTO unnamed VALUES (?, ?) ON CONFLICT (file) DO UPDATE SET due = excluded.due";
+    for (const file of files) if (file) this.sql.exec(sql, file, now);
   }
 
   /** Delete the files that are due. What the bucket refuses now stays for the next alarm. */

@@ -13,22 +13,12 @@ const MAX_LABEL = 200;
 const MAX_TOKENS = 1000;
 export const ACCOUNT_LETTERS = 8;
 
-export interface Token {
-  [column: string]: SqlStorageValue;
-  id: string;
-  label: string;
-  scopes: string;
-  secret_hash: ArrayBuffer;
-  created_at: number;
-  last_used_at: number | null;
-  revoked_at: number | null;
-}
+export type Token = {
+  id: string; label: string; scopes: string; secret_hash: ArrayBuffer; created_at: number;
+  last_used_at: number | null; revoked_at: number | null;
+};
 
-export interface ParsedToken {
-  id: string;
-  secret: string;
-  account: string;
-}
+export type ParsedToken = { id: string; secret: string; account: string };
 
 /** Split a token; null if its form or its checksum is wrong. */
 export function parseToken(text: string): ParsedToken | null {
@@ -51,10 +41,7 @@ export function randomLetters(): string {
   return [...crypto.getRandomValues(new Uint8Array(ACCOUNT_LETTERS))].map((byte) => LETTERS[byte % 36]).join("");
 }
 
-export interface TokenRequest {
-  label: string;
-  scopes: string[];
-}
+export type TokenRequest = { label: string; scopes: string[] };
 
 /** Check what a new token is for. */
 export function checkRequest(asked: Record<string, unknown>): TokenRequest {

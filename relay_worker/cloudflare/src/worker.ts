@@ -7,7 +7,8 @@ import { Account } from "./account.ts";
 import { Call, NAMEPLATE, SECONDS, TOKEN_ID, drain, overRate, within } from "./call.ts";
 import { Directory, addressOf, nameplates } from "./directory.ts";
 import { gone } from "./mailboxes.ts";
-import { COUNTED, COUNTS, FILE, NOTHING, Refusal, json, noContent, retryAfter, sized, unauthenticated } from "./reply.ts";
+import { COUNTED, COUNTS, FILE, NOTHING, Refusal, json, noContent, retryAfter, sized } from "./reply.ts";
+import { unauthenticated } from "./reply.ts";
 import { readSettings, type Env } from "./settings.ts";
 import { ACCOUNT_LETTERS, checkRequest, hashSecret, isSame, parseToken, randomLetters } from "./tokens.ts";
 
