@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from crystal.app.context import Machine, agreed_model
 from crystal.app.memories import own_version, store_version
@@ -22,7 +23,7 @@ from crystal.reflect.run import reflect_sessions, similarity_of
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
 from crystal.store.memories import learned
-from crystal.store.memories.learned import DueSession, Evidence, ReadTurn, ReflectorRun
+from crystal.store.memories.learned import Evidence, ReflectorRun
 from crystal.store.memories.memories import Version
 from crystal.store.problems import clear_problem, record_problem
 from crystal.store.search.isolated import isolated_sessions
@@ -58,13 +59,11 @@ def reflect(machine: Machine, should_stop: Callable[[], bool] = lambda: False) -
 
 
 def _model_extractor(machine: Machine, learner: Learner) -> ModelExtractor:
-    """Return the extractor of the chosen model. One elsewhere is sent nothing private or isolated."""
-    model, rule = agreed_model(machine.config, "summary"), sending_rule(machine)
-
-    def may_send(session: DueSession, turn: ReadTurn) -> bool:
-        return rule(session.id, session.harness, turn.at, None if turn.project is None else turn.project.cwd)
-
-    paid = PaidModel(machine.store, model, PURPOSE, machine.config.reflect_daily_cap_usd)
+    """Return the extractor of the chosen model."""
+    paid = PaidModel(
+        machine.store, agreed_model(machine.config, "summary"), PURPOSE, machine.config.reflect_daily_cap_usd
+    )
+    may_send = partial(sending_rule(machine, "summary").sendable, kind="turn")
     return ModelExtractor(paid, learner.key, machine.now, may_send)
 
 
@@ -72,7 +71,7 @@ def _model_extractor(machine: Machine, learner: Learner) -> ModelExtractor:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceLine:
     """A line that taught a memory, with its text; ``is_gone``: it is not stored any more."""
 
     line: str
@@ -96,7 +95,7 @@ class Learned:
     confirmed: int
     first_at: int
     last_at: int
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SourceLine, ...] = ()
     replaces: tuple[str, ...] = ()
 
 
@@ -183,9 +182,9 @@ def _facts(one: Remembered, evidence: list[Evidence], store: Store) -> Learned:
     sources = []
     for each in evidence:
         role, text, _ = next(iter(said.get(each.line, [])), ("", "", None))
-        sources.append(Source(each.line, each.session, each.at, role, text[:MAX_QUOTE], is_gone=each.line not in said))
-    times = [each.at for each in evidence]
-    sure = learned.confidence_of(evidence)
+        is_gone = each.line not in said
+        sources.append(SourceLine(each.line, each.session, each.at, role, text[:MAX_QUOTE], is_gone))
+    times, sure = [each.at for each in evidence], learned.confidence_of(evidence)
     return Learned(one, evidence[0].kind, sure, len(evidence), min(times), max(times), tuple(sources))
 
 
