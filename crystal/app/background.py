@@ -14,7 +14,7 @@ from crystal.app.forget_rest import finish_forgetting
 from crystal.app.progress import PENDING_IMPORT_FILE, ProgressFile, Report
 from crystal.app.retention import apply_retention
 from crystal.app.session_context import refresh
-from crystal.capture.lock import try_lock
+from crystal.capture.lock import ENRICH_LOCK, lock_problem, try_lock
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.store import problems
@@ -33,7 +33,6 @@ from crystal.store.sessions.sessions import (
     unread_since,
 )
 
-ENRICH_LOCK = "enrich.lock"
 SOON = 200
 """Maximum number of chunks that get their vectors while a person waits."""
 ROUND_SECONDS = 60.0
@@ -163,7 +162,8 @@ def embed_soon(machine: Machine, *, budget_seconds: float = 2.0) -> None:
         return
     if not 0 < vectors.count_pending(machine.store, serving.id if serving else 0) <= SOON:
         return
-    with try_lock(machine.places.data_dir / ENRICH_LOCK) as held, contextlib.suppress(UnavailableError):
+    # What was stored is stored: a lock that cannot be used is told by ``status`` and ``doctor``.
+    with contextlib.suppress(CrystalError), try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
         if held:
             _embed(machine, Round(time.monotonic() + budget_seconds, lambda *_: None))
 
@@ -321,6 +321,8 @@ def enrich(
         What went wrong, in words.
     """
     deadline = time.monotonic() + budget_seconds
+    if (unusable := lock_problem(machine.places.data_dir / ENRICH_LOCK)) is not None:
+        return [f"vectors and summaries wait: {unusable.message} (fix: {unusable.hint})"]
     problems: list[str] = []
     is_more = True
     while is_more and time.monotonic() < deadline:

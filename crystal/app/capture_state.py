@@ -12,7 +12,7 @@ from pathlib import Path
 from crystal.app.context import now_ms
 from crystal.app.open_store import refuse_lost
 from crystal.capture import files, spool
-from crystal.capture.lock import CAPTURE_LOCK, lock_holder, lock_problem
+from crystal.capture.lock import CAPTURE_LOCK, ENRICH_LOCK, lock_holder, lock_problem
 from crystal.capture.state import SILENT_SECONDS, CaptureFacts, CaptureState, HookFacts, assess_capture
 from crystal.config.access import way_in
 from crystal.config.harnesses import CLAUDE_CODE
@@ -78,6 +78,7 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
         free_bytes=_free_bytes(places.data_dir),
         not_writable=_not_writable(places),
         unusable_lock=_unusable_lock(places.data_dir / CAPTURE_LOCK),
+        unusable_enrich_lock=_unusable_lock(places.data_dir / ENRICH_LOCK),
         read_only_disk=_is_read_only(places.data_dir),
         other_agents=any(
             root.folder.is_dir()
@@ -173,7 +174,7 @@ def _stalled(marker: Path) -> str | None:
         text = marker.read_text("utf-8", "replace")
     except OSError:
         return None
-    return text.split("\n", 1)[0] or "capture is stalled"
+    return text.split("\n", 1)[0].removesuffix(". Run: crystal doctor") or "capture is stalled"
 
 
 def last_turn_hook(places: Places, store: Store | None) -> int | None:

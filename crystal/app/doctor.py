@@ -22,7 +22,7 @@ from crystal.app.formats import describe_formats
 from crystal.app.mirror import open_mirror
 from crystal.app.open_store import archives_of, describe_link, links_to
 from crystal.capture.drain import REFUSED
-from crystal.capture.lock import try_lock
+from crystal.capture.lock import lock_problem
 from crystal.config.access import way_in
 from crystal.config.harnesses import HARNESSES
 from crystal.config.packages import install_command
@@ -135,9 +135,9 @@ def _places(config: Config) -> Iterator[Check]:
             fix = way_in(folder) or "mount its disk so that it can be written"
             yield Check("places", "failure", f"nothing is kept: {folder} cannot be written", fix)
     for name in LOCKS:
-        if os.path.lexists(places.data_dir / name):
-            with try_lock(places.data_dir / name):
-                pass
+        problem = lock_problem(places.data_dir / name) if os.path.lexists(places.data_dir / name) else None
+        if problem is not None:
+            yield Check("places", "failure", problem.message, problem.hint)
 
 
 def _packages(config: Config) -> Iterator[Check]:

@@ -11,13 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from crystal.app.background import ENRICH_LOCK
 from crystal.app.capture import LOCK_SECONDS
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine, default_paths
 from crystal.app.open_store import archives_of, refuse_lost
 from crystal.app.projects import project_finder
-from crystal.capture.lock import BACKFILL_LOCK, CAPTURE_LOCK, wait_lock
+from crystal.capture.lock import BACKFILL_LOCK, CAPTURE_LOCK, ENRICH_LOCK, wait_lock
 from crystal.config.paths import MEMORY_RECORD, Places, make_private_dir, refused, sync_folder
 from crystal.config.table import Config
 from crystal.errors import StoreDamagedError, StoreLostError

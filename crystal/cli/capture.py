@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from crystal.app.background import ENRICH_LOCK, SOON, count_waiting, enrich, write_summaries_again
+from crystal.app.background import SOON, count_waiting, enrich, write_summaries_again
 from crystal.app.capture import run_capture
 from crystal.app.context import Machine, now_ms, open_machine
 from crystal.app.progress import Progress, read_progress
 from crystal.app.start_worker import start_worker
 from crystal.capture.backfill import Past
 from crystal.capture.engine import Tally
-from crystal.capture.lock import try_lock
+from crystal.capture.lock import ENRICH_LOCK, try_lock
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson, Transcripts, existing
 from crystal.cli.progress import bar_shown, progress_bar
