@@ -228,7 +228,7 @@ def _summarize(machine: Machine, work: Round) -> str | None:
 
     if not is_due(machine.store, now=now, idle_ms=idle_ms):
         return None
-    done, total = -1, len(due_sessions(machine.store, now=now, idle_ms=round(idle_ms), limit=MAX_SUMMARIES))
+    done, total = -1, count_due(machine)
 
     def should_stop() -> bool:
         nonlocal done
@@ -339,6 +339,12 @@ def enrich(
         is_more = cut_off or newest_turn(machine.store) != newest
     refresh(machine)
     return problems
+
+
+def count_due(machine: Machine) -> int:
+    """Return how many sessions wait for a summary."""
+    idle_ms = machine.config.summary_idle_minutes * 60_000
+    return len(due_sessions(machine.store, now=machine.now(), idle_ms=idle_ms, limit=MAX_SUMMARIES))
 
 
 def count_waiting(machine: Machine) -> int:

@@ -60,11 +60,16 @@ class _Committed(NamedTuple):
     name: str
 
 
-def blame(machine: Machine, wanted: str) -> Blame:
+def blame(machine: Machine, wanted: str, *, project: str | None = None) -> Blame:
     """Return which session wrote each line, from ``FILE``, ``FILE:LINE`` or ``FILE:LINE-LINE``.
 
+    Args:
+        machine: This machine.
+        wanted: The file and the lines.
+        project: The name or the folder of the project that knows them; without it that of the file's folder.
+
     Raises:
-        NotFoundError: There is no such file.
+        NotFoundError: There is no such file, or no such project.
         UsageError: It is no text, or has no such lines.
     """
     path, first, last = _target(wanted)
@@ -73,7 +78,7 @@ def blame(machine: Machine, wanted: str) -> Blame:
     if not 1 <= first <= last:
         quoted = shlex.quote(str(path))
         raise UsageError(f"{path} has {len(text)} lines, not line {first}", hint=f"try: crystal blame {quoted}")
-    home = find_home(machine.stores, str(path.parent))
+    home = find_home(machine.stores, str(path.parent)) if project is None else _named(machine, project)
     start, end = max(1, first - AROUND), min(len(text), last + AROUND)
     committed = _committed(path, start, end)
     best: list[tuple[Edit, Deed] | None] = [None] * (last - first + 1)
@@ -89,6 +94,12 @@ def blame(machine: Machine, wanted: str) -> Blame:
     commits = [one.commit if one else None for one in committed[first - start : last - start + 1]]
     found = tuple(_grouped(first, best, commits))
     return Blame(str(path), home[1] if home else None, any(commits), found)
+
+
+def _named(machine: Machine, project: str) -> tuple[str, str]:
+    if not any(project_ids(store, project) for store in machine.stores):
+        raise NotFoundError(f"there is no project {project!r}", hint="run: crystal projects")
+    return project, project
 
 
 def _target(wanted: str) -> tuple[Path, int, int | None]:

@@ -197,7 +197,7 @@ def _worker_reasons(facts: CaptureFacts) -> Iterator[Reason]:
     is_quiet = is_silent(now=facts.now, last_turn_hook=facts.last_turn_hook, newest_transcript=facts.newest_transcript)
     if is_quiet and facts.last_turn_hook is not None and not any(_hook_reasons(facts)):
         message = f"the hook ran last {ago(facts.last_turn_hook, facts.now)}, although sessions went on since"
-        yield Reason("silent", message, "crystal doctor")
+        yield Reason("silent", message, "crystal sync; then look at /hooks in Claude Code")
 
 
 def _locked(holder: int, lock: Path, since: str) -> Reason:

@@ -60,12 +60,14 @@ def _file_item(one: ChangedFile, ids: ShortIds) -> Make:
 def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return which session wrote lines of a file in the folder that the agent works in."""
     path, first = arguments["file"], arguments.get("first")
+    refuse_folder(arguments.get("project"))
     last = arguments.get("last") or first
     if last is not None and last < (first or 1):
         raise UsageError(f"last is {last}, before first", hint="swap them")
     with client.reader() as machine:
         place = _inside(client, path)
-        found = blame_lines(machine, str(place) if last is None else f"{place}:{first or 1}-{last}")
+        wanted = str(place) if last is None else f"{place}:{first or 1}-{last}"
+        found = blame_lines(machine, wanted, project=arguments.get("project"))
         ids = ShortIds(machine)
         known = [one for one in found.lines if one.deed is not None]
         makers = [_lines_item(one, one.deed, ids) for one in known if one.deed is not None]
