@@ -35,7 +35,7 @@ TOKENS = (40, 120, 400)
 
 
 def embedder_of(name: str, home: Path, threads: int) -> Any:
-    from crystal.embedding.choice import make_embedder
+    from crystal.embedding.chosen_embedder import make_embedder
 
     return (
         make_embedder("embedded") if name == "embedded" else make_embedder("local", name, models=home, threads=threads)

@@ -19,7 +19,7 @@ from crystal.model.recall import Filters
 from crystal.search.candidates import QuestionVector
 from crystal.search.engine import search
 from crystal.search.index import folder_of
-from crystal.search.index.reader import Absent, open_index
+from crystal.search.index.open_index import Absent, open_index
 from crystal.search.request import How, MemorySource, SearchRequest
 from crystal.store import Store
 from crystal.store.search import vectors

@@ -100,7 +100,7 @@ EXITS: dict[str, str] = {
     "sessions": READS,
     "changed": READS,
     "how": READS,
-    "blame": f"1 when there is no such file or project, 2 also when it is no text or has no such line, {READS}",
+    "blame": f"1 when there is no such file, 2 also when it is no text or has no such line, {READS}",
     "projects": f"1 when there is no such project or folder, {WRITES}",
     "sources": f"1 when there is no such source or folder, 2 also when a folder cannot be added, 3 when watchfiles is not installed (`watch`), 4 also when a folder is not there or another process watches, {WRITES}",  # noqa: E501
     "vault": f"1 when a conflict is open or a file could not be remembered, 2 also when files were deleted and nobody can be asked, 4 also when the folder or all of its files are gone, {WRITES}",  # noqa: E501

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 
 from crystal.config.harnesses import places_of_all
-from crystal.store import migrate
+from crystal.store import upgrade
 from tests.support.fresh_store import copy_schema
 
 # Two cores shared by many make every deadline a lie; a slow example is found by the clock of the whole run.
@@ -128,7 +128,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _migrated_once() -> Iterator[None]:
     """Make each new database a copy of one: all migrations take 25 ms. The tests of the store itself apply each."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(migrate, "_apply", copy_schema)
+        patch.setattr(upgrade, "_apply", copy_schema)
         yield
 
 

@@ -221,19 +221,19 @@ def _summarize(machine: Machine, work: Round) -> str | None:
     """Write the summaries that are due; at least one, so that vectors that take long do not keep them waiting."""
     now = machine.now()
     idle_ms = machine.config.summary_idle_minutes * 60_000
-    is_any_due = due_sessions(machine.store, now=now, idle_ms=idle_ms, limit=1)
-    if not is_any_due and not sessions_summarized_as(machine.store, ["deferred"], limit=1):
+    due = count_due(machine)
+    if not due and not sessions_summarized_as(machine.store, ["deferred"], limit=1):
         return None
     from crystal.summarize.due import is_due, summarize_due  # noqa: PLC0415 - reads transcripts: only where a session is due
 
     if not is_due(machine.store, now=now, idle_ms=idle_ms):
         return None
-    done, total = -1, count_due(machine)
+    done = -1
 
     def should_stop() -> bool:
         nonlocal done
         done += 1
-        work.advance("summaries", done, max(done, total))
+        work.advance("summaries", done, max(done, due))
         return done > 0 and work.is_over
 
     paid = machine.summary_model()

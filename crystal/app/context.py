@@ -19,7 +19,7 @@ from crystal.config.load import load_config
 from crystal.config.paths import MEMORY_RECORD, Places, make_private_dir, resolve_places
 from crystal.config.providers import needs_key, runs_here
 from crystal.config.table import Config
-from crystal.embedding.choice import make_embedder
+from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError
 from crystal.store import Store

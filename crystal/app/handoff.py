@@ -12,7 +12,7 @@ from pathlib import Path
 from crystal.app.context import Machine
 from crystal.config.paths import make_private_dir, system_errors
 from crystal.errors import NotFoundError, UnavailableError, UsageError
-from crystal.export.folder import new_file
+from crystal.export.whole_folder import new_file
 from crystal.handoff.brief import BRIEF_TOKENS, make_prompt
 from crystal.handoff.program import run_program
 from crystal.handoff.talk import make_talk

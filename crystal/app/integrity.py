@@ -12,11 +12,11 @@ from crystal.app.capture import run_capture
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine, open_kept_machine, open_machine, this_config
 from crystal.app.forget_rest import finish_forgetting
-from crystal.app.formats import count_as_known
 from crystal.app.mirror import open_mirror
 from crystal.app.projects import project_finder
 from crystal.app.rebuild import rebuild_database, why_rebuild
 from crystal.app.sources import mend_sources, source_faults
+from crystal.app.transcript_formats import count_as_known
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.snapshots import unread
 from crystal.errors import CrystalError, NotConfiguredError, NotFoundError, StoreDamagedError
@@ -26,7 +26,7 @@ from crystal.integrity.restore import Restored, restore
 from crystal.integrity.verify import Fault, Proof, tail_faults, verify
 from crystal.memories.reconcile import find_faults, reconcile, restore_memories
 from crystal.search.index import folder_of
-from crystal.search.index.reader import Absent, open_index
+from crystal.search.index.open_index import Absent, open_index
 from crystal.search.index.refresh import check, drop
 from crystal.sessions.reading import find_session
 from crystal.store.capture.ledger import all_states

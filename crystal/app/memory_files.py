@@ -39,7 +39,7 @@ SOURCE = "user"
 FORGOTTEN = "its memory was forgotten; delete the line, or its mark <!-- ... --> to remember it anew"
 
 
-class Answers(NamedTuple):
+class BlockDecisions(NamedTuple):
     """Answers of the user: remember added lines, hide the memories of deleted lines, which side wins a conflict."""
 
     adds: bool = False
@@ -77,11 +77,11 @@ class MemoryFile:
         found = Counter("refused" if row in self.refused else row.state for row in self.rows)
         return {state: found[state] for state in (*STATES, "refused")}
 
-    def change(self, answers: Answers) -> FileChange:
+    def change(self, answers: BlockDecisions) -> FileChange:
         """Return what would become of the file; an added line is still without the mark that it gets."""
         return self._written([line for row in self.rows for line in self._lines(row, answers)])
 
-    def run(self, answers: Answers) -> FileChange:
+    def run(self, answers: BlockDecisions) -> FileChange:
         """Change the memories, then the file; return what became of the file.
 
         Raises:
@@ -103,7 +103,7 @@ class MemoryFile:
         data = None if self.before is None and not text else self.mark + text.encode()
         return FileChange(self.path, self.path, self.before, data)
 
-    def _lines(self, row: BlockRow, answers: Answers) -> list[str]:
+    def _lines(self, row: BlockRow, answers: BlockDecisions) -> list[str]:
         """Return an item as it would be written; nothing where it vanishes."""
         stays = row in self.refused or row.state in ("kept", "added")
         if stays or (row.state == "conflict" and answers.prefer is None):
@@ -114,7 +114,7 @@ class MemoryFile:
         said = row.entry.text if takes and row.entry is not None else row.memory.text
         return [render_item(replace(row.memory, text=said))]
 
-    def _kept(self, row: BlockRow, answers: Answers) -> BlockRow:
+    def _kept(self, row: BlockRow, answers: BlockDecisions) -> BlockRow:
         """Change the memory of an item as the person wants it; return the item as it is then."""
         if row in self.refused:
             return row

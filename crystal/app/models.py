@@ -18,10 +18,10 @@ from crystal.config.edit import set_values
 from crystal.config.prices import price_of
 from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, ProviderKind, needs_key, runs_here
 from crystal.config.table import Config
-from crystal.embedding.choice import make_embedder
+from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.embedded import DATA
 from crystal.embedding.embedder import Embedder
-from crystal.embedding.local.catalog import KNOWN
+from crystal.embedding.local.known_models import KNOWN
 from crystal.embedding.local.manifest import ModelManifest, checked_name, installed_models, read_manifest
 from crystal.embedding.pending import EmbedReport, embed_pending
 from crystal.errors import CrystalError, DamagedError, NotConfiguredError, NotFoundError, UnavailableError, UsageError

@@ -72,7 +72,7 @@ def _model_extractor(machine: Machine, learner: Learner) -> ModelExtractor:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceLine:
     """A line that taught a memory, with its text; ``is_gone``: it is not stored any more."""
 
     line: str
@@ -96,7 +96,7 @@ class Learned:
     confirmed: int
     first_at: int
     last_at: int
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SourceLine, ...] = ()
     replaces: tuple[str, ...] = ()
 
 
@@ -183,9 +183,9 @@ def _facts(one: Remembered, evidence: list[Evidence], store: Store) -> Learned:
     sources = []
     for each in evidence:
         role, text, _ = next(iter(said.get(each.line, [])), ("", "", None))
-        sources.append(Source(each.line, each.session, each.at, role, text[:MAX_QUOTE], is_gone=each.line not in said))
-    times = [each.at for each in evidence]
-    sure = learned.confidence_of(evidence)
+        is_gone = each.line not in said
+        sources.append(SourceLine(each.line, each.session, each.at, role, text[:MAX_QUOTE], is_gone))
+    times, sure = [each.at for each in evidence], learned.confidence_of(evidence)
     return Learned(one, evidence[0].kind, sure, len(evidence), min(times), max(times), tuple(sources))
 
 

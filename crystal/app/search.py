@@ -139,7 +139,7 @@ def deep_search(config: Config, *, now: int) -> Deep:
 
 def _late(embedder: Embedder | None) -> TokenComparer:
     """Return the model that compares token by token: the embedded table, or a transformer if one is used."""
-    from crystal.embedding.choice import ChosenEmbedder  # noqa: PLC0415 - NumPy, 0.1 s: only where vectors rank
+    from crystal.embedding.chosen_embedder import ChosenEmbedder  # noqa: PLC0415 - NumPy, 0.1 s: only where vectors rank
     from crystal.embedding.late import TokenComparer  # noqa: PLC0415 - the same
     from crystal.embedding.static import static_model  # noqa: PLC0415 - the same
 

@@ -13,12 +13,13 @@ from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine
 from crystal.app.progress import read_progress
 from crystal.app.source_list import list_sources
-from crystal.capture import files, spool
+from crystal.app.watcher import watcher_state
+from crystal.capture import finder, spool
 from crystal.capture.state import CaptureState
 from crystal.config.paths import Places
 from crystal.errors import CrystalError
 from crystal.store import costs, problems
-from crystal.store.capture import hooks, ledger, privacy
+from crystal.store.capture import hook_runs, ledger, privacy
 from crystal.store.health import stats
 from crystal.store.search import vectors
 
@@ -67,6 +68,7 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
             "sessions_without_summary": count_due(machine),
         },
         "progress": _progress(machine),
+        "watcher": asdict(watcher_state(places)),
         "embedding": {
             "provider": config.embedding_provider,
             "serving": None
@@ -93,7 +95,7 @@ def gather_health(machine: Machine, state: CaptureState | None = None) -> dict[s
         "ledger": stats.bytes_by_state(store),
         "transcripts": _transcripts(machine),
         "relay": _relay(machine),
-        "hook": hooks.latency(hooks.latencies(store))._asdict(),
+        "hook": hook_runs.latency(hook_runs.latencies(store))._asdict(),
         "redactions": privacy.redaction_counts(store),
         "problems": [
             {"part": one.part, "message": one.message, "since": one.since, "at": one.at, "tries": one.tries}
@@ -131,7 +133,7 @@ def _transcripts(machine: Machine) -> dict[str, Any]:
     """Return how far capture is behind the agents' files: in sum, and each that is behind."""
     states = ledger.all_states(machine.store, machine.config.device)
     marks, folders = watermarks(states), machine.transcript_folders
-    there = [(found, root) for root in folders.roots for found in files.in_root(root, folders)]
+    there = [(found, root) for root in folders.roots for found in finder.in_root(root, folders)]
     unread = [(found, unread_bytes(machine, marks, found, root)) for found, root in there]
     behind = [
         {"path": str(found.path), "offset": read_offset(marks, found), "size": found.size, "lag": lag}

@@ -18,7 +18,7 @@ from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future,
 from dataclasses import replace
 
 from crystal import transcript
-from crystal.capture import files
+from crystal.capture import finder
 from crystal.capture.backfill import Past
 from crystal.capture.engine import Capture
 from crystal.capture.tail import SEGMENT_BYTES, CleanedLines, cut_at
@@ -113,7 +113,7 @@ def _stretches_of(capture: Capture, past: Past) -> Iterator[bytes]:
     state = ledger.state_of(capture.store, capture.device, past.key)
     ranges = ledger.skipped_ranges(capture.store, state) if state else []
     end = past.found.size
-    with files.opened(past.found.path, replace(capture, anywhere=past.named).folders) as file:
+    with finder.opened(past.found.path, replace(capture, anywhere=past.named).folders) as file:
         for start, stop in [*ranges, (state.mark.offset if state else 0, end)]:
             at = start
             while at < stop:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crystal import transcript
-from crystal.capture import files, snapshots, tail
+from crystal.capture import finder, snapshots, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally
 from crystal.capture.safe_open import ANYWHERE, Folders
 from crystal.config.harnesses import HARNESSES, Root
@@ -33,7 +33,7 @@ class Past:
         root: Where it was found, if its file is not written by lines.
     """
 
-    found: files.TranscriptFile
+    found: finder.TranscriptFile
     key: str
     origin: Origin
     todo: int
@@ -51,17 +51,17 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> lis
     """
     skipped = ledger.transcripts_with_skipped(capture.store)
     found = (
-        [one for path in paths for one in files.under(path)]
+        [one for path in paths for one in finder.under(path)]
         if paths
         else [
-            *files.all_transcripts(capture.roots, folders=capture.folders),
+            *finder.all_transcripts(capture.roots, folders=capture.folders),
             *(container.found for container in snapshots.containers(capture)),
         ]
     )
     capture = replace(capture, anywhere=bool(paths))
     past = []
     for one in {one.path: one for one in found}.values():
-        root = files.root_of(one.path, capture.folders)
+        root = finder.root_of(one.path, capture.folders)
         if since is not None and one.modified < since:
             continue
         if root.place.form != "lines":
@@ -76,11 +76,11 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> lis
     return sorted(past, key=lambda one: (-one.found.modified, str(one.found.path)))
 
 
-def bytes_of_lines(found: files.TranscriptFile, offset: int, folders: Folders = ANYWHERE) -> int:
+def bytes_of_lines(found: finder.TranscriptFile, offset: int, folders: Folders = ANYWHERE) -> int:
     """Return the bytes of the complete lines after an offset; a line that was never finished does not count."""
     with contextlib.suppress(OSError, CrystalError):
         if found.size > offset:
-            with files.opened(found.path, folders) as file:
+            with finder.opened(found.path, folders) as file:
                 return max(0, transcript.last_newline(file, found.size) - offset)
     return 0
 
@@ -170,8 +170,8 @@ def _import_piece(capture: Capture, past: Past, tally: Tally) -> int:
         return 0
     start, stop = ranges[0]
     path = past.found.path
-    with files.opened(path, capture.folders) as file:
-        found = files.look_into(path, file)
+    with finder.opened(path, capture.folders) as file:
+        found = finder.look_into(path, file)
         mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, capture.cleaner)
         if mark.generation != state.mark.generation:
             return 0

@@ -25,7 +25,7 @@ from crystal.config.edit import set_value
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.table import Config
 from crystal.errors import UsageError
-from crystal.install.claude_settings.settings_file import read_facts
+from crystal.install.claude_settings.claude_file import read_facts
 from crystal.install.clients.entry_text import GUIDANCE, snippet
 from crystal.install.clients.known import NAMES, known_clients
 from crystal.install.live.changes import LivePlan, is_live
@@ -293,7 +293,7 @@ def _say_live(one: LivePlan) -> None:
 
 def _say_swept(plan: SetupPlan) -> None:
     for name in plan.swept:
-        typer.echo(f"sync: {_title(name)} has no hook for the end of a turn; capture it with: crystal sync")
+        typer.echo(f"sync: {_title(name)} has no hook for the end of a turn; capture it with: crystal watch --install")
 
 
 def _title(name: str) -> str:

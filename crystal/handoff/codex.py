@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from crystal.handoff.talk import Message, Talk
+from crystal.handoff.talk import HandoffMessage, Talk
 from crystal.handoff.target import Native, lines
 from crystal.timewords.parse import iso, local
 from crystal.transcript.copies import COPIES, listed
@@ -38,7 +38,7 @@ def _records(talk: Talk) -> Iterator[dict[str, Any]]:
             yield {"timestamp": at, "type": "event_msg", "payload": {"type": kind, "message": text.text}}
 
 
-def _item(one: Message, ident: str) -> dict[str, Any]:
+def _item(one: HandoffMessage, ident: str) -> dict[str, Any]:
     kind = "input_text" if one.role == "user" else "output_text"
     content = [{"type": kind, "text": text.text} for text in one.texts]
     return {"type": "message", "id": f"msg_{ident}", "role": one.role, "content": content}

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from crystal.handoff.program import run_program
-from crystal.handoff.talk import Message, Talk
+from crystal.handoff.talk import HandoffMessage, Talk
 from crystal.handoff.target import Native
 from crystal.transcript.copies import COPIES, listed
 from crystal.transcript.line import fields_of, list_of, parse_line
@@ -80,7 +80,7 @@ def _message(talk: Talk, session: str, model: Model, place: int) -> dict[str, An
     return {"info": info, "parts": parts}
 
 
-def _answer(talk: Talk, one: Message, parent: str) -> dict[str, Any]:
+def _answer(talk: Talk, one: HandoffMessage, parent: str) -> dict[str, Any]:
     return {
         "parentID": parent, "mode": "build", "agent": "build", "path": {"cwd": talk.cwd, "root": talk.cwd}, "cost": 0,
         "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}, "finish": "stop",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from crystal.handoff.talk import Message, Talk
+from crystal.handoff.talk import HandoffMessage, Talk
 from crystal.handoff.target import Native, lines
 from crystal.timewords.parse import iso
 from crystal.transcript.copies import COPIES, listed
@@ -38,7 +38,7 @@ def _records(talk: Talk) -> Iterator[dict[str, Any]]:
         parent = ident
 
 
-def _message(one: Message) -> dict[str, Any]:
+def _message(one: HandoffMessage) -> dict[str, Any]:
     content = [{"type": "text", "text": text.text} for text in one.texts]
     said = {"role": one.role, "content": content, "timestamp": one.at}
     if one.role == "user":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crystal import transcript
-from crystal.capture import files, tail
+from crystal.capture import finder, tail
 from crystal.config.harnesses import Root
 from crystal.config.paths import make_private_dir, write_private
 from crystal.errors import NotFoundError, UsageError
@@ -147,7 +147,7 @@ def _cwd_of(lines: Iterable[bytes], reader: TranscriptReader) -> str | None:
 
 def _note(store: Store, state: ledger.TranscriptState, target: Path, cleaner: tail.Cleaner, now: int) -> None:
     """Record in the ledger that this file holds archived lines, so that no sweep captures it again."""
-    found = files.look_at(target)
+    found = finder.look_at(target)
     if found is None:
         return
     with target.open("rb") as file:

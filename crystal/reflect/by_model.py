@@ -17,8 +17,8 @@ from typing import Any, get_args
 
 from crystal.errors import CrystalError, TextRefusedError
 from crystal.llm.ask import Completion, InvalidAnswerError, PaidModel, Prompt, fenced, parse_json
-from crystal.reflect.extract import Candidate, Chosen, chosen_by_rules
-from crystal.reflect.rules import MIN_WORDS, Kind, Statement
+from crystal.reflect.extract import Chosen, LessonCandidate, chosen_by_rules
+from crystal.reflect.statement_patterns import MIN_WORDS, Kind, Statement
 from crystal.store.memories.learned import DueSession, ReadTurn
 from crystal.store.notes import drop_notes, read_note, write_note
 
@@ -116,7 +116,7 @@ class ModelExtractor:
     skipped: int = 0
     usd: float = 0.0
 
-    def choose(self, session: DueSession, own: Sequence[Candidate]) -> list[Chosen] | None:
+    def choose(self, session: DueSession, own: Sequence[LessonCandidate]) -> list[Chosen] | None:
         """Return the sentences to learn, and what each states; None if the session has to wait."""
         sent = [one for one in own if self.may_send(session, one.turn)]
         chosen = chosen_by_rules([one for one in own if one not in sent])
@@ -171,7 +171,7 @@ def _prefix(session: DueSession) -> str:
     return f"{NOTE}{session.row}:"
 
 
-def _chosen(some: Sequence[Candidate], pick: Pick) -> Chosen:
+def _chosen(some: Sequence[LessonCandidate], pick: Pick) -> Chosen:
     at, kind, confidence, everywhere = pick
     one = some[at]
     return one, one.found or Statement(kind, one.text, confidence, everywhere)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from crystal.model.recall import Filters, Hit
 from crystal.search.candidates import QuestionVector, by_meaning_alone, note_of_unread, propose_chunks
 from crystal.search.index import folder_of
-from crystal.search.ranking.listing import (
+from crystal.search.ranking.shown_list import (
     dates_in_digits,
     is_time_alone,
     list_latest,
@@ -35,7 +35,7 @@ from crystal.timewords import TimeSpan, find_times
 from crystal.timewords.parse import clock
 
 if TYPE_CHECKING:
-    from crystal.search.index.reader import Index
+    from crystal.search.index.open_index import Index
     from crystal.search.ranking.pool import Field
 
 Notes = tuple[str, ...]
@@ -244,7 +244,7 @@ class _Question:
             What was ranked, the question without phrases that nothing has, the note that says so, and why an index in
             memory took the place of the files.
         """
-        from crystal.search.index.files import IndexDamagedError
+        from crystal.search.index.index_files import IndexDamagedError
         from crystal.search.ranking.order import fields_of
 
         def found(opened: Sequence[tuple[Index, str]]) -> tuple[Ranked, Query, Notes, Notes]:
@@ -261,7 +261,7 @@ class _Question:
             return found([(self._index_in_memory(place), str(error)) for place in places])
 
     def _open_index(self, place: SearchedStore) -> tuple[Index, str]:
-        from crystal.search.index.reader import Absent, open_index
+        from crystal.search.index.open_index import Absent, open_index
 
         store, vector = place.source.store, place.vector
         index = open_index(store, folder_of(store.path))
@@ -272,7 +272,7 @@ class _Question:
         return index, ""
 
     def _index_in_memory(self, place: SearchedStore) -> Index:
-        from crystal.search.index.reader import index_of_chunks
+        from crystal.search.index.open_index import index_of_chunks
 
         most = max(CANDIDATES, 4 * self.request.limit)
         store = place.source.store

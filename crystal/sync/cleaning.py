@@ -22,7 +22,7 @@ from crystal.store.memories import memories
 from crystal.store.sync import outbox
 from crystal.store.sync.outbox import OutStream
 from crystal.sync.envelope.blob import Channel
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.sending import KeptMessage, Link, kept_messages, seal_changed
 from crystal.sync.tombstones import messages
 from crystal.sync.wire import InvalidRecordError, Sent, control_message, decode_segment, encode_segment

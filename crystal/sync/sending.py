@@ -17,8 +17,8 @@ from crystal.store.sync import outbox, relay_peers
 from crystal.store.sync.outbox import OutStream
 from crystal.store.sync.relay_peers import Peer
 from crystal.sync.envelope.blob import Channel, Opened, open_blob, read_header, seal, split_payload, tag_of
-from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.link import LinkKeys
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.wire import Lane, control_message
 
 

@@ -13,7 +13,7 @@ from crystal.store import Store, problems
 from crystal.store.capture import ledger, privacy
 from crystal.store.forget.forgetting import read_blocks
 from crystal.store.sync import past
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.sending import Link, put_control, put_message
 from crystal.sync.wire import Lane, encode_segment
 from crystal.transcript import reader_of

@@ -30,7 +30,7 @@ from crystal.store.sync.relay_peers import Peer
 from crystal.sync.answers import Id, from_hex
 from crystal.sync.arrival import Arrivals, arrive
 from crystal.sync.envelope.blob import Opened
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.forgotten import take_from_device
 from crystal.sync.tombstones import read_tombstones
 from crystal.sync.wire import TEXT, InvalidRecordError, Key, Sent, decode_segment

@@ -10,8 +10,8 @@ from pathlib import PurePath
 
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.turns import strip_injected
-from crystal.transcript.context import Context, parse_completed
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, word
+from crystal.transcript.line_context import Context, parse_completed
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part, parts_of_blocks
 from crystal.transcript.reader import Identity

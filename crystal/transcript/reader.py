@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.errors import CrystalError, UnavailableError, UsageError
 from crystal.model.capture import Turn
-from crystal.transcript.context import Context, complete, parse_completed
 from crystal.transcript.line import parse_line
+from crystal.transcript.line_context import Context, complete, parse_completed
 
 FORGOTTEN = "crystalForgotten"
 """Field of a line whose text was forgotten: its place in the conversation is kept, without content."""
@@ -181,7 +181,7 @@ class TranscriptReader(ABC):
         return lines
 
 
-class Source:
+class Snapshot:
     """A file that is rewritten, or a database, as it was at one moment.
 
     Attributes:
@@ -216,7 +216,7 @@ class SourceError(CrystalError):
     """A file does not have the form that its reader knows. The file stays as it is, and is tried again."""
 
 
-class Conversation(NamedTuple):
+class SessionStamp(NamedTuple):
     """A conversation in a source.
 
     Attributes:
@@ -259,7 +259,7 @@ class SnapshotReader(TranscriptReader):
     """Texts in the beginning of its files, where another harness gives its files the same names."""
 
     @abstractmethod
-    def conversations(self, source: Source) -> Iterable[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the conversations in a source.
 
         Raises:
@@ -267,7 +267,7 @@ class SnapshotReader(TranscriptReader):
         """
 
     @abstractmethod
-    def records(self, source: Source, conversation: Conversation) -> Iterable[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterable[Record]:
         """Return the records of a conversation, in their order. Unknown ones too: the archive keeps them.
 
         Raises:
@@ -320,7 +320,7 @@ def find_facts(line: bytes) -> LineFacts:
 def completed(
     reader: TranscriptReader, lines: Iterable[bytes], context: Context, name_line: Callable[[bytes], str]
 ) -> Iterator[bytes]:
-    """Yield each line with its context, see ``crystal.transcript.context``.
+    """Yield each line with its context, see ``crystal.transcript.line_context``.
 
     Args:
         reader: Of the lines.

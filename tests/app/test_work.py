@@ -100,7 +100,7 @@ def mirror(repository: Path) -> Iterator[Store]:
 
 def blamed(place: str) -> list[tuple[int, int, str | None]]:
     with Crystal() as memory:
-        return [(one.first, one.last, one.deed and one.deed.session_id[:1]) for one in memory.blame(place).lines]
+        return [(one.first, one.last, one.call and one.call.session_id[:1]) for one in memory.blame(place).lines]
 
 
 @pytest.mark.parametrize("repository", ["cart.py", "café.py", 'a "b"\té.py'], indirect=True)
@@ -114,8 +114,8 @@ def test_each_line_is_of_the_session_that_wrote_it(repository: Path) -> None:
 def test_it_says_what_the_user_had_asked_for(repository: Path) -> None:
     with Crystal() as memory:
         (found,) = memory.blame(repository / "cart.py:6").lines
-    assert found.deed is not None
-    assert (found.deed.request, found.deed.reason) == ("Add a total <b>with</b> tax", "I add it at the end.")
+    assert found.call is not None
+    assert (found.call.request, found.call.reason) == ("Add a total <b>with</b> tax", "I add it at the end.")
 
 
 def test_a_rename_and_other_spaces_change_nothing(repository: Path) -> None:
@@ -131,7 +131,7 @@ def test_without_git_lines_alone_tell(repository: Path, tmp_path: Path) -> None:
     (repository / ".git").rename(tmp_path / "away")
     with Crystal() as memory:
         found = memory.blame("cart.py:5-7")
-    assert (found.has_git, [one.deed and one.deed.session_id for one in found.lines]) == (False, [ONE])
+    assert (found.has_git, [one.call and one.call.session_id for one in found.lines]) == (False, [ONE])
 
 
 def test_what_cannot_be_blamed_is_said(repository: Path, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_copy_of_the_repository_is_blamed_as_the_project_that_it_is_of(reposit
         assert {session for session in (ONE[:8], TWO[:8]) if f"session {session}" in done.out} == told
         assert ("knows no session" in done.err) == (not project)
     assert f"crystal blame '{place}' --project NAME" in crystal("blame", place).err
-    assert crystal("blame", place, "--project", "shoo").code == 1
+    assert "no project 'shoo'; did you mean shop?" in crystal("blame", place, "--project", "shoo").err
 
 
 def test_the_commands_tell_it(repository: Path) -> None:
@@ -173,7 +173,7 @@ def test_the_commands_tell_it(repository: Path) -> None:
     assert "line 5: session 11111111, " in told.out
     assert "  asked: Add a total <b>with</b> tax\n  agent: I add it at the end.\n" in told.out
     whole = json.loads(crystal("blame", "cart.py", "--json").out)
-    assert [line["deed"] and line["deed"]["session_id"] for line in whole["lines"]] == [None, None, ONE, None, TWO]
+    assert [line["call"] and line["call"]["session_id"] for line in whole["lines"]] == [None, None, ONE, None, TWO]
     listed = crystal("changed", "--since", "2020-01-01")
     assert "+4 -0" in listed.out
     assert "cart.py  2 edits 11111111 22222222" in listed.out
@@ -207,7 +207,7 @@ def test_what_is_forgotten_meanwhile_is_left_out(
     repository: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran(store, repository, ONE, "make ship", "Ship it")
-    monkeypatch.setattr("crystal.store.work.queries.deeds", lambda *_: {})
+    monkeypatch.setattr("crystal.store.work.queries.calls", lambda *_: {})
     assert {who for *_, who in blamed("cart.py")} == {None}
     with Crystal() as memory:
         assert memory.how("ship") == []

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from crystal.config.packages import PACKAGES
-from crystal.store import Store, migrate
+from crystal.store import Store, upgrade
 from tests.support.capture_machine import line
 from tests.support.command import crystal
 from tests.support.whole_memory import ROOT
@@ -247,12 +247,12 @@ def test_a_folder_that_may_not_be_written_is_read(kept: Path, log: bool) -> None
 
 @is_root
 def test_an_older_database_that_may_not_be_written_is_read(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, older = kept / ".ldm" / "memory", migrate.steps()[:-1]
+    data, older = kept / ".ldm" / "memory", upgrade.steps()[:-1]
     for path in data.glob("crystal.db*"):
         path.unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(migrate, "steps", lambda: older)
-        patch.setattr(migrate, "newest", lambda: len(older))
+        patch.setattr(upgrade, "steps", lambda: older)
+        patch.setattr(upgrade, "newest", lambda: len(older))
         Store.open(data / "crystal.db").close()
     before = (data / "crystal.db").read_bytes()
     data.chmod(0o500)

@@ -21,19 +21,19 @@ from crystal.app.session_context import refresh
 from crystal.context.choosing import (
     LastSession,
     MemoryCandidate,
-    Told,
+    SessionContext,
     choose,
     count_tokens,
     is_same_project,
     is_trusted,
     rank,
 )
-from crystal.context.files import KEPT_MS, take_told
+from crystal.context.prepared import KEPT_MS, take_told
 from crystal.hook.session_start import GROWTH_NS, NOTICE_FILE
 from crystal.model.capture import MemoryStatus, Project
 from crystal.model.recall import Remembered
 from crystal.store import Store, problems
-from crystal.store.capture.hooks import add_hook_runs
+from crystal.store.capture.hook_runs import add_hook_runs
 from crystal.store.memories import memories
 from crystal.store.sessions.contexts import injections
 from crystal.text.fence import HEADER, fenced
@@ -51,7 +51,7 @@ def memory(number: int, text: str, **more: Any) -> Remembered:
     return replace(MEMORY, id=f"mem-{number:012x}", text=text, **more)
 
 
-def chosen(told: Told) -> list[str]:
+def chosen(told: SessionContext) -> list[str]:
     return list(told.chosen)
 
 

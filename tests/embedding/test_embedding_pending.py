@@ -347,7 +347,7 @@ def test_killed_at_any_statement_and_run_again_nothing_is_lost_or_doubled(tmp_pa
 def test_a_hook_with_nothing_new_loads_no_model_and_no_numpy(tmp_path: Path):
     code = (
         "import sys; from pathlib import Path; from crystal.store import Store\n"
-        "from crystal.embedding.choice import make_embedder\n"
+        "from crystal.embedding.chosen_embedder import make_embedder\n"
         "from crystal.embedding.pending import embed_pending\n"
         "store = Store.open(Path(sys.argv[1]) / 'crystal.db')\n"
         "for provider in ('embedded', 'openai', 'ollama', 'google', 'voyage'):\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.embedding.choice import make_embedder
+from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.pending import embed_pending
 from crystal.errors import (
     CrystalError,

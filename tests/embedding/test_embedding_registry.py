@@ -18,7 +18,7 @@ import pytest
 
 from crystal.config.prices import UNKNOWN, price_of
 from crystal.config.providers import EMBEDDING_PROVIDERS, EmbeddingProvider, ProviderKind, needs_key, runs_here
-from crystal.embedding.choice import make_embedder
+from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.local.extra import PACKAGES
 from tests.support.loopback import Handler, serving
 
@@ -64,7 +64,7 @@ def test_there_is_no_second_list_of_providers() -> None:
 @pytest.mark.slow
 def test_the_default_model_loads_no_package_of_the_others() -> None:
     code = (
-        "import sys\nfrom crystal.embedding.choice import make_embedder\nmade = make_embedder('embedded')\n"
+        "import sys\nfrom crystal.embedding.chosen_embedder import make_embedder\nmade = make_embedder('embedded')\n"
         "made.embed_documents(['the deploy failed'])\nmade.embed_query('deploy')\nprint(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -85,7 +85,7 @@ def acme_server() -> Iterator[str]:
 
 EMBED = """
 import sys
-from crystal.embedding.choice import make_embedder
+from crystal.embedding.chosen_embedder import make_embedder
 from crystal.config.prices import price_of
 made = make_embedder("acme", base_url=sys.argv[1], key="secret")
 print(len(made.embed_query("hello")), made.take_tokens(), price_of("acme", made.model).input)

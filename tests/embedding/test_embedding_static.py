@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.embedding.choice import make_embedder
+from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.embedded import DATA, SmallStaticModel, StaticEmbedder, small_static_model
 from crystal.embedding.static import StaticModel, static_model
 from crystal.embedding.wordpiece import WordPiece
@@ -177,7 +177,7 @@ def test_the_package_stays_small_and_tells_licence_and_origin():
 @pytest.mark.slow
 def test_it_runs_on_numpy_alone():
     code = (
-        "import sys\nfrom crystal.embedding.choice import make_embedder\n"
+        "import sys\nfrom crystal.embedding.chosen_embedder import make_embedder\n"
         "made = make_embedder('embedded').embed_documents(['hello'])\n"
         "print(len(made[0]), sorted({'torch', 'onnxruntime', 'tokenizers', 'httpx', 'openai'} & sys.modules.keys()))"
     )

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crystal.embedding.choice import make_embedder
+from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.local import build
-from crystal.embedding.local import model as running
+from crystal.embedding.local import encoder as running
 from crystal.embedding.local.build import InstallOptions
+from crystal.embedding.local.encoder import LocalEmbedder
 from crystal.embedding.local.install import install_folder
 from crystal.embedding.local.manifest import ModelManifest, read_manifest
-from crystal.embedding.local.model import LocalEmbedder
 from crystal.errors import CrystalError, DamagedError, NotConfiguredError, UsageError
 from tests.support.tiny_models import CONFIG, WORDS, forward, safetensors, tiny_graph, tiny_weights, write_tiny
 

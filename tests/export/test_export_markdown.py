@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from crystal.cli.render import agent_title, harmless, speaker
+from crystal.export.labels import Wording
 from crystal.export.markdown import _free_name, _head, _turn
-from crystal.export.wording import Wording
 from crystal.sessions.reading import SessionSummary, ShownTurn
 from tests.support.exports import SESSION, exported, kept_sessions, remember, remember_samples
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crystal.forgetting.match.terms import QUOTE, Terms, folded
-from crystal.forgetting.plan.indexed_turns import turns_repeating, turns_with_terms
+from crystal.forgetting.match.indexed_turns import turns_repeating, turns_with_terms
+from crystal.forgetting.match.query_terms import QUOTE, Terms, folded
 from crystal.model.capture import Chunk, Origin, Turn
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store

@@ -14,7 +14,7 @@ from crystal.app.integrity import prove
 from crystal.app.memories import remember
 from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting import ForgetRequest
-from crystal.forgetting.match.terms import Terms, folded, readable
+from crystal.forgetting.match.query_terms import Terms, folded, readable
 from tests.support.forgetting_machine import DATA, NOW, Desk, said
 
 SECRET = 'der Käfer "Ünal" frisst\ngern Brot am Müggelsee'

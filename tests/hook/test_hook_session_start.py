@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from crystal.context.files import Rules
+from crystal.context.prepared import Rules
 from crystal.hook import session_start
 from crystal.hook.session_start import stamp_of
 from tests.support.copied_hook import SESSION, START, Hook, unfenced

@@ -15,7 +15,7 @@ from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageEr
 from crystal.install.clients.changes import apply, plan_add, plan_remove, read_facts
 from crystal.install.clients.entry_text import snippet
 from crystal.install.clients.known import NAMES, Client, ServerCommand, is_ours, known_clients, updated
-from crystal.install.record import read_record
+from crystal.install.undo import read_record
 from tests.support.client_entries import ENTRY, OLDER
 
 FILES = ("claude-code", "claude-desktop", "codex", "gemini", "cursor")

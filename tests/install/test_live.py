@@ -22,7 +22,7 @@ from crystal.install.live.changes import (
 )
 from crystal.install.live.json_entries import Entry
 from crystal.install.live.mechanisms import MECHANISMS, HookCommand, OwnFile, SharedFile
-from crystal.install.record import LIVE, read_record
+from crystal.install.undo import LIVE, read_record
 from tests.install.test_settings import documents
 from tests.support.command import crystal
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from crystal.errors import UnavailableError, UsageError
-from crystal.install.claude_settings.hooks import TIMEOUTS
-from crystal.install.claude_settings.settings_file import (
+from crystal.install.claude_settings.claude_file import (
     SettingsPlan,
     apply,
     backup_path,
@@ -26,6 +25,7 @@ from crystal.install.claude_settings.settings_file import (
     plan_uninstall,
     read_facts,
 )
+from crystal.install.claude_settings.hooks import TIMEOUTS
 from crystal.install.live import json_entries
 from tests.support.settings_entries import COMMAND, FOREIGN, OLDER, ours
 

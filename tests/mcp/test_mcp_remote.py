@@ -15,13 +15,13 @@ import pytest
 
 from crystal.app.context import default_paths
 from crystal.credentials import access
-from crystal.credentials.access import SCOPES, Doorkeeper, make_grant, read_grants, revoke_grant
+from crystal.credentials.access import SCOPES, TokenChecker, make_grant, read_grants, revoke_grant
 from crystal.credentials.access_log import MAX_BYTES, AccessLog, LogEntry
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
 from crystal.mcp.remote.gate import HEADERS, Rates
+from crystal.mcp.remote.http_transport import MAX_BODY
 from crystal.mcp.remote.server import Site
-from crystal.mcp.remote.transport import MAX_BODY
 from crystal.serving.rates import Rate
 from crystal.store import Store
 from tests.support.command import crystal
@@ -127,7 +127,7 @@ def test_every_hash_is_compared(home: Path, monkeypatch: pytest.MonkeyPatch) -> 
     tokens = [token_for(f"n{one}") for one in range(4)]
     compared: list[tuple[str, str]] = []
     monkeypatch.setattr(access.hmac, "compare_digest", lambda one, two: compared.append((one, two)) or one == two)
-    door = Doorkeeper(default_paths().access)
+    door = TokenChecker(default_paths().access)
     for token in (*tokens, "x", tokens[0][:-1]):
         compared.clear()
         found = door.find(token, 0)

@@ -128,7 +128,7 @@ def test_every_module_has_a_noun() -> None:
 # Where `except Exception` may stand, and why. Beside these only where it raises again.
 BROAD = {
     "crystal/hook/main.py": "the user's session goes on, whatever happens",
-    "crystal/embedding/local/model.py": "tokenizers raises nothing narrower for a file that it cannot read",
+    "crystal/embedding/local/encoder.py": "tokenizers raises nothing narrower for a file that it cannot read",
     "crystal/capture/ahead.py": "whatever failed in the other process, the import cleans these bytes itself",
     "crystal/sync/poller.py": "one bad blob must not stop the others; it is recorded",
     "crystal/config/packages.py": "a package that is broken raises anything while it is imported",

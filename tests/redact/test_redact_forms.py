@@ -18,7 +18,7 @@ from mnemonic import Mnemonic
 from crystal.redact import Redactor, mnemonics
 from crystal.redact.encoded import MIN_ANYWHERE, MIN_LITERAL
 from crystal.redact.formats import FORMATS, SHORT_LITERALS
-from crystal.redact.work import RedactionWork
+from crystal.redact.work_limit import RedactionWork
 from tests.support import redact_samples as samples
 from tests.support.table import each_row
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crystal.embedding.choice import make_embedder
+from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.late import TokenComparer
 from crystal.embedding.static import static_model
 from crystal.errors import ModelUnavailableError

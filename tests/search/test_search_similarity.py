@@ -9,8 +9,8 @@ import pytest
 from crystal.errors import UsageError
 from crystal.model.recall import Filters
 from crystal.search.deep import Deep
-from crystal.search.index.files import IndexDamagedError
-from crystal.search.index.reader import Index
+from crystal.search.index.index_files import IndexDamagedError
+from crystal.search.index.open_index import Index
 from crystal.search.request import How, MemorySource
 from tests.support.ranked_by import each_way, search, search_home_first  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, Meaning, add_turn, embed_all, open_store

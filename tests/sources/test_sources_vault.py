@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.sources.vault import name_of
+from crystal.sources.obsidian import name_of
 from tests.support.command import crystal
 from tests.support.source_folder import Folder, quick_store, sync
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from crystal.store import migrate
+from crystal.store import upgrade
 from tests.support.fresh_store import apply_each
 
 
 @pytest.fixture(autouse=True)
 def _each_migration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(migrate, "_apply", apply_each)
+    monkeypatch.setattr(upgrade, "_apply", apply_each)

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from crystal.context.choosing import Choice, Told
-from crystal.context.files import Ready, Rules, write_contexts
+from crystal.context.choosing import Choice, SessionContext
+from crystal.context.prepared import Ready, Rules, write_contexts
 from crystal.hook import main as hook
 
 SESSION = "1f35fa49-0000-4000-8000-000000000001"
@@ -74,5 +74,5 @@ def unfenced(text: str) -> str:
     return match[2]
 
 
-def told(text: str) -> Told:
-    return Told(text, (Choice("mem-0123456789ab", "memory", text, True, "why"),), 2, 34)
+def told(text: str) -> SessionContext:
+    return SessionContext(text, (Choice("mem-0123456789ab", "memory", text, True, "why"),), 2, 34)

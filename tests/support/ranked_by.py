@@ -15,7 +15,7 @@ from crystal.embedding.static import static_model
 from crystal.model.recall import Filters
 from crystal.search import engine
 from crystal.search.index import bring_up_to_date, folder_of
-from crystal.search.index.reader import Absent, open_index
+from crystal.search.index.open_index import Absent, open_index
 from crystal.search.request import How, MemorySource, SearchRequest
 from tests.support import store_factory
 from tests.support.store_factory import NOW

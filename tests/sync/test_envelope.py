@@ -20,14 +20,14 @@ from crystal.sync.envelope.blob import (
     MAX_CIPHERTEXT,
     MAX_SEQ,
     ZERO_TAG,
+    BlobHeader,
     Channel,
-    Header,
     open_blob,
     read_header,
     tag_of,
 )
-from crystal.sync.envelope.content import MAX_RAW, PART_BYTES, PayloadKind, padded_length
 from crystal.sync.envelope.link import keys_of_link, link_keys
+from crystal.sync.envelope.packing import MAX_RAW, PART_BYTES, PayloadKind, padded_length
 from crystal.sync.envelope.refusals import EnvelopeError, MalformedError, UnknownVersionError
 from tests.support.envelope_blobs import KEYS, LINE, MAKE, NOW, SALT, SECRET, STREAM, opened, sealed, sealed_parts
 
@@ -62,7 +62,7 @@ def test_what_is_sealed_is_opened(payload, channel, kind, stream, seq, prev, sal
     found = opened(blob, **place)
     assert (found.kind, found.created_at, found.payload, found.tag) == (kind, created_at, payload, tag_of(blob))
     assert found.header == read_header(blob)
-    assert found.header == Header(channel, more, KEYS.key_id, stream, seq, prev, salt, len(blob) - 148)
+    assert found.header == BlobHeader(channel, more, KEYS.key_id, stream, seq, prev, salt, len(blob) - 148)
 
 
 @given(payload=st.binary(max_size=3000), link=st.binary(min_size=32, max_size=32))
@@ -279,7 +279,7 @@ def test_nothing_of_the_payload_is_in_the_blob() -> None:
 
 def test_a_header_is_read_without_a_key() -> None:
     header = read_header(sealed(channel=4, seq=9, prev=SALT, more=True))
-    assert header == Header(4, True, KEYS.key_id, STREAM, 9, SALT, SALT, 1040)
+    assert header == BlobHeader(4, True, KEYS.key_id, STREAM, 9, SALT, SALT, 1040)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.hmac import HMAC
 
 from crystal.sync.envelope import blob
 from crystal.sync.envelope.blob import MAX_BLOB, tag_of
-from crystal.sync.envelope.content import MAX_RAW
 from crystal.sync.envelope.link import link_keys
+from crystal.sync.envelope.packing import MAX_RAW
 from crystal.sync.envelope.refusals import (
     EnvelopeError,
     ForkedError,

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.hmac import HMAC
 
 import crystal.sync.envelope
 from crystal.sync.envelope.blob import open_blob
-from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.link import _expand, keys_of_link, link_keys
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.envelope.refusals import EnvelopeError
 from tests.support.docs_blocks import ROOT
 from tests.support.envelope_blobs import KNOWN, LINE, MAKE, SECRET, VECTORS, opened, sealed

@@ -10,7 +10,7 @@ from crystal.errors import NotConfiguredError
 from crystal.store.forget.forgetting import add_tombstones, tombstones_after
 from crystal.store.sync import inbox, outbox, relay_forgotten
 from crystal.sync import forgotten
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.sending import put_message
 from crystal.sync.tombstones import words_of
 from crystal.sync.wire import InvalidRecordError

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.transcript import (
     Context,
+    Snapshot,
     SnapshotReader,
-    Source,
     SourceError,
     complete,
     completed,
@@ -135,7 +135,7 @@ def test_a_file_that_is_cut_or_garbled_is_read_or_refused(harness: str, data: st
     path, name = data.draw(st.sampled_from(samples.sample_files(harness)))
     content = path.read_bytes()
     cut = content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else changed(content, data)
-    source = Source(PurePath("/home/me", name), cut, samples.no_such_table, {})
+    source = Snapshot(PurePath("/home/me", name), cut, samples.no_such_table, {})
     read_or_refused(reader, source)
 
 
@@ -214,10 +214,10 @@ def read_changed(harness: str, database: apsw.Connection, name: str, change: str
 
     reader = reader_of(harness)
     assert isinstance(reader, SnapshotReader)
-    read_or_refused(reader, Source(PurePath("/home/me", name), b"", rows, {}))
+    read_or_refused(reader, Snapshot(PurePath("/home/me", name), b"", rows, {}))
 
 
-def read_or_refused(reader: SnapshotReader, source: Source) -> None:
+def read_or_refused(reader: SnapshotReader, source: Snapshot) -> None:
     """Read everything in a file. Records of one name have one content: the second would never be stored."""
     with contextlib.suppress(SourceError):
         for conversation in reader.conversations(source):
@@ -240,7 +240,7 @@ def test_messages_that_a_file_gives_the_same_name_are_all_kept(harness: str) -> 
             data = json.dumps(document).encode()
         reader = reader_of(harness)
         assert isinstance(reader, SnapshotReader)
-        read_or_refused(reader, Source(PurePath("/home/me", name), data, samples.no_such_table, {}))
+        read_or_refused(reader, Snapshot(PurePath("/home/me", name), data, samples.no_such_table, {}))
 
 
 def test_a_mistake_of_a_reader_is_named_and_stops_no_other(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.transcript import NOT_JSON, RecordCounts, TranscriptReader, count_records, reader_of
-from crystal.transcript.kinds import MAX_KINDS, OTHER
+from crystal.transcript.record_kinds import MAX_KINDS, OTHER
 from tests.support import agent_samples as samples
 from tests.support.capture_machine import line
 from tests.support.transcript_lines import json_values

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from crystal.config.paths import alone_in, make_private_dir, refused, sync_folder, write_private
 from crystal.embedding.local.build import LICENCES, InstallOptions, ModelSource, build_model
-from crystal.embedding.local.catalog import KNOWN, KnownModel
 from crystal.embedding.local.extra import import_package
 from crystal.embedding.local.hub import fetch_model
+from crystal.embedding.local.known_models import KNOWN, KnownModel
 from crystal.embedding.local.manifest import FILE, ModelManifest, check_files, checked_name, read_manifest
 from crystal.errors import DamagedError, NotConfiguredError, NotFoundError, UsageError
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from crystal import transcript
 from crystal.forgetting.match.multi_pattern import MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.match.patterns import TextMatcher
-from crystal.forgetting.match.terms import Terms, may_hold, readable
+from crystal.forgetting.match.query_terms import Terms, may_hold, readable
 from crystal.forgetting.request import Because
 from crystal.ingest import archive
 from crystal.store.forget.forgetting import ForgottenScope

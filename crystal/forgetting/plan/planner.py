@@ -18,7 +18,7 @@ from typing import Any, Literal
 from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting.match.archive_lines import ArchivedMatch, ArchiveSearch, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
-from crystal.forgetting.match.terms import Terms, folded
+from crystal.forgetting.match.query_terms import Terms, folded
 from crystal.forgetting.plan.select import (
     Limit,
     Scope,
@@ -187,9 +187,8 @@ class _Planner:
         if is_brief and sum(row.length for row in rows) > MAX_ARCHIVE_BYTES:
             return
         texts = None
-        if not is_empty and not is_brief:
-            self.context.progress("reading what stays", 0, 0)
-            texts = text_matcher(self.every, self.lines, self.memories)
+        if rows and not is_empty and not is_brief:
+            texts = text_matcher(self.every, self.lines, self.memories, self.context.progress)
         search = ArchiveSearch(frozenset(self.lines), texts, sessions, terms, self._stays)
         told = counted(rows, "looking through the archives", len(rows), self.context.progress)
         for found in search.run(told, self.context.ldm_home):

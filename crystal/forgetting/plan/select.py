@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from crystal.errors import NotFoundError, UsageError
-from crystal.forgetting.match.terms import Terms, folded, repetitions
-from crystal.forgetting.plan.indexed_turns import turns_repeating, turns_with_terms
+from crystal.forgetting.match.indexed_turns import turns_repeating, turns_with_terms
+from crystal.forgetting.match.query_terms import Terms, folded, repetitions
 from crystal.forgetting.request import Because, ForgetRequest, Progress, Selection, counted
 from crystal.hook.remember import judged
 from crystal.model.capture import MIRROR_IDS, Memory, is_unicode, parse_hit_name

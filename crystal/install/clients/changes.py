@@ -16,7 +16,7 @@ from crystal.errors import CrystalError, DamagedError, UsageError
 from crystal.install.clients.entry_text import document_of, entry_in, with_server, without_server
 from crystal.install.clients.known import SERVER, Client, ServerCommand, is_ours, updated
 from crystal.install.file_change import FileChange, decoded, encoded, json_errors, read_whole
-from crystal.install.record import Made, made_of_nothing, read_record, remove_empty, write_record
+from crystal.install.undo import Made, made_of_nothing, read_record, remove_empty, write_record
 
 CLI_SECONDS = 60
 NAMED = re.compile(rb"""(?:^|[\s"'.{,])crystal[\s"'\].=]""")

@@ -20,7 +20,7 @@ from crystal.install import jsontext
 from crystal.install.file_change import FileChange, decoded, encoded, json_errors, read_whole
 from crystal.install.live import json_entries
 from crystal.install.live.mechanisms import MECHANISMS, WRITTEN, HookCommand, OwnFile, Part, SharedFile
-from crystal.install.record import LIVE, Made, made_of_nothing, missing_folders, read_record, remove_empty, write_record
+from crystal.install.undo import LIVE, Made, made_of_nothing, missing_folders, read_record, remove_empty, write_record
 
 MEND = "nothing was changed there; correct that place, then run the command again"
 MODE = 0o700

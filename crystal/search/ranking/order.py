@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crystal.search.index.reader import Index, Mask
+from crystal.search.index.open_index import Index, Mask
 from crystal.search.index.terms import query_terms
 from crystal.search.ranking.late import LATE_CHARACTERS, late_scores, looked_at, weights_of
-from crystal.search.ranking.listing import collapsed, mixed
 from crystal.search.ranking.pool import Field, Floats, Pool, WeightedTerm, frequency, pool_of, rarity, sought_words
 from crystal.search.ranking.scoring import (
     Preferences,
@@ -22,6 +21,7 @@ from crystal.search.ranking.scoring import (
     rank_numbers,
     session_scores,
 )
+from crystal.search.ranking.shown_list import collapsed, mixed
 from crystal.search.ranking.speakers import PERSON, note_speakers, with_speakers
 from crystal.search.ranking.verbatim import exact_chunks, naming_chunks, with_phrases
 from crystal.search.results import RankedAnswer, SearchedStore, Unit, read_chunks

@@ -22,9 +22,9 @@ from crystal.store.sync.mirror_apply import Applied, applied, count_chunks, open
 from crystal.sync.client import RelayClient
 from crystal.sync.mirror.fetching import (
     SURE,
+    FetchRun,
     MirrorFiles,
     MirrorReport,
-    Run,
     Sift,
     WantedManifest,
     remove_file,
@@ -95,7 +95,7 @@ class Mirror(MirrorFiles):
             if _is_whole(at, wanted.manifest) and not wanted.starts_over and not self.building.exists():
                 self._renew(wanted.manifest, at)
                 return MirrorReport(is_whole=True)
-            run = Run(self, wanted.manifest, wanted, client, should_stop, sift)
+            run = FetchRun(self, wanted.manifest, wanted, client, should_stop, sift)
             try:
                 run.bring()
             finally:

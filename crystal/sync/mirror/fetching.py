@@ -118,7 +118,7 @@ class MirrorReport:
     code: str | None = None
 
 
-class Run:
+class FetchRun:
     """One run of fetching."""
 
     def __init__(

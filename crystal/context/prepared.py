@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from crystal.config.paths import make_private_dir, refused, write_derived
-from crystal.context.choosing import Told
+from crystal.context.choosing import SessionContext
 from crystal.hook.session_start import TOLD_SOURCES, context_file
 from crystal.store.sessions.contexts import Injection
 
@@ -55,7 +55,7 @@ class Ready:
     """Prepared context of a folder; ``cwd`` is None for all folders without their own."""
 
     cwd: str | None
-    told: Told
+    told: SessionContext
 
 
 def write_contexts(data_dir: Path, rules: Rules, ready: Iterable[Ready]) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crystal.search.index.documents import Documents, documents_of, merge_documents
-from crystal.search.index.files import (
+from crystal.search.index.attributes import Documents, documents_of, merge_documents
+from crystal.search.index.index_files import (
     Array,
     IndexDamagedError,
     IndexFileContents,
