@@ -11,6 +11,7 @@ from typing import NamedTuple
 from crystal.app import maintenance
 from crystal.app.context import Machine
 from crystal.app.forget_rest import finish_forgetting
+from crystal.app.model_texts import sending_rule
 from crystal.app.progress import PENDING_IMPORT_FILE, ProgressFile, Report
 from crystal.app.retention import apply_retention
 from crystal.app.session_context import refresh
@@ -27,7 +28,6 @@ from crystal.store.search.vectors import Generation
 from crystal.store.sessions.conversations import Session
 from crystal.store.sessions.sessions import (
     due_sessions,
-    said_where,
     sessions_summarized_as,
     stretches_unseen,
     unread_since,
@@ -119,6 +119,8 @@ def _embed(machine: Machine, work: Round) -> str | None:
     """Embed the pending chunks; a failure is recorded, and returned in words."""
     if machine.config.embedding_provider == "none":
         return None
+    rule = sending_rule(machine, "embedding")
+    rule.release()
     serving = vectors.serving_generation(machine.store)
     if not vectors.count_pending(machine.store, serving.id if serving else 0) and _is_embedder_of(machine, serving):
         return None
@@ -133,7 +135,9 @@ def _embed(machine: Machine, work: Round) -> str | None:
         return None
     advance = _vector_counter(machine, embedder, work)
     seconds = work.deadline - time.monotonic()
-    return embed_pending(machine.store, embedder, now=machine.now, budget_seconds=seconds, progress=advance).problem
+    return embed_pending(
+        machine.store, embedder, now=machine.now, budget_seconds=seconds, progress=advance, may_send=rule.sendable
+    ).problem
 
 
 def _vector_counter(machine: Machine, embedder: Embedder, work: Round) -> Callable[[int], None]:
@@ -244,7 +248,7 @@ def _summarize(machine: Machine, work: Round) -> str | None:
         now=now,
         idle_ms=idle_ms,
         limit=MAX_SUMMARIES,
-        may_send=(lambda _: False) if paid is None else _sending_rule(machine),
+        may_send=_may_summarize(machine),
         should_stop=should_stop,
     )
     return "; ".join(report.problems) or None
@@ -286,17 +290,14 @@ def write_summaries_again(machine: Machine) -> list[str]:
     if paid is None:
         hint = "run: crystal config set summary.consent true; then give the provider its key, see: crystal config"
         raise NotConfiguredError("no model writes summaries here", hint=hint)
-    folder, now, rule = machine.places.agent_folder, machine.now(), _sending_rule(machine)
+    folder, now, rule = machine.places.agent_folder, machine.now(), _may_summarize(machine)
     return summarize_again(machine.store, agent_folder=folder, paid=paid, now=now, may_send=rule).problems
 
 
-def _sending_rule(machine: Machine) -> Callable[[Session], bool]:
-    """Return whether a model may be sent a session: every turn of it, those that a fork copied too."""
-    from crystal.app.model_texts import sending_rule  # noqa: PLC0415 - only where a session is due
-
-    rule = sending_rule(machine)
-
-    return lambda session: all(rule(*where) for where in said_where(machine.store, session.id))
+def _may_summarize(machine: Machine) -> Callable[[Session], bool]:
+    """Return whether the model may be sent a session: every turn of it, those that a fork copied too."""
+    rule = sending_rule(machine, "summary")
+    return lambda session: bool(rule.sendable([session.id], "session"))
 
 
 def enrich(

@@ -100,7 +100,8 @@ def agreed_model(config: Config, table: str) -> LanguageModel:
 
     If it may not be asked, the model returned raises the reason when called.
     """
-    from crystal.llm.choose import MissingModel, stays_here  # noqa: PLC0415 - the same
+    from crystal.llm.choose import MissingModel  # noqa: PLC0415 - the same
+    from crystal.provider_http.post import stays_here  # noqa: PLC0415 - the same
 
     provider, model, url = (config.value(f"{table}.{name}") for name in ("provider", "model", "base_url"))
     if not config.value(f"{table}.consent") and not stays_here(provider, url, model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from crystal.app.context import Machine, agreed_model
 from crystal.app.memories import own_version, store_version
@@ -22,7 +23,7 @@ from crystal.reflect.run import reflect_sessions, similarity_of
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
 from crystal.store.memories import learned
-from crystal.store.memories.learned import DueSession, Evidence, ReadTurn, ReflectorRun
+from crystal.store.memories.learned import Evidence, ReflectorRun
 from crystal.store.memories.memories import Version
 from crystal.store.problems import clear_problem, record_problem
 from crystal.store.search.isolated import isolated_sessions
@@ -58,13 +59,11 @@ def reflect(machine: Machine, should_stop: Callable[[], bool] = lambda: False) -
 
 
 def _model_extractor(machine: Machine, learner: Learner) -> ModelExtractor:
-    """Return the extractor of the chosen model. One elsewhere is sent nothing private or isolated."""
-    model, rule = agreed_model(machine.config, "summary"), sending_rule(machine)
-
-    def may_send(session: DueSession, turn: ReadTurn) -> bool:
-        return rule(session.id, session.harness, turn.at, None if turn.project is None else turn.project.cwd)
-
-    paid = PaidModel(machine.store, model, PURPOSE, machine.config.reflect_daily_cap_usd)
+    """Return the extractor of the chosen model."""
+    paid = PaidModel(
+        machine.store, agreed_model(machine.config, "summary"), PURPOSE, machine.config.reflect_daily_cap_usd
+    )
+    may_send = partial(sending_rule(machine, "summary").sendable, kind="turn")
     return ModelExtractor(paid, learner.key, machine.now, may_send)
 
 

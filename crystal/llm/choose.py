@@ -11,7 +11,6 @@ from crystal.errors import CrystalError, NotConfiguredError, UsageError
 from crystal.llm.ask import Completion, LanguageModel, Prompt
 from crystal.llm.chat import OLLAMA_SECONDS, ChatModel
 from crystal.llm.programs import ProgramModel
-from crystal.provider_http.post import is_loopback
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +63,3 @@ def choose_model(
     if key is not None and not (key.isascii() and key.isprintable()):
         return MissingModel(NotConfiguredError(f"the API key for {provider} holds characters that no key has"))
     return ChatModel(provider, model or usual, base_url or usual_url, key)
-
-
-def stays_here(provider: str, base_url: str | None, model: str | None = None) -> bool:
-    """Return True if data sent to this model does not leave this machine; Ollama passes some on to its cloud."""
-    is_passed_on = provider in PROGRAMS or (model or "").endswith("cloud")
-    return not is_passed_on and is_loopback(base_url or SUMMARIZERS.get(provider, ("", ""))[0])

@@ -18,6 +18,14 @@ WORK_FORM = 2
 """Counted up when the same turns give other rows of the index: it is made again then."""
 
 
+MODEL_ANSWER = "model answer "
+"""Prefix of the keys of answers that a model gave to the reflector; the row of their session and a colon follow."""
+ANSWER_ALONE = (
+    "substr(key, 1, length(?1)) = ?1 AND CAST(substr(key, length(?1) + 1) AS INTEGER) NOT IN (SELECT id FROM sessions)"
+)
+"""SQL for the answers whose session is gone; the parameter is ``MODEL_ANSWER``."""
+
+
 def work_cursor(store: Store) -> int:
     """Return the last turn that the work index knows; 0 if another form of it made what is there."""
     form, _, turn = (read_note(store, WORK_CURSOR) or "").partition(":")

@@ -307,7 +307,9 @@ LOSSES: dict[str, Callable[[Memory], None]] = {
 
 
 @pytest.mark.parametrize("transcripts", ["here", pytest.param("gone", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in ("deleted", "a folder") else pytest.mark.slow) for name in LOSSES]
+)
 def test_a_lost_database_is_named_with_one_command_and_comes_back(memory: Memory, name: str, transcripts: str) -> None:
     if transcripts == "gone":
         shutil.rmtree(memory.home / ".claude" / "projects")

@@ -24,6 +24,7 @@ from crystal.store import Store
 from crystal.store.search import vectors
 from tests.support.capture_machine import line
 from tests.support.command import crystal
+from tests.support.embedding_store import vector_counts
 from tests.support.whole_memory import ROOT, Memory, wait_until
 
 pytestmark = [
@@ -81,7 +82,7 @@ def assert_all_is_made(memory: Memory) -> None:
     assert found["embedding"]["serving"]["provider"] == "embedded"
     with Store.open_existing(memory.data / "crystal.db") as store:
         (generation,) = vectors.generations(store)
-        counts = vectors.vector_counts(store, generation.id)
+        counts = vector_counts(store, generation.id)
     assert (counts.stored, counts.pending, counts.refused) == (found["counts"]["chunks"], 0, 0)
     assert found["progress"] is None
     assert not (memory.data / PROGRESS_FILE).exists()

@@ -30,6 +30,7 @@ from crystal.store.memories.memories import Version
 from tests.support.command import crystal
 from tests.support.killed import killed_at
 from tests.support.pairing_boxes import Box
+from tests.support.table import each_row
 
 Change = tuple[str, int, int]
 WORDS = ("tabs win", "we deploy on Fridays", "Alice\nand Bob", '漢字 \u2028 "quoted" \\', "x" * 700, "naïve")
@@ -292,7 +293,7 @@ def test_a_full_disk_leaves_record_and_database_as_they_were(machine, monkeypatc
     assert faults(machine) == []
 
 
-@pytest.mark.parametrize("line", [b"", b"{}", b"[]", b'{"v":2}', b"\xff", b'{"v":1,"memory":{},"former":[]}'])
+@each_row("line", [b"", b"{}", b"[]", b'{"v":2}', b"\xff", b'{"v":1,"memory":{},"former":[]}'])
 def test_a_line_of_something_else_is_named_and_the_rest_is_read(machine: Machine, line: bytes) -> None:
     act(machine, ("remember", 0, 0))
     path = machine.memory_record()

@@ -12,6 +12,7 @@ from crystal.search.request import How
 from tests.support.command import crystal as run
 from tests.support.ranked_by import each_way, prepare, search  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, add_turn, open_store
+from tests.support.table import each_row
 
 pytestmark = pytest.mark.usefixtures("ranked_by")
 ALL = ("off", "light", "strong")
@@ -41,8 +42,8 @@ def fill(store, count=40, text="talk about the server and its disks"):
 # --------------------------------------------------------------------------------------------------------- recency
 
 
-@pytest.mark.parametrize("recency", ALL)
-@pytest.mark.parametrize("query", ["ERR_DISK_4711", "zanzibar", '"copper kettle"', "the zanzibar copper kettle"])
+@each_row("recency", ALL)
+@each_row("query", ["ERR_DISK_4711", "zanzibar", '"copper kettle"', "the zanzibar copper kettle"])
 def test_no_age_buries_an_exact_old_hit(store, recency, query):
     text = "in zanzibar the copper kettle failed with ERR_DISK_4711, " + "and then more happened " * 30
     exact = add_turn(store, text, session="old", ts=NOW - 3000 * DAY)

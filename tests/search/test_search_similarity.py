@@ -14,6 +14,7 @@ from crystal.search.index.open_index import Index
 from crystal.search.request import How, MemorySource
 from tests.support.ranked_by import each_way, search, search_home_first  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, Meaning, add_turn, embed_all, open_store
+from tests.support.table import each_row
 
 ROUNDING = 3e-3
 """Vectors are kept as bytes."""
@@ -190,7 +191,7 @@ def test_nobody_is_asked_for_another_order():
         How(fusion="similarity", deep=Deep(None, NOW, []))
 
 
-@pytest.mark.parametrize("query", ["", "   ", "?!", '"', "x" * 50_000, "\ud800 \x00", "猫 " * 100])
+@each_row("query", ["", "   ", "?!", '"', "x" * 50_000, "\ud800 \x00", "猫 " * 100])
 def test_no_question_raises(store, query):
     add_turn(store, "kitten")
     embed_all(store, Meaning())
