@@ -60,7 +60,7 @@ class Round(NamedTuple):
         self.pause()
 
 
-class Pauses:
+class Throttle:
     """Sleeps after each piece of work, so that no more than a share of one core is used.
 
     Args:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crystal.app.mirror import Mirrored, open_mirror
+from crystal.app.mirror import OpenMirror, open_mirror
 from crystal.app.open_store import refuse_links, refuse_lost
 from crystal.capture.safe_open import Folders, escape_pattern
 from crystal.config.harnesses import usual_roots
@@ -117,7 +117,7 @@ class Machine:
 
     config: Config
     store: Store
-    mirror: Mirrored | None = None
+    mirror: OpenMirror | None = None
 
     def __post_init__(self) -> None:
         """Register the callback that copies changed memories of this store to the record."""

@@ -110,7 +110,7 @@ class Capture:
     clock: Callable[[], int]
     allowed: tuple[str, ...] = ()
     anywhere: bool = False
-    announced: Callable[[], tuple[privacy.Mark, ...]] = tuple
+    announced: Callable[[], tuple[privacy.PrivatePeriod, ...]] = tuple
     ended: Callable[[str, int], None] = lambda *_: None
     whole_files: Callable[[], WholeFiles] | None = None
     projects: Callable[[], tuple[Root, ...]] = tuple

@@ -16,7 +16,7 @@ from crystal.app.capture import run_capture
 from crystal.app.context import Machine, now_ms, open_machine
 from crystal.app.progress import Progress, read_progress
 from crystal.app.start_worker import start_worker
-from crystal.capture.backfill import Past
+from crystal.capture.backfill import PastFile
 from crystal.capture.engine import Tally
 from crystal.capture.lock import ENRICH_LOCK, try_lock
 from crystal.cli.json_output import print_json
@@ -184,7 +184,7 @@ def send_with_progress(machine: Machine) -> list[str]:
     return [f"{report.problem}; {waiting} sealed blobs wait, nothing is lost"]
 
 
-def _print_plan(plan: list[Past], as_json: bool) -> None:
+def _print_plan(plan: list[PastFile], as_json: bool) -> None:
     sessions = {one.origin.session_id for one in plan}
     size = sum(one.todo for one in plan)
     if as_json:
@@ -233,7 +233,7 @@ def warn_of(tally: Tally, problems: Sequence[str] = ()) -> None:
     warn(*(f"{path}: {message}" for path, message in sorted((tally.problems or {}).items())), *problems)
 
 
-def import_with_bar(machine: Machine, past: Sequence[Past], again: str | None = None) -> Tally:
+def import_with_bar(machine: Machine, past: Sequence[PastFile], again: str | None = None) -> Tally:
     """Import past transcripts, and make the index of their words; what is imported stays when the user interrupts it.
 
     Args:

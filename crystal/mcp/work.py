@@ -81,9 +81,8 @@ def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 
 
 def _inside(client: ClientContext, path: str) -> Path:
-    folder = None if client.folder is None else Path(client.folder).resolve()
-    place = None if folder is None or "\0" in path else (folder / path).resolve()
-    if folder is None or place is None or not place.is_relative_to(folder):
+    place = client.inside(path)
+    if place is None:
         raise UsageError("this tool reads only files inside your working folder", hint="give a path inside it")
     if not place.is_file():
         raise NotFoundError(f"there is no file {path[:200]!r}", hint="give its path from your working folder")

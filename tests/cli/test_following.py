@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from crystal.app.background import Pauses
+from crystal.app.background import Throttle
 from crystal.app.progress import PENDING_IMPORT_FILE, PROGRESS_FILE, Progress, ProgressFile, read_progress
 from crystal.cli.capture import CANCEL, REST
 from crystal.store import Store
@@ -252,7 +252,7 @@ def test_progress_of_a_process_that_is_gone_is_none(tmp_path: Path) -> None:
 
 
 def test_pauses_keep_the_processor_free_for_their_share() -> None:
-    pause, began, cpu = Pauses(0.5), time.monotonic(), time.process_time()
+    pause, began, cpu = Throttle(0.5), time.monotonic(), time.process_time()
     for _ in range(5):
         until = time.process_time() + 0.05
         while time.process_time() < until:
