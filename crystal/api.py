@@ -179,11 +179,11 @@ class Crystal:
 
         return how(self._whole(), question, project=project)
 
-    def blame(self, place: str | Path) -> Blame:
+    def blame(self, place: str | Path, *, project: str | None = None) -> Blame:
         """Return which session wrote the lines of a file: ``FILE``, ``FILE:LINE`` or ``FILE:LINE-LINE``."""
         from crystal.app.blame import blame
 
-        return blame(self._whole(), str(place))
+        return blame(self._whole(), str(place), project=project)
 
     def status(self) -> dict[str, Any]:
         """Return what ``crystal status --json`` prints; times are ms since the epoch."""
