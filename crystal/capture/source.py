@@ -163,7 +163,7 @@ class _ReadOnlyFile:
     xUnlock = xSync = xLock  # noqa: N815
 
     def xClose(self) -> None:  # noqa: N802
-        """Do nothing: whoever opened the file closes it."""
+        """Do nothing: the opener closes the file."""
 
     def xCheckReservedLock(self) -> bool:  # noqa: N802
         return False
