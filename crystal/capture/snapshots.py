@@ -145,6 +145,8 @@ def _capture_file(
         return
     if damaged is not None:
         raise damaged
+    if source.missing:
+        raise source.other_form(source.missing[0])
     if only is None:
         _stamp(capture, path, "", stamp)
 

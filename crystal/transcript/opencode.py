@@ -19,7 +19,15 @@ from crystal.transcript.line import Fields, fields_of, format_line, identifier, 
 from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, call_text, result_text
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source
-from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, object_of, rows_of
+from crystal.transcript.tables import (
+    check_tables,
+    columns_of,
+    first_ancestor,
+    moment_of,
+    note_missing,
+    object_of,
+    rows_of,
+)
 
 _ARGUMENT = re.compile(r'"((?:[^"\\]|\\"?)*)"')
 _SAID = frozenset(("user", "assistant", "shell", "compaction"))
@@ -27,6 +35,12 @@ _TABLES = (
     {"session": "id", "message": "id session_id data", "part": "id message_id data"},
     {"session_v2": "id", "session_message": "id session_id type data"},
 )
+_READ = "parent_id directory title time_created time_updated"
+_NOT_READ = """
+    id project_id workspace_id slug path version share_url summary_additions summary_deletions summary_files
+    summary_diffs metadata cost tokens_input tokens_output tokens_reasoning tokens_cache_read tokens_cache_write revert
+    permission agent model time_compacting time_archived fork_session_id fork_boundary time_idle
+"""
 _UNTITLED = ("New session - ", "Child session - ")
 
 
@@ -38,6 +52,8 @@ class OpenCodeReader(MessageReader, SnapshotReader):
     def conversations(self, source: Source) -> Iterable[Conversation]:
         """Return the sessions, the older ones first: a fork comes after its original. A subagent has its own."""
         check_tables(source, *_TABLES)
+        for table in ("session", "session_v2"):
+            note_missing(source, table, _READ, _NOT_READ)
         sessions = _sessions(source)
         changes = _changes(source)
         parents = {ident: row.get("parent_id") for ident, row in sessions.items()}

@@ -47,12 +47,22 @@ def check_tables(source: Source, *forms: Mapping[str, str]) -> None:
         columns = [f"{table}.{name}" for table in form for name in form[table].split() if name not in known[table]]
         rows = (source.rows(f'SELECT 1 FROM "{table}" LIMIT 1') for table in form if known[table])
         if columns and (not is_any or any(list(one) for one in rows)):
-            raise other_form(source, columns[0])
+            raise source.other_form(columns[0])
 
 
-def other_form(source: Source, missing: str) -> SourceError:
-    """Return the error for a database without a table or a column that its reader knows."""
-    return SourceError(f"{source.path} has another form than crystal knows: no {missing}", hint="update crystal")
+def note_missing(source: Source, table: str, read: str, others: str) -> None:
+    """Note which columns of a table are not there, where that is not because its program is older than crystal.
+
+    Args:
+        source: The database.
+        table: The table; if it is not there, nothing is noted.
+        read: The columns that are read where there are any.
+        others: All other columns that were seen: an older program's table has none besides.
+    """
+    names = columns_of(source, table)
+    missing = [name for name in read.split() if name not in names]
+    if missing and set(names) - {*read.split(), *others.split()}:
+        source.missing.append(f"{table}.{missing[0]}")
 
 
 def rows_of(source: Source, table: str, where: str = "", values: tuple[object, ...] = ()) -> Iterator[Fields]:
