@@ -308,7 +308,7 @@ class _ConversationCapture:
     def _capture(self, *, skipped_too: bool) -> None:
         state = self._state()
         mark = state.mark if state is not None else Watermark(self.key)
-        lines, noted, adopted = bytearray(), list[tuple[int, SeenRecord]](), list[SeenRecord]()
+        lines, length, noted, adopted = list[bytes](), 0, list[tuple[int, SeenRecord]](), list[SeenRecord]()
         replaced = self._replaced()
         for record, digest, old in self.new_records(skipped_too=skipped_too):
             size = _size(record)
@@ -317,13 +317,14 @@ class _ConversationCapture:
                 continue
             superseded = old.size if old is not None and old.state == "captured" else 0
             is_revised = superseded > 0 and not self._is_said_in_original(record)
-            noted.append((mark.offset + len(lines), SeenRecord(record.id, "captured", digest, size, superseded)))
-            lines += self._line_of(record, revised=is_revised, replaces=replaced.get(record.id, ()))
-            if len(lines) >= tail.SEGMENT_BYTES:
-                mark = self._store(mark, bytes(lines), noted)
-                lines, noted = bytearray(), []
+            noted.append((mark.offset + length, SeenRecord(record.id, "captured", digest, size, superseded)))
+            lines.append(self._line_of(record, revised=is_revised, replaces=replaced.get(record.id, ())))
+            length += len(lines[-1]) + 1
+            if length >= tail.SEGMENT_BYTES:
+                mark = self._store(mark, lines, noted)
+                lines, length, noted = [], 0, []
         if lines:
-            self._store(mark, bytes(lines), noted)
+            self._store(mark, lines, noted)
         if adopted and state is not None:
             with self.by.store.transaction():
                 seen.put_records(self.by.store, state.id, adopted)
@@ -360,7 +361,7 @@ class _ConversationCapture:
 
     def _turns(self, record: Record) -> list[Said]:
         """Return what a record says, as it is stored."""
-        clean, _ = self.by.cleaner.clean_line(self._line_of(record, revised=False).rstrip(b"\n"))
+        clean, _ = self.by.cleaner.clean_line(self._line_of(record, revised=False))
         turns = self.reader.turns([(0, clean)], self.key, subagent=self.origin.subagent is not None)
         return [(turn.role, turn.text, turn.tool) for turn in turns]
 
@@ -374,10 +375,11 @@ class _ConversationCapture:
         if context.title and self.reader.facts(record.line).is_conversation:
             # A title repeats words of the conversation: forgetting them would take every line that has it.
             context = context._replace(title=None)
-        return transcript.complete(record.line, context) + b"\n"
+        return transcript.complete(record.line, context)
 
-    def _store(self, before: Watermark, lines: bytes, noted: list[tuple[int, SeenRecord]]) -> Watermark:
-        raw = RawSegment(before.offset, lines)
+    def _store(self, before: Watermark, lines: list[bytes], noted: list[tuple[int, SeenRecord]]) -> Watermark:
+        raw = RawSegment(before.offset, b"\n".join([*lines, b""]))
+        lines.clear()
         found = self.container.found
         after = before._replace(offset=raw.end, dev=found.dev, inode=found.inode, tail_hash=b"")
         reading = self.by.reading(self.origin, self.container.found.name, before, self._state())

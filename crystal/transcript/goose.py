@@ -18,22 +18,19 @@ from crystal.transcript.line import Fields, fields_of, format_line, identifier, 
 from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, block_text, call_text
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
-from crystal.transcript.tables import check_tables, moment_of, note_missing, object_of, rows_of
+from crystal.transcript.tables import check_tables, moment_of, object_of, rows_of
 
 _CONTINUED = "The previous message contains a summary"
 _COPIED = "crystalCopied"
 _FOR_MODEL = "turnContext"
 """Marks what the program says to the model at each prompt: the time, the folder."""
 _TOOL = "crystalTool"
-_COLUMNS = {
+_READ = {
     "sessions": (
         "name description session_type working_dir created_at updated_at model_config_json",
         "id user_set_name extension_data provider_name parent_session_id",
     ),
-    "messages": (
-        "metadata_json",
-        "id message_id session_id role content_json created_timestamp timestamp tokens",
-    ),
+    "messages": ("metadata_json", "id message_id session_id role content_json created_timestamp timestamp tokens"),
 }
 _UNTITLED = frozenset(("CLI Session", "New Chat", "New session"))
 
@@ -51,9 +48,8 @@ class GooseReader(MessageReader, SnapshotReader):
                 raise SourceError(f"{source.path} has no messages", hint="update crystal")
             yield Conversation(source.path.stem, source.stamp)
             return
-        check_tables(source, {"messages": "id session_id role content_json created_timestamp", "sessions": "id"})
-        for table, (read, others) in _COLUMNS.items():
-            note_missing(source, table, read, others)
+        needed = {"messages": "id session_id role content_json created_timestamp", "sessions": "id"}
+        check_tables(source, needed, read=_READ)
         counts = "SELECT session_id, count(*), max(id) FROM messages GROUP BY session_id"
         told = {session: rest for session, *rest in source.rows(counts)}
         for row in sorted(rows_of(source, "sessions"), key=lambda row: str(row.get("created_at"))):

@@ -19,15 +19,7 @@ from crystal.transcript.line import Fields, fields_of, format_line, identifier, 
 from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, call_text, result_text
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source
-from crystal.transcript.tables import (
-    check_tables,
-    columns_of,
-    first_ancestor,
-    moment_of,
-    note_missing,
-    object_of,
-    rows_of,
-)
+from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, object_of, rows_of
 
 _ARGUMENT = re.compile(r'"((?:[^"\\]|\\"?)*)"')
 _SAID = frozenset(("user", "assistant", "shell", "compaction"))
@@ -51,9 +43,7 @@ class OpenCodeReader(MessageReader, SnapshotReader):
 
     def conversations(self, source: Source) -> Iterable[Conversation]:
         """Return the sessions, the older ones first: a fork comes after its original. A subagent has its own."""
-        check_tables(source, *_TABLES)
-        for table in ("session", "session_v2"):
-            note_missing(source, table, _READ, _NOT_READ)
+        check_tables(source, *_TABLES, read=dict.fromkeys(("session", "session_v2"), (_READ, _NOT_READ)))
         sessions = _sessions(source)
         changes = _changes(source)
         parents = {ident: row.get("parent_id") for ident, row in sessions.items()}

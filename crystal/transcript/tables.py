@@ -30,13 +30,15 @@ def columns_of(source: Source, table: str) -> list[str]:
     return [name for (name,) in source.rows("SELECT name FROM pragma_table_info(?)", (table,))]
 
 
-def check_tables(source: Source, *forms: Mapping[str, str]) -> None:
+def check_tables(source: Source, *forms: Mapping[str, str], read: Mapping[str, tuple[str, str]] | None = None) -> None:
     """Refuse a database of another form, before anything of it is noted as read.
 
     Args:
         source: The database.
         forms: Tables that go together, each with the columns that are read. As soon as one of them has a row, all must
             be there; of one form at least the first table must.
+        read: Tables, each with further columns that are read where there are any, and all others that were seen. One
+            that is missing is noted, unless its program is older than crystal: then its table has no unknown column.
 
     Raises:
         SourceError: A table or a column is missing.
@@ -48,21 +50,10 @@ def check_tables(source: Source, *forms: Mapping[str, str]) -> None:
         rows = (source.rows(f'SELECT 1 FROM "{table}" LIMIT 1') for table in form if known[table])
         if columns and (not is_any or any(list(one) for one in rows)):
             raise source.other_form(columns[0])
-
-
-def note_missing(source: Source, table: str, read: str, others: str) -> None:
-    """Note which columns of a table are not there, where that is not because its program is older than crystal.
-
-    Args:
-        source: The database.
-        table: The table; if it is not there, nothing is noted.
-        read: The columns that are read where there are any.
-        others: All other columns that were seen: an older program's table has none besides.
-    """
-    names = columns_of(source, table)
-    missing = [name for name in read.split() if name not in names]
-    if missing and set(names) - {*read.split(), *others.split()}:
-        source.missing.append(f"{table}.{missing[0]}")
+    for table, (wanted, others) in (read or {}).items():
+        names = columns_of(source, table)
+        if set(names) - {*wanted.split(), *others.split()}:
+            source.missing += [f"{table}.{name}" for name in wanted.split() if name not in names]
 
 
 def rows_of(source: Source, table: str, where: str = "", values: tuple[object, ...] = ()) -> Iterator[Fields]:

@@ -18,15 +18,7 @@ from crystal.transcript.line import Fields, fields_of, format_line, identifier, 
 from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, call_text
 from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source
-from crystal.transcript.tables import (
-    check_tables,
-    columns_of,
-    first_ancestor,
-    moment_of,
-    note_missing,
-    rows_of,
-    unpacked,
-)
+from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, rows_of, unpacked
 
 _SUMMARY = "crystalSummary"
 _READ = "summary updated_at parent_id folder_paths folder_paths_order created_at"
@@ -74,8 +66,7 @@ READER = ZedReader()
 
 def _rows(source: Source) -> Iterator[Fields]:
     """Yield the rows of the threads without their contents."""
-    check_tables(source, {"threads": "id data"})
-    note_missing(source, "threads", _READ, "id data data_type")
+    check_tables(source, {"threads": "id data"}, read={"threads": (_READ, "id data data_type")})
     names = [name for name in columns_of(source, "threads") if name != "data"]
     for row in source.rows(f"SELECT {', '.join(names)} FROM threads"):
         yield dict(zip(names, row, strict=True))
