@@ -29,7 +29,7 @@ from transcripts import generate, parse_size
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
-    from crystal.work.commands import Way
+    from crystal.work.command_ranking import RankedCommand
 
 ON_TOP = 0.20
 PRECISION = 0.9
@@ -59,7 +59,7 @@ def blame_all(machine: Machine, repository: Path, commits: Path) -> bool:
     from crystal.app.blame import blame
     from crystal.store.capture import projects
     from crystal.transcript.project import find_project
-    from crystal.work.lines import plain_line
+    from crystal.work.line_hashes import plain_line
 
     store, home = machine.store, find_project(str(repository))
     rows = [int(row) for (row,) in store.rows("SELECT id FROM projects")]
@@ -78,7 +78,7 @@ def blame_all(machine: Machine, repository: Path, commits: Path) -> bool:
         text = (repository / name).read_text("utf-8", "replace").split("\n")
         for lines in blame(machine, str(repository / name)).lines if any(text) else ():
             kind = kind_of(name, lines.commit or "", named, there, early)
-            answer = None if lines.deed is None else lines.deed.session_id in named.get(lines.commit or "", ())
+            answer = None if lines.call is None else lines.call.session_id in named.get(lines.commit or "", ())
             number = sum(bool(plain_line(line)) for line in text[lines.first - 1 : lines.last])
             found[kind, "lines"] += number
             found[kind, "answered"] += number * (answer is not None)
@@ -98,7 +98,7 @@ def kind_of(name: str, commit: str, named: dict[str, set[str]], there: set[str],
 def ask_how(machine: Machine) -> bool:
     """Ask how each described command is done, with its session hidden; certain answers must be right."""
     from crystal.store.work.queries import latest_runs
-    from crystal.work.commands import SURE, steps, ways, words
+    from crystal.work.command_ranking import SURE, rank_commands, steps, words
 
     runs = latest_runs(machine.store, None, ALL_RUNS)
     done = {run.turn: set(steps(run.line)) for run in runs}
@@ -108,7 +108,7 @@ def ask_how(machine: Machine) -> bool:
             sessions[step].add(run.session)
         same[frozenset(words(run.about))] |= done[run.turn]
     found: Counter[str] = Counter()
-    answers: dict[tuple[int, frozenset[str]], Way | None] = {}
+    answers: dict[tuple[int, frozenset[str]], RankedCommand | None] = {}
     for run in runs:
         wanted = {step for step in done[run.turn] if sessions[step] - {run.session}}
         asked = frozenset(words(run.about))
@@ -116,7 +116,7 @@ def ask_how(machine: Machine) -> bool:
             continue
         if (run.session, asked) not in answers:
             others = [one for one in runs if one.session != run.session]
-            answers[run.session, asked] = next(iter(ways(others, run.about)), None)
+            answers[run.session, asked] = next(iter(rank_commands(others, run.about)), None)
         best = answers[run.session, asked]
         found["questions"] += 1
         for kind in () if best is None else ("any", "certain") if best.certainty >= SURE else ("any",):

@@ -98,7 +98,7 @@ def _open_machine() -> AbstractContextManager[Machine]:
 
 
 def _enrich(machine: Machine) -> None:
-    from crystal.app.background import Pauses, enrich
+    from crystal.app.background import Throttle, enrich
     from crystal.app.session_context import refresh
     from crystal.app.start_worker import WORK_SHARE, be_polite
 
@@ -108,7 +108,7 @@ def _enrich(machine: Machine) -> None:
 
         deliver_soon(machine, seconds=DELIVER_SECONDS)
     be_polite()
-    enrich(machine, budget_seconds=ENRICH_SECONDS, pause=Pauses(WORK_SHARE))
+    enrich(machine, budget_seconds=ENRICH_SECONDS, pause=Throttle(WORK_SHARE))
 
 
 def _drain(machine: Machine) -> int:

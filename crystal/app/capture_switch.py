@@ -10,7 +10,7 @@ from crystal.app.context import Machine
 from crystal.app.notices import refresh_notice
 from crystal.app.session_context import refresh
 from crystal.capture.engine import Capture, Tally
-from crystal.capture.files import all_transcripts
+from crystal.capture.finder import all_transcripts
 from crystal.config.harnesses import HARNESSES
 from crystal.errors import NotFoundError
 from crystal.sessions.reading import find_session

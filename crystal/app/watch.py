@@ -15,7 +15,7 @@ from crystal.app.start_worker import start_worker
 from crystal.app.watch_loop import watch_places
 from crystal.capture.drain import merge
 from crystal.capture.engine import Capture, Tally
-from crystal.capture.files import LOG_SUFFIX
+from crystal.capture.finder import LOG_SUFFIX
 from crystal.config.harnesses import HARNESSES, Root
 from crystal.errors import CrystalError
 from crystal.sources.watch import Watched, present

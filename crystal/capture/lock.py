@@ -26,6 +26,8 @@ CAPTURE_LOCK = "capture.lock"
 """The file in the data folder that a capturing process locks."""
 BACKFILL_LOCK = "backfill.lock"
 """The file that a process importing past transcripts locks."""
+ENRICH_LOCK = "enrich.lock"
+"""The file that a process making vectors, summaries and the index locks."""
 
 POLL_SECONDS = 0.02
 TELL_SECONDS = 1.0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crystal import transcript
-from crystal.capture import files, tail
+from crystal.capture import finder, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
 from crystal.capture.said_again import Said, gists, known_ids, said_again, says_less
 from crystal.capture.source import DatabaseChangedError, opened_source
@@ -28,13 +28,13 @@ from crystal.store.capture import snapshots as seen
 from crystal.store.capture.snapshots import SeenRecord, claim_records
 from crystal.store.capture.turns import is_of_another_session
 from crystal.store.sessions.conversations import turns_of_lines
-from crystal.transcript import Conversation, Record, SnapshotReader, Source, SourceError
+from crystal.transcript import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
 
 
 class Container(NamedTuple):
     """A file with conversations, and the folder that it was found in."""
 
-    found: files.TranscriptFile
+    found: finder.TranscriptFile
     root: Root
 
 
@@ -48,7 +48,7 @@ def containers(
     refusal = tally.fail if tally is not None else lambda *_: None
     for root in capture.roots if roots is None else roots:
         if root.place.form != "lines":
-            yield from (Container(found, root) for found in files.in_root(root, capture.folders, refusal))
+            yield from (Container(found, root) for found in finder.in_root(root, capture.folders, refusal))
 
 
 def _sweep(capture: Capture, roots: Sequence[Root], tally: Tally) -> None:
@@ -217,8 +217,8 @@ class _ConversationCapture:
     by: Capture
     container: Container
     reader: SnapshotReader
-    source: Source
-    conversation: Conversation
+    source: Snapshot
+    conversation: SessionStamp
     tally: Tally
 
     @cached_property

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from crystal.app.agents import AgentState, describe_percent, list_agents
 from crystal.app.context import open_reader
-from crystal.app.formats import describe_kinds
+from crystal.app.transcript_formats import describe_kinds
 from crystal.app.watcher import watcher_state
 from crystal.cli.json_output import json_row, print_json
 from crystal.cli.options import AsJson

@@ -25,7 +25,7 @@ from crystal.config.edit import set_value
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.table import Config
 from crystal.errors import UsageError
-from crystal.install.claude_settings.settings_file import read_facts
+from crystal.install.claude_settings.claude_file import read_facts
 from crystal.install.clients.entry_text import GUIDANCE, snippet
 from crystal.install.clients.known import NAMES, known_clients
 from crystal.install.live.changes import LivePlan, is_live

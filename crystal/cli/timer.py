@@ -12,7 +12,7 @@ import typer
 from crystal.app.context import this_home
 from crystal.app.watcher import this_host
 from crystal.install import timer
-from crystal.install.claude_settings.settings_file import locations_to_bake
+from crystal.install.claude_settings.claude_file import locations_to_bake
 
 COMMAND_SECONDS = 60
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,13 +12,13 @@ import typer
 from crystal.app.context import Machine, open_reader
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
-from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, whole_number
+from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, unknown_project, whole_number
 from crystal.cli.render import count_words, look_of, one_line, padded, say, say_nothing
 from crystal.store.notes import count_unindexed
 from crystal.timewords.parse import clock
 
 if TYPE_CHECKING:
-    from crystal.store.work.queries import Deed
+    from crystal.store.work.queries import RecordedCall
 
 SHORT_ID = 8
 
@@ -42,7 +43,7 @@ def changed(
         start, end = time_span(now, since or (None if session or before else "1d"), before)
         place = project_value(machine, project)
         found = changed(machine, session=session, since=start, before=end, project=place)
-        _note_behind(machine)
+        _note_behind(machine, project)
     if as_json:
         print_json({"files": [record(one) for one in found[:most]], "number": len(found)})
         return
@@ -62,35 +63,38 @@ def blame(
     place: Annotated[
         str, typer.Argument(help="A file, or some of its lines: FILE:LINE or FILE:LINE-LINE.", metavar="FILE")
     ],
+    project: OnlyProject = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which session wrote the lines of a file, and what the user had asked for.
 
     Lines are recognised without their spaces, also after a rename. In a git repository, git says when each line came.
+    In a copy that no session has worked in, name the project with --project.
     """
     from crystal.app.blame import blame
 
     with open_reader() as machine:
-        found, now = blame(machine, place), machine.now()
-        _note_behind(machine)
+        found, now = blame(machine, place, project=project_value(machine, project)), machine.now()
+        _note_behind(machine, project)
     if as_json:
-        lines = [{**record(one), "deed": None if one.deed is None else record(one.deed)} for one in found.lines]
+        lines = [{**record(one), "call": None if one.call is None else record(one.call)} for one in found.lines]
         print_json({"file": found.file, "project": found.project, "has_git": found.has_git, "lines": lines})
         return
     look, told = look_of(sys.stdout), set[str]()
     for one in found.lines:
         span = f"line {one.first}" if one.first == one.last else f"lines {one.first}-{one.last}"
-        if one.deed is None:
+        if one.call is None:
             these = "this line" if one.first == one.last else "these lines"
             commit = f" (commit {one.commit[:10]})" if one.commit else ""
             say(f"{span}: no session is known to have written {these}{commit}")
             continue
-        say(f"{look.bold(span)}: session {look.name(one.deed.session_id[:SHORT_ID])}, {_place(one.deed, now)}")
-        if one.deed.uuid not in told:
-            say(*_why(one.deed))
-        told.add(one.deed.uuid)
+        say(f"{look.bold(span)}: session {look.name(one.call.session_id[:SHORT_ID])}, {_place(one.call, now)}")
+        if one.call.uuid not in told:
+            say(*_why(one.call))
+        told.add(one.call.uuid)
     if found.project is None:
-        render.note("crystal has captured nothing in this file's project; to see all: crystal projects")
+        known = "crystal knows no session in this file's project; if it is a copy of one in crystal projects"
+        render.note(f"{known}: crystal blame {quote(place)} --project NAME")
     elif not found.has_git:
         render.note("git does not say when these lines came: an answer may be of an earlier line with the same words")
 
@@ -105,39 +109,41 @@ def how(
     """Show the commands that did something here and succeeded, with what the agent said that they do."""
     from crystal.app.projects import find_home
     from crystal.app.work import how
-    from crystal.work.commands import SURE
+    from crystal.work.command_ranking import SURE
 
     most, words = whole_number(limit, "--limit"), " ".join(question)
     with open_reader() as machine:
         now, home = machine.now(), None if everywhere else find_home(machine.stores, str(Path.cwd()))
         place = project_value(machine, project) or (home[0] if home else None)
         found = how(machine, words, project=place)[:most]
-        _note_behind(machine)
+        _note_behind(machine, project)
     if as_json:
-        print_json({"commands": [{**record(one), "deed": record(one.deed)} for one in found]})
+        print_json({"commands": [{**record(one), "call": record(one.call)} for one in found]})
         return
     if not found:
-        say_nothing("no command is known that did this here", f'search for it: crystal search "{words}"')
+        wider = f"crystal search {quote(words)}" if place is None else f"crystal how --all {quote(words)}"
+        say_nothing("no command is known that did this here", f"try: {wider}")
         return
     look = look_of(sys.stdout)
     for one in found:
         perhaps = "" if one.certainty >= SURE else "perhaps: "
         say(f"{perhaps}{look.bold(one_line(one.command))}")
         count = f"succeeded {count_words(one.runs, 'time')} in {count_words(one.sessions, 'session')}"
-        say(f"  {count}, last {_place(one.deed, now)}", *([f"  {one_line(one.about)}"] if one.about else []))
+        say(f"  {count}, last {_place(one.call, now)}", *([f"  {one_line(one.about)}"] if one.about else []))
 
 
-def _note_behind(machine: Machine) -> None:
+def _note_behind(machine: Machine, project: str | None) -> None:
+    render.note(*unknown_project(machine, project))
     behind = count_unindexed(machine.store)
     if behind:
         render.note(f"{behind:,} calls and results are not in the work index yet; a worker adds them, or: crystal sync")
 
 
-def _place(deed: Deed, now: int) -> str:
-    when = "time unknown" if deed.at is None else clock(deed.at, now)
-    return ", ".join(part for part in (when, deed.project, deed.device, f"turn {deed.uuid}") if part)
+def _place(call: RecordedCall, now: int) -> str:
+    when = "time unknown" if call.at is None else clock(call.at, now)
+    return ", ".join(part for part in (when, call.project, call.device, f"turn {call.uuid}") if part)
 
 
-def _why(deed: Deed) -> list[str]:
-    words = (("asked", deed.request), ("agent", deed.reason))
+def _why(call: RecordedCall) -> list[str]:
+    words = (("asked", call.request), ("agent", call.reason))
     return [f"  {who}: {render.clipped(one_line(text), 300)}" for who, text in words if text]

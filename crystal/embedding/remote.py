@@ -16,7 +16,7 @@ from crystal.errors import NotConfiguredError, WrongAnswerError
 from crystal.provider_http.post import address, post_json
 
 if TYPE_CHECKING:
-    from crystal.embedding.choice import ChosenEmbedder
+    from crystal.embedding.chosen_embedder import ChosenEmbedder
 
 Purpose = Literal["document", "query"]
 

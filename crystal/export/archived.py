@@ -29,7 +29,7 @@ class ArchivedLine(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ArchivedStretch:
     """Lines that were captured together: the bytes [start, stop) of one generation of the transcript's file."""
 
     generation: int
@@ -49,7 +49,7 @@ def states_by_session(store: Store) -> dict[str, list[TranscriptState]]:
     return found
 
 
-def stretches(store: Store, state: TranscriptState, ldm_home: Path) -> Iterator[Stretch]:
+def stretches(store: Store, state: TranscriptState, ldm_home: Path) -> Iterator[ArchivedStretch]:
     """Yield the stretches of a transcript by generation and place. What was forgotten leaves a gap.
 
     Raises:
@@ -70,7 +70,7 @@ def stretches(store: Store, state: TranscriptState, ldm_home: Path) -> Iterator[
         turns: dict[int, list[Turn]] = {}
         for turn in said:
             turns.setdefault(turn.offset, []).append(_with_tool(turn, calls))
-        yield Stretch(
+        yield ArchivedStretch(
             row.generation, row.start, row.stop, [ArchivedLine(at, line, turns.get(at, [])) for at, line in lines]
         )
 

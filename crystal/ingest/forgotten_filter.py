@@ -11,13 +11,13 @@ from collections.abc import Collection, Sequence
 from crystal import transcript
 from crystal.model.capture import Origin, Segment, SegmentPiece, Turn
 from crystal.store import Store
-from crystal.store.forget.forgetting import FORGOTTEN, Blocks, add_tombstones, is_session_forgotten, make_tombstone
+from crystal.store.forget.forgetting import FORGOTTEN, Tombstones, add_tombstones, is_session_forgotten, make_tombstone
 
 BY_FORGETTING = f"private-{FORGOTTEN}"
 """Rule name for bytes that are private because they were forgotten."""
 
 
-def without_forgotten(blocks: Blocks, segment: Segment) -> Segment:
+def without_forgotten(blocks: Tombstones, segment: Segment) -> Segment:
     """Return the segment with forgotten lines made private; unchanged if there are none.
 
     If something of its session was forgotten, now or earlier, the client's notes and summaries are removed as well,
@@ -26,14 +26,14 @@ def without_forgotten(blocks: Blocks, segment: Segment) -> Segment:
     return without_lines(segment, forgotten_lines(blocks, segment))
 
 
-def forgotten_lines(blocks: Blocks, segment: Segment) -> frozenset[int]:
+def forgotten_lines(blocks: Tombstones, segment: Segment) -> frozenset[int]:
     """Return the offsets of the forgotten lines of a segment."""
     lines = [(at, line) for piece in segment.pieces if piece.state == "captured" for at, line in piece.lines]
     return forgotten_among(blocks, lines, segment.origin, segment.before.transcript, is_tainted=has_forgotten(segment))
 
 
 def forgotten_among(
-    blocks: Blocks, lines: Sequence[tuple[int, bytes]], origin: Origin, key: str, *, is_tainted: bool = False
+    blocks: Tombstones, lines: Sequence[tuple[int, bytes]], origin: Origin, key: str, *, is_tainted: bool = False
 ) -> frozenset[int]:
     """Return the offsets of the forgotten lines among some lines of a transcript."""
     turns = _turns_by_offset(lines, origin, key)
@@ -54,7 +54,7 @@ def has_forgotten(segment: Segment) -> bool:
     return any(piece.rule == BY_FORGETTING for piece in segment.pieces)
 
 
-def is_touched(blocks: Blocks, segment: Segment) -> bool:
+def is_touched(blocks: Tombstones, segment: Segment) -> bool:
     """Return True if something of a segment is forgotten, or was removed from it."""
     return has_forgotten(segment) or bool(forgotten_lines(blocks, segment))
 
@@ -94,7 +94,7 @@ def _turns_by_offset(lines: Sequence[tuple[int, bytes]], origin: Origin, key: st
     return found
 
 
-def _is_forgotten(blocks: Blocks, session: str, facts: transcript.LineFacts, turns: list[Turn]) -> bool:
+def _is_forgotten(blocks: Tombstones, session: str, facts: transcript.LineFacts, turns: list[Turn]) -> bool:
     ids = {facts.uuid, *(turn.uuid for turn in turns)}
     return any(blocks.holds(uuid, session, facts.timestamp_ms, facts.cwd) for uuid in ids)
 

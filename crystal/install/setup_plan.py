@@ -26,15 +26,15 @@ from crystal.config.register import register_agent, registered_agents  # fmt: sk
 from crystal.config.table import Config
 from crystal.errors import CrystalError
 from crystal.hook import main as hook
-from crystal.install.claude_settings import settings_file as settings
-from crystal.install.claude_settings.settings_file import SettingsPlan
+from crystal.install.claude_settings import claude_file as settings
+from crystal.install.claude_settings.claude_file import SettingsPlan
 from crystal.install.clients import changes as clients
 from crystal.install.clients.changes import ClientPlan
 from crystal.install.clients.known import ServerCommand, known_clients
 from crystal.install.live import changes as live
 from crystal.install.live.changes import LiveChange, LivePlan
 from crystal.install.live.mechanisms import MECHANISMS, ONLY_BY_NAME, HookCommand
-from crystal.install.record import LIVE, read_record
+from crystal.install.undo import LIVE, read_record
 from crystal.store.forget.forgetting import NAMES_FILE
 from crystal.store.private_record import RECORD_FILE
 

@@ -17,7 +17,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from crystal import transcript
-from crystal.capture import files, tail
+from crystal.capture import finder, tail
 from crystal.capture.engine import Capture
 from crystal.capture.privacy import BY_COPY
 from crystal.ingest import archive
@@ -176,15 +176,15 @@ class Rebuild:
 
     def _compare_with_disk(self, state: ledger.TranscriptState, path: Path) -> None:
         """Set the watermark after the last archived line of the transcript on disk."""
-        there = files.all_transcripts(self.capture.roots)
+        there = finder.all_transcripts(self.capture.roots)
         folders = self.capture.folders
-        keys = {transcript.identify(one.path, files.root_of(one.path, folders).harness).key: one for one in there}
+        keys = {transcript.identify(one.path, finder.root_of(one.path, folders).harness).key: one for one in there}
         found = keys.get(state.mark.transcript)
         if found is None:
             return
         reader = transcript.reader_of(state.origin.harness)
         archived = {name for line in _lines_in(path) for name in _names_of(line, reader)}
-        with files.opened(found.path) as file:
+        with finder.opened(found.path) as file:
             end = transcript.last_newline(file, found.size)
             file.seek(0)
             stretches = _stretches(file, end, reader, archived, lambda uuid: privacy.is_private_line(self.store, uuid))
@@ -218,9 +218,9 @@ def leave_out_rest(capture: Capture) -> int:
     For a database without information on private lines: ``ledger_rebuild.let_in`` makes them available to backfill.
     """
     capture.meet()
-    for found in files.all_transcripts(capture.roots):
+    for found in finder.all_transcripts(capture.roots):
         state = capture.state_for(found)
-        with files.opened(found.path) as file, capture.store.transaction():
+        with finder.opened(found.path) as file, capture.store.transaction():
             end = transcript.last_newline(file, found.size)
             if state is None:
                 key, origin = capture.origin_of(found.path)

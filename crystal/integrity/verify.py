@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from crystal import transcript
-from crystal.capture import files, tail
+from crystal.capture import finder, tail
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.paths import refused
@@ -312,13 +312,13 @@ def _check_file(
     folders: Folders,
 ) -> None:
     """Compare the transcript on disk with the ledger. Records of a file that is rewritten are compared elsewhere."""
-    found = files.look_at(Path(state.path))
+    found = finder.look_at(Path(state.path))
     if found is None:
         proof.files_gone += 1
         return
-    if files.root_of(found.path, folders).place.form != "lines":
+    if finder.root_of(found.path, folders).place.form != "lines":
         return
-    with files.opened(found.path) as file:
+    with finder.opened(found.path) as file:
         end = transcript.last_newline(file, found.size)
         mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, cleaner)
         if mark.generation != state.mark.generation:
@@ -348,7 +348,7 @@ def _unseen(store: Store, device: str, folders: Folders, proof: Proof) -> Iterat
         problem = known if isinstance(known, CrystalError) else UnavailableError(str(known))
         refusals.append(_unreadable(str(path), problem))
 
-    there = list(files.all_transcripts(folders.roots, refuse, folders))
+    there = list(finder.all_transcripts(folders.roots, refuse, folders))
     yield from refusals
     states = ledger.all_states(store, device)
     paths = {state.path for state in states}
@@ -358,7 +358,7 @@ def _unseen(store: Store, device: str, folders: Folders, proof: Proof) -> Iterat
         if str(found.path) in paths or (found.dev, found.inode, found.path.name) in same:
             continue
         try:
-            with files.opened(found.path) as file:
+            with finder.opened(found.path) as file:
                 end = transcript.last_newline(file, found.size)
         except FileNotFoundError:
             continue

@@ -16,7 +16,7 @@ from crystal.mcp.items import Make, ShortIds, excerpt, label, place_of
 from crystal.mcp.offer import ClientContext, refuse_folder
 from crystal.mcp.page import AnswerItem, Json, ToolAnswer, one_page
 from crystal.mcp.searching import moment
-from crystal.store.work.queries import Deed
+from crystal.store.work.queries import RecordedCall
 from crystal.text.quoting import quote_line
 from crystal.timewords.parse import iso
 
@@ -60,16 +60,18 @@ def _file_item(one: ChangedFile, ids: ShortIds) -> Make:
 def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return which session wrote lines of a file in the folder that the agent works in."""
     path, first = arguments["file"], arguments.get("first")
+    refuse_folder(arguments.get("project"))
     last = arguments.get("last") or first
     if last is not None and last < (first or 1):
         raise UsageError(f"last is {last}, before first", hint="swap them")
     with client.reader() as machine:
         place = _inside(client, path)
-        found = blame_lines(machine, str(place) if last is None else f"{place}:{first or 1}-{last}")
+        wanted = str(place) if last is None else f"{place}:{first or 1}-{last}"
+        found = blame_lines(machine, wanted, project=arguments.get("project"))
         ids = ShortIds(machine)
-        known = [one for one in found.lines if one.deed is not None]
-        makers = [_lines_item(one, one.deed, ids) for one in known if one.deed is not None]
-        missing = sum(one.last - one.first + 1 for one in found.lines if one.deed is None)
+        known = [one for one in found.lines if one.call is not None]
+        makers = [_lines_item(one, one.call, ids) for one in known if one.call is not None]
+        missing = sum(one.last - one.first + 1 for one in found.lines if one.call is None)
         data = {"file": quote_line(path, MAX_PATH), "has_git": found.has_git, "unknown_lines": missing, "offset": 0}
 
         def head(_: int) -> str:
@@ -79,30 +81,29 @@ def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 
 
 def _inside(client: ClientContext, path: str) -> Path:
-    folder = None if client.folder is None else Path(client.folder).resolve()
-    place = None if folder is None or "\0" in path else (folder / path).resolve()
-    if folder is None or place is None or not place.is_relative_to(folder):
+    place = client.inside(path)
+    if place is None:
         raise UsageError("this tool reads only files inside your working folder", hint="give a path inside it")
     if not place.is_file():
         raise NotFoundError(f"there is no file {path[:200]!r}", hint="give its path from your working folder")
     return place
 
 
-def _lines_item(one: BlamedLines, deed: Deed, ids: ShortIds) -> Make:
+def _lines_item(one: BlamedLines, call: RecordedCall, ids: ShortIds) -> Make:
     """Return lines that one call wrote, with what was said before it."""
 
     def make(room: int) -> AnswerItem:
-        session, device = ids.session(deed.session_id), ids.device
-        said = [(who, text) for who, text in (("asked", deed.request), ("agent", deed.reason)) if text]
+        session, device = ids.session(call.session_id), ids.device
+        said = [(who, text) for who, text in (("asked", call.request), ("agent", call.reason)) if text]
         texts = {who: excerpt(text, min(room // 2, SAID))[0] for who, text in said}
         data: Json = {
-            "first": one.first, "last": one.last, "session": session, "line": deed.uuid,
-            "at": iso(deed.at), "project": label(deed.project), "device": label(deed.device),
+            "first": one.first, "last": one.last, "session": session, "line": call.uuid,
+            "at": iso(call.at), "project": label(call.project), "device": label(call.device),
             "request": texts.get("asked"), "reason": texts.get("agent"),
         }  # fmt: skip
         head = f"lines {one.first}-{one.last}, session {session}"
         words = "\n".join(f"{who}: {text}" for who, text in texts.items())
-        return AnswerItem(head, place_of(deed.at, deed.project, deed.device, device), words, data)
+        return AnswerItem(head, place_of(call.at, call.project, call.device, device), words, data)
 
     return make
 
@@ -126,14 +127,14 @@ def how(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 
 def _command_item(one: KnownCommand, ids: ShortIds) -> Make:
     def make(room: int) -> AnswerItem:
-        session, device = ids.session(one.deed.session_id), ids.device
+        session, device = ids.session(one.call.session_id), ids.device
         command, about = excerpt(one.command, room)[0], quote_line(one.about, SAID)
         data: Json = {
             "command": command, "about": about, "certainty": one.certainty, "runs": one.runs, "sessions": one.sessions,
-            "session": session, "line": one.deed.uuid, "at": iso(one.deed.at), "project": label(one.deed.project),
+            "session": session, "line": one.call.uuid, "at": iso(one.call.at), "project": label(one.call.project),
         }  # fmt: skip
         head = f"certainty {one.certainty}, {one.runs} times in {one.sessions} sessions, last {session}"
-        place = place_of(one.deed.at, one.deed.project, one.deed.device, device)
+        place = place_of(one.call.at, one.call.project, one.call.device, device)
         return AnswerItem(head, place, f"{command}\n{about}" if about else command, data)
 
     return make

@@ -15,7 +15,7 @@ from crystal.redact.private import private_spans
 from crystal.redact.recalled import FENCE_NAME, recalled_spans
 from crystal.redact.spans import DENSE, MARKER, NAMED, PRIVATE, RECALLED, Cut, Span, masked, merged
 from crystal.redact.views import MAX_LEVELS, View, near_escapes, percent_decoded, unescaped, unescaped_json, unwrapped
-from crystal.redact.work import CALL, FINDING, RedactionWork, TooDenseError
+from crystal.redact.work_limit import CALL, FINDING, RedactionWork, TooDenseError
 
 FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
 """What stands in the place of a line that could not be cleaned. It holds nothing of it."""

@@ -23,7 +23,7 @@ from crystal.store.capture import ledger, privacy
 from crystal.store.forget.forgetting import is_anything_forgotten, read_blocks
 from crystal.store.health import checks
 from crystal.store.sync import inbox
-from crystal.sync.wire import Sent, line_starts
+from crystal.sync.wire import SentSegment, line_starts
 
 BLANK = "blank"
 """Rule name for skipped blank lines that stand alone between stored lines."""
@@ -45,7 +45,7 @@ class Arrivals:
 
 
 def arrive(
-    arrivals: Arrivals, sent: Sent, prepared: Prepared, stream: bytes, *, now: int, written: archive.Written
+    arrivals: Arrivals, sent: SentSegment, prepared: Prepared, stream: bytes, *, now: int, written: archive.Written
 ) -> Counter[str]:
     """Write the new part of a segment, and count new turns, new chunks and repeated lines. Runs inside a transaction.
 
@@ -84,7 +84,7 @@ def arrive(
     return new
 
 
-def _project(store: Store, sent: Sent, cwd: str) -> Project:
+def _project(store: Store, sent: SentSegment, cwd: str) -> Project:
     """Return the stored project of a folder.
 
     A device never changes what others reported for a folder of the same name.

@@ -25,7 +25,7 @@ from crystal.store.health import stats
 from crystal.store.health.checks import LedgerRow
 from crystal.store.memories import memories
 from crystal.store.sync import outbox, past
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.sending import Link, put_control, put_message
 from crystal.sync.wire import encode_segment
 

@@ -20,7 +20,7 @@ from crystal.sync.answers import BlobInfo, StreamInfo, StreamList
 from crystal.sync.cleaning import BECAUSE as FORGOTTEN
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import LATEST_WINS, looks_like_documents, newest_documents, read_document
-from crystal.sync.envelope.blob import Channel, Opened, open_blob
+from crystal.sync.envelope.blob import Channel, VerifiedBlob, open_blob
 from crystal.sync.envelope.link import LinkKeys
 from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.errors import NotAtRelayError, RelayDeniedError, RelayUnavailableError
@@ -288,7 +288,7 @@ class Poller:
 
     def _open(
         self, known: InStream, seq: int, data: bytes, tag: bytes, documents: int | None = None
-    ) -> tuple[Sender, Opened]:
+    ) -> tuple[Sender, VerifiedBlob]:
         """Open a blob with the keys of the stream's allowed writers; ``documents`` names a channel without chain."""
 
         def keys_of(key_id: bytes) -> LinkKeys | None:

@@ -64,7 +64,7 @@ def find_times(text: str, *, now: int, tz: tzinfo | None = None) -> tuple[TimeSp
     if not may_name_time(composed):
         return ()
     from crystal.timewords.finding import find
-    from crystal.timewords.tokens import tokenize
+    from crystal.timewords.time_tokens import tokenize
 
     try:
         present = local(now, tz).replace(tzinfo=None, fold=0)

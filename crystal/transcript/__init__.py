@@ -4,17 +4,16 @@ Framing never fails on content; reading is pure, tolerant, and can be run again 
 use the store, the clock, secrets or file owners. ``reader`` says what a reader does, ``claude_code`` is one.
 """
 
-from crystal.transcript.context import Context, complete, parse_completed, revised_ids, without_context
 from crystal.transcript.framing import last_newline, read_segment
-from crystal.transcript.kinds import NOT_JSON, RecordCounts, count_records, is_known
+from crystal.transcript.line_context import Context, complete, parse_completed, revised_ids, without_context
 from crystal.transcript.parts import whole_results
 from crystal.transcript.reader import (
     FORGOTTEN,
-    Conversation,
     LineFacts,
     Record,
+    SessionStamp,
+    Snapshot,
     SnapshotReader,
-    Source,
     SourceError,
     TranscriptReader,
     advanced,
@@ -25,17 +24,18 @@ from crystal.transcript.reader import (
     reader_of,
     split_key,
 )
+from crystal.transcript.record_kinds import NOT_JSON, RecordCounts, count_records, is_known
 
 __all__ = [
     "FORGOTTEN",
     "NOT_JSON",
     "Context",
-    "Conversation",
     "LineFacts",
     "Record",
     "RecordCounts",
+    "SessionStamp",
+    "Snapshot",
     "SnapshotReader",
-    "Source",
     "SourceError",
     "TranscriptReader",
     "advanced",

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, identifier, list_of, parse_time, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part, parts_of_blocks, unique_id
 from crystal.transcript.trees import ExportReader, Tree
 

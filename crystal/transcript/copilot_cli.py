@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
 from crystal.model.capture import Turn
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part, call_text, result_text
 from crystal.transcript.reader import Identity

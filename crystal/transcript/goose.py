@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Role
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_lines, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, block_text, call_text
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
 from crystal.transcript.tables import check_tables, moment_of, object_of, rows_of
 
 _CONTINUED = "The previous message contains a summary"
@@ -40,13 +40,13 @@ class GooseReader(MessageReader, SnapshotReader):
 
     silent_kinds = ("user", "assistant")
 
-    def conversations(self, source: Source) -> Iterable[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the sessions of a database, or that of a file. A subagent's session is one's own."""
         if not _is_database(source):
             _, messages = _document(source)
             if not messages:
                 raise SourceError(f"{source.path} has no messages", hint="update crystal")
-            yield Conversation(source.path.stem, source.stamp)
+            yield SessionStamp(source.path.stem, source.stamp)
             return
         needed = {"messages": "id session_id role content_json created_timestamp", "sessions": "id"}
         check_tables(source, needed, read=_READ)
@@ -58,9 +58,9 @@ class GooseReader(MessageReader, SnapshotReader):
                 stamp = repr((told.get(ident), row.get("updated_at"), row.get("name"), row.get("description")))
                 is_subagent = row.get("session_type") == "sub_agent"
                 parent = identifier(row.get("parent_session_id")) or ident
-                yield Conversation(parent, stamp, ident) if is_subagent else Conversation(ident, stamp)
+                yield SessionStamp(parent, stamp, ident) if is_subagent else SessionStamp(ident, stamp)
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of a session; then its title."""
         session = conversation.subagent or conversation.session
         if _is_database(source):
@@ -104,11 +104,11 @@ class GooseReader(MessageReader, SnapshotReader):
 READER = GooseReader()
 
 
-def _is_database(source: Source) -> bool:
+def _is_database(source: Snapshot) -> bool:
     return source.path.suffix == ".db"
 
 
-def _document(source: Source) -> tuple[Fields, list[Fields]]:
+def _document(source: Snapshot) -> tuple[Fields, list[Fields]]:
     """Return what the first line of a file says of the session, and the messages."""
     every = parse_lines(source.data)
     first = every[0] if every and "role" not in every[0] else {}

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Turn
-from crystal.transcript.context import Context, parse_completed
 from crystal.transcript.line import Fields, format_line, parse_time
+from crystal.transcript.line_context import Context, parse_completed
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import LineFacts, Record, TranscriptReader
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from crystal.model.capture import Turn
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part, block_text, call_text, result_text
 from crystal.transcript.reader import Identity

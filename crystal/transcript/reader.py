@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.errors import CrystalError, UnavailableError, UsageError
 from crystal.model.capture import Turn
-from crystal.transcript.context import Context, complete, parse_completed
-from crystal.transcript.line import parse_line
+from crystal.transcript.line import Fields, parse_line
+from crystal.transcript.line_context import Context, complete, parse_completed
 
 FORGOTTEN = "crystalForgotten"
 """Field of a line whose text was forgotten: its place in the conversation is kept, without content."""
@@ -138,11 +138,16 @@ class TranscriptReader(ABC):
         if context.session is not None:
             return context.session, context.subagent
         for line in first:
-            known = parse_completed(line)[1]
-            session = known.session or self.facts(line).session_id
+            fields, known = parse_completed(line)
+            session, subagent = (known.session, None) if known.session is not None else self.owner_of(line, fields)
             if session is not None:
-                return session, known.subagent
+                return session, subagent or known.subagent
         return None, None
+
+    def owner_of(self, line: bytes, fields: Fields) -> tuple[str | None, str | None]:
+        """Return the session and the subagent that a line names, each None if it does not."""
+        del fields
+        return self.facts(line).session_id, None
 
     def title(self, lines: Iterable[tuple[int, bytes]]) -> str | None:
         """Return the title that lines give their session, or None: the newest in their contexts."""
@@ -181,7 +186,7 @@ class TranscriptReader(ABC):
         return lines
 
 
-class Source:
+class Snapshot:
     """A file that is rewritten, or a database, as it was at one moment.
 
     Attributes:
@@ -222,7 +227,7 @@ class SourceError(CrystalError):
     """A file does not have the form that its reader knows. The file stays as it is, and is tried again."""
 
 
-class Conversation(NamedTuple):
+class SessionStamp(NamedTuple):
     """A conversation in a source.
 
     Attributes:
@@ -265,7 +270,7 @@ class SnapshotReader(TranscriptReader):
     """Texts in the beginning of its files, where another harness gives its files the same names."""
 
     @abstractmethod
-    def conversations(self, source: Source) -> Iterable[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the conversations in a source.
 
         Raises:
@@ -273,7 +278,7 @@ class SnapshotReader(TranscriptReader):
         """
 
     @abstractmethod
-    def records(self, source: Source, conversation: Conversation) -> Iterable[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterable[Record]:
         """Return the records of a conversation, in their order. Unknown ones too: the archive keeps them.
 
         Raises:
@@ -326,7 +331,7 @@ def find_facts(line: bytes) -> LineFacts:
 def completed(
     reader: TranscriptReader, lines: Iterable[bytes], context: Context, name_line: Callable[[bytes], str]
 ) -> Iterator[bytes]:
-    """Yield each line with its context, see ``crystal.transcript.context``.
+    """Yield each line with its context, see ``crystal.transcript.line_context``.
 
     Args:
         reader: Of the lines.

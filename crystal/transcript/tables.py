@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from crystal.transcript.line import MAX_MILLISECONDS, Fields, parse_line, parse_time
-from crystal.transcript.reader import Source, SourceError
+from crystal.transcript.reader import Snapshot, SourceError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -20,17 +20,19 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 MAX_UNPACKED_BYTES = 256 << 20
 
 
-def tables_of(source: Source) -> set[str]:
+def tables_of(source: Snapshot) -> set[str]:
     """Return the names of the tables."""
     return {name for (name,) in source.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
-def columns_of(source: Source, table: str) -> list[str]:
+def columns_of(source: Snapshot, table: str) -> list[str]:
     """Return the columns of a table, none if it does not exist."""
     return [name for (name,) in source.rows("SELECT name FROM pragma_table_info(?)", (table,))]
 
 
-def check_tables(source: Source, *forms: Mapping[str, str], read: Mapping[str, tuple[str, str]] | None = None) -> None:
+def check_tables(
+    source: Snapshot, *forms: Mapping[str, str], read: Mapping[str, tuple[str, str]] | None = None
+) -> None:
     """Refuse a database of another form, before anything of it is noted as read.
 
     Args:
@@ -56,7 +58,7 @@ def check_tables(source: Source, *forms: Mapping[str, str], read: Mapping[str, t
             source.missing += [f"{table}.{name}" for name in wanted.split() if name not in names]
 
 
-def rows_of(source: Source, table: str, where: str = "", values: tuple[object, ...] = ()) -> Iterator[Fields]:
+def rows_of(source: Snapshot, table: str, where: str = "", values: tuple[object, ...] = ()) -> Iterator[Fields]:
     """Yield the rows of a table as fields, by column; none if it does not exist.
 
     Args:
@@ -72,7 +74,7 @@ def rows_of(source: Source, table: str, where: str = "", values: tuple[object, .
             yield dict(zip(names, row, strict=True))
 
 
-def counts_of(source: Source) -> dict[str, int]:
+def counts_of(source: Snapshot) -> dict[str, int]:
     """Return the number of rows of each table that SQLite keeps itself."""
     tables = source.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 ORDER BY name")
     return {name: next(source.rows(f'SELECT count(*) FROM "{name}"'))[0] for (name,) in tables}

@@ -10,10 +10,10 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, format_line
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, stamp_of, title_record
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
 
 
 class Tree(NamedTuple):
@@ -47,14 +47,14 @@ class ExportReader(MessageReader, SnapshotReader):
         """Return the model that wrote a message."""
         return message.get("model")
 
-    def conversations(self, source: Source) -> Iterator[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterator[SessionStamp]:
         """Yield the shown branch of each conversation, then its other branches."""
         for talk, tree in self._trees(source):
             stamp = stamp_of(talk)
             for session, _ in _branches(tree):
-                yield Conversation(session, stamp)
+                yield SessionStamp(session, stamp)
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of one branch, from the first on."""
         for _, tree in self._trees(source):
             if not conversation.session.startswith(tree.session):
@@ -69,7 +69,7 @@ class ExportReader(MessageReader, SnapshotReader):
                     yield from title_record(session, tree.context)
                     return
 
-    def _trees(self, source: Source) -> Iterator[tuple[Fields, Tree]]:
+    def _trees(self, source: Snapshot) -> Iterator[tuple[Fields, Tree]]:
         talks = source.parsed
         if not isinstance(talks, list):
             hint = "name the file conversations.json of the export"

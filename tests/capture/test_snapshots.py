@@ -19,11 +19,11 @@ from crystal.config.harness import Harness, Place
 from crystal.model.capture import Turn
 from crystal.transcript import (
     Context,
-    Conversation,
     LineFacts,
     Record,
+    SessionStamp,
+    Snapshot,
     SnapshotReader,
-    Source,
     SourceError,
     parse_completed,
     reader_of,
@@ -38,14 +38,14 @@ Message = dict[str, str]
 class DiaryReader(SnapshotReader):
     """Reads ``{"session", "folder", "messages": [{"id", "who", "text"}]}``, and the same in a table."""
 
-    def conversations(self, source: Source) -> Iterable[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         if source.path.suffix == ".db":
             for session, count in source.rows("SELECT session, sum(length(text)) FROM messages GROUP BY session"):
-                yield Conversation(session, str(count))
+                yield SessionStamp(session, str(count))
             return
-        yield Conversation(self._document(source)["session"], str(hash(source.data)))
+        yield SessionStamp(self._document(source)["session"], str(hash(source.data)))
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         if source.path.suffix == ".db":
             sql = "SELECT id, who, text FROM messages WHERE session = ? ORDER BY id"
             messages = [
@@ -61,7 +61,7 @@ class DiaryReader(SnapshotReader):
         for message in messages:
             yield Record(message["id"], json.dumps(message).encode(), Context(cwd=folder))
 
-    def _document(self, source: Source) -> dict[str, Any]:
+    def _document(self, source: Snapshot) -> dict[str, Any]:
         document = parse_line(source.data)
         if document is None or "messages" not in document:
             raise SourceError(f"{source.path} is no diary")

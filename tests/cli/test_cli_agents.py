@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crystal.app.context import open_reader
-from crystal.app.formats import MANY, WINDOW
+from crystal.app.transcript_formats import MANY, WINDOW
 from crystal.integrity.restore import archived_lines
 from crystal.store.capture.ledger import all_states
 from crystal.transcript import reader_of

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from crystal.app.forget import carry_out_and_prove, plan_forget
 from crystal.cli.forget import _preview_lines
 from crystal.forgetting import ForgetRequest
-from crystal.forgetting.match.terms import Terms
+from crystal.forgetting.match.query_terms import Terms
 from crystal.forgetting.plan import planner
 from crystal.forgetting.plan.select import Scope, find_duplicates, select
 from crystal.forgetting.request import Selection

@@ -277,7 +277,7 @@ def test_a_field_that_is_something_else_refuses_the_message(change: dict[str, An
                 memory_from_dict({key: value for key, value in words_of().items() if key != name})
 
 
-@pytest.mark.parametrize("words", [None, [], "x", 1, {}])
+@each_row("words", [None, [], "x", 1, {}])
 def test_a_message_without_a_memory_is_refused(words: Any) -> None:
     with pytest.raises(InvalidMemoryError):
         memory_from_dict(words)

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from tests.relay_conformance.targets import checked, make_blob, new_stream, refused
+from tests.support.table import each_row
 
 S = "00112233445566778899aabbccddeeff"
 ROUTES = {
@@ -48,7 +49,7 @@ def test_other_methods_are_405_and_say_which_there_are(relay):
                     assert answer.json()["code"] == "method-not-allowed"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     [
         "/",

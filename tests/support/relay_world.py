@@ -295,7 +295,7 @@ class Device:
         ).deliver(insist=insist)
 
     def about(self) -> dict[str, object]:
-        return {"forgotten": (relay_forgotten.read_stand(self.store) or relay_forgotten.Stand("")).confirms}
+        return {"forgotten": (relay_forgotten.read_stand(self.store) or relay_forgotten.TombstoneProgress("")).confirms}
 
     def forget(self, *tombstones: Tombstone) -> None:
         """Note that something is forgotten, and seal that for home in the same transaction."""

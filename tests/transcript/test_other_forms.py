@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
-from crystal.transcript import SnapshotReader, Source, SourceError, reader_of
+from crystal.transcript import Snapshot, SnapshotReader, SourceError, reader_of
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
 from tests.support.table import each_row
@@ -56,7 +56,7 @@ def read(harness: str, path: Path, name: str, database: apsw.Connection) -> list
         except apsw.SQLError as error:
             raise SourceError(str(error)) from error
 
-    reader, source = reader_of(harness), Source(PurePath("/home/me", name), b"", rows, {})
+    reader, source = reader_of(harness), Snapshot(PurePath("/home/me", name), b"", rows, {})
     assert isinstance(reader, SnapshotReader), path
     for conversation in reader.conversations(source):
         list(reader.records(source, conversation))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path, PurePath
 
-from crystal.transcript import Source
+from crystal.transcript import Snapshot
 from crystal.transcript.line import parse_line
 from crystal.transcript.reader import SourceError
 from crystal.transcript.specstory import READER
@@ -14,7 +14,7 @@ SAMPLES = Path(__file__).parents[1] / "data/agents/specstory/home"
 
 
 def texts(data: bytes) -> dict[str, str]:
-    one = Source(PurePath("history/one.md"), data, lambda *_: iter(()), {})
+    one = Snapshot(PurePath("history/one.md"), data, lambda *_: iter(()), {})
     try:
         talks = list(READER.conversations(one))
     except SourceError:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from crystal.cli.web import _has_windows
 from crystal.errors import UnavailableError, UsageError
-from crystal.serving.checks import LOCAL_NAMES
 from crystal.serving.listening import listen
 from crystal.serving.peer import is_other_user
+from crystal.serving.request_checks import LOCAL_NAMES
 from crystal.web.app import ACTIONS, PAGES, STATIC, VIEWS
 from crystal.web.security import HEADERS, MAX_FORM_BYTES, Access, Guard
 from tests.support.command import crystal

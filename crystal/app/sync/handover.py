@@ -19,7 +19,7 @@ from crystal.app.sync.home import DEMOTING, poll_relay, state_for
 from crystal.config.edit import set_value
 from crystal.errors import UsageError
 from crystal.store import Store
-from crystal.store.notes import drop_note, read_note, write_note
+from crystal.store.notes import drop_note, read_fields, read_note, write_note
 from crystal.store.sync import past, relay_peers
 from crystal.store.sync.adopt import adopt_memories, adopt_turns
 from crystal.store.sync.relay_peers import NewLink, Peer, peer_by_id
@@ -52,8 +52,7 @@ class Plan:
 
 def read_plan(store: Store) -> Plan | None:
     """Return the handover that was begun and is not finished."""
-    text = read_note(store, DEMOTING)
-    return None if text is None else Plan(**json.loads(text))
+    return read_fields(store, DEMOTING, Plan)
 
 
 def _begin(machine: Machine, heir: Peer, client: RelayClient) -> tuple[Plan, str]:

@@ -35,7 +35,7 @@ from crystal.sync.arrival import Arrivals, arrive
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import Document
 from crystal.sync.envelope.blob import Channel
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.errors import RelayUnavailableError
 from crystal.sync.forgotten import read_told
 from crystal.sync.handover import Handover, from_words, take_devices

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from crystal import transcript
@@ -19,7 +19,7 @@ from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING
 from crystal.memories.record import DAMAGED_SUFFIX
 from crystal.search.index import bring_up_to_date, folder_of
-from crystal.search.index.files import files_in, path_of, remove_file
+from crystal.search.index.index_files import files_in, path_of, remove_file
 from crystal.store import Store
 from crystal.store.capture import ledger, snapshots
 from crystal.store.forget import forgotten_rows, forgotten_work
@@ -85,7 +85,7 @@ def _may_live(process: str) -> bool:
     return int(process) != os.getpid()
 
 
-def purge_index(store: Store, now: int) -> None:
+def purge_index(store: Store, now: int, progress: Callable[[int, int], None] = lambda *_: None) -> None:
     """Remove what was deleted from the store from all files of the derived index.
 
     Raises:
@@ -95,7 +95,7 @@ def purge_index(store: Store, now: int) -> None:
         return
     folder = folder_of(store.path)
     try:
-        if bring_up_to_date(store, now=now, budget_seconds=INDEX_SECONDS):
+        if bring_up_to_date(store, now=now, budget_seconds=INDEX_SECONDS, progress=progress):
             raise UnavailableError(f"the search index {folder} is not up to date", hint="the next run continues")
         known = {path_of(folder, name) for name in index_log.listed(store)}
         for path in files_in(folder):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from crystal import transcript
 from crystal.forgetting.match.multi_pattern import MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.match.patterns import TextMatcher
-from crystal.forgetting.match.terms import Terms, may_hold, readable
+from crystal.forgetting.match.query_terms import Terms, may_hold, readable
 from crystal.forgetting.request import Because
 from crystal.ingest import archive
 from crystal.store.forget.forgetting import ForgottenScope
@@ -92,8 +92,7 @@ class ArchiveSearch:
         lines = text.split(b"\n")[:-1]
         starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
         hit = {bisect_right(starts, place) - 1 for place in hits}
-        reader = transcript.reader_of(row.harness)
-        facts = [reader.facts(line) for line in lines]
+        facts = [*map(transcript.reader_of(row.harness).facts, lines)]
         at = next((one.timestamp_ms for one in facts if one.timestamp_ms is not None), None)
         cwd = next((one.cwd for one in facts if one.cwd is not None), None)
         placed = [(row.start + start, line) for start, line in zip(starts, lines, strict=False)]

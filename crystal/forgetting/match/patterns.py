@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, MultiPatternMatcher
-from crystal.forgetting.match.terms import QUOTE, folded, goes_on, readable
+from crystal.forgetting.match.query_terms import QUOTE, folded, goes_on, readable
 from crystal.search.index.terms import Tokenize, document_words
 from crystal.summarize.wording import escaped, one_line
 

@@ -31,10 +31,10 @@ from crystal.forgetting.match.patterns import (
     stretches_of,
     words_of,
 )
-from crystal.forgetting.match.terms import folded
+from crystal.forgetting.match.query_terms import folded
 from crystal.forgetting.prove import file_reader
 from crystal.forgetting.request import ForgetContext, counted
-from crystal.search.index.files import MAGIC
+from crystal.search.index.index_files import MAGIC
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
 from crystal.store.forget.forgetting import read_blocks
@@ -142,7 +142,8 @@ class _Search:
         self.stretches = {text: {one for one in stretches_of(text) if one.lower() not in own_words()} for text in texts}
         words = set().union(*map(words_of, texts)) | index_words(texts, tokenizer(context.store))
         stretches = set().union(*self.stretches.values())
-        self.words = rare_words(stores, words - stretches, forgotten.lines, forgotten.memories)
+        gone = (forgotten.lines, forgotten.memories)
+        self.words = rare_words(stores, words - stretches, *gone, context.progress)
         bodies = {stretch for body in forgotten.bodies for stretch in body_stretches(body)}
         self.patterns = PatternSet(stretches, self.words, bodies)
         ids = (uuid.encode("utf-8", "surrogatepass") for uuid in forgotten.lines)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crystal.search.index.files import Array
+from crystal.search.index.index_files import Array
 
 Keys = npt.NDArray[np.uint64]
 
@@ -44,7 +44,7 @@ class Vocabulary(dict[str, int]):
         return number
 
 
-class Gathering:
+class WordCollector:
     """The words of documents as they come, some thousand documents at once."""
 
     def __init__(self) -> None:

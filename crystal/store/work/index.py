@@ -10,10 +10,10 @@ from crystal.store.capture.privacy import store_key
 from crystal.store.connection import Store
 from crystal.store.notes import WORK_CURSOR, WORK_FORM, drop_note, work_cursor, write_note
 from crystal.store.sessions.conversations import turn_texts
+from crystal.work.call_results import Pair, PairedTurn, pair
 from crystal.work.calls import calls_of
-from crystal.work.lines import Hash, hasher, line_hashes
-from crystal.work.pairing import Pair, SaidTurn, pair
-from crystal.work.results import Outcome, outcome_of
+from crystal.work.line_hashes import Hash, hasher, line_hashes
+from crystal.work.outcomes import CallOutcome, outcome_of
 
 BATCH = 2_000
 CONTEXT = 200
@@ -97,20 +97,20 @@ def _rows(store: Store, hash_of: Hash, after: int, upto: int) -> Iterator[tuple[
     tools = _tools(store, calls)
     for one in pairs:
         text, said = texts.get(one.call, (0, ""))[1], texts.get(one.result or 0, (0, ""))[1]
-        outcome = Outcome(0 if one.is_silent else None) if one.result is None else outcome_of(said)
+        outcome = CallOutcome(0 if one.is_silent else None) if one.result is None else outcome_of(said)
         yield one.call, _rows_of(one, tools.get(one.call), text, outcome, hash_of)
 
 
-def _turns(store: Store, after: int, upto: int) -> list[SaidTurn]:
+def _turns(store: Store, after: int, upto: int) -> list[PairedTurn]:
     columns = "SELECT id, session, subagent, role, tool, message_id FROM turns"
     rows = store.rows(f"{columns} WHERE id > ? AND id <= ? ORDER BY id", (after, upto))
     for session in {row[1] for row in rows}:
         before = f"{columns} WHERE session = ? AND id <= ? ORDER BY id DESC LIMIT {CONTEXT}"
         rows += store.rows(before, (session, after))
-    return [SaidTurn(row[0], (row[1], row[2]), *row[3:]) for row in sorted(rows)]
+    return [PairedTurn(row[0], (row[1], row[2]), *row[3:]) for row in sorted(rows)]
 
 
-def _rows_of(one: Pair, tool: str | None, text: str, outcome: Outcome, hash_of: Hash) -> CallRows:
+def _rows_of(one: Pair, tool: str | None, text: str, outcome: CallOutcome, hash_of: Hash) -> CallRows:
     rows = CallRows([], [])
     for part, call in enumerate(calls_of(tool, text)):
         if outcome.refused or (call.is_edit and outcome.exit):  # it was not run, or not made
@@ -132,7 +132,7 @@ def _write(store: Store, ident: int, rows: CallRows) -> None:
 
 def _is_stored(store: Store, ident: int, tool: str | None, text: str, hash_of: Hash) -> bool:
     """Return whether the index has of a call what its text tells."""
-    told = _rows_of(Pair(ident, None, is_silent=True, settled=0), tool, text, Outcome(), hash_of)
+    told = _rows_of(Pair(ident, None, is_silent=True, settled=0), tool, text, CallOutcome(), hash_of)
     columns = "turn, part, is_edit, what, key, added, removed, about"
     calls = store.rows(f"SELECT {columns} FROM work_calls WHERE turn = ?", (ident,))
     lines = store.rows("SELECT line, turn, part FROM work_lines WHERE turn = ?", (ident,))

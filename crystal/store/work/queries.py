@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from crystal.model.capture import Memory
 from crystal.store.connection import Store
 from crystal.store.sessions.conversations import turn_texts
-from crystal.work.blame import Edit
+from crystal.work.blame import FileEdit
 from crystal.work.calls import file_name
-from crystal.work.commands import Run
+from crystal.work.command_ranking import CommandRun
 
 MAX_SAID = 600
 """Characters that are read of a request and of a reason."""
@@ -36,7 +36,7 @@ class ChangedRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class RecordedCall:
     """A call of a tool that did something.
 
     Attributes:
@@ -66,10 +66,10 @@ class Deed:
 
 def edits_that_wrote(
     store: Store, lines: Collection[int], projects: Sequence[int]
-) -> tuple[list[Edit], dict[int, list[int]]]:
+) -> tuple[list[FileEdit], dict[int, list[int]]]:
     """Return the edits of projects that wrote any of these lines, and by line which of them did."""
     numbers: dict[tuple[int, int], int] = {}
-    edits, wrote = list[Edit](), dict[int, list[int]]()
+    edits, wrote = list[FileEdit](), dict[int, list[int]]()
     for line, turn, part, session, at, what in store.rows(
         "SELECT l.line, l.turn, l.part, t.session, coalesce(t.ts, 0), c.what FROM work_lines l"
         " JOIN turns t ON t.id = l.turn JOIN work_calls c ON c.turn = l.turn AND c.part = l.part"
@@ -79,7 +79,7 @@ def edits_that_wrote(
     ):
         if (turn, part) not in numbers:
             numbers[turn, part] = len(edits)
-            edits.append(Edit(turn, part, session, at, file_name(what)))
+            edits.append(FileEdit(turn, part, session, at, file_name(what)))
         wrote.setdefault(line, []).append(numbers[turn, part])
     return edits, wrote
 
@@ -96,25 +96,25 @@ def changed_rows(
     if projects is not None:
         conditions.append("t.project IN (SELECT value FROM json_each(?))")
         values.append(json.dumps(list(projects)))
-    rows = store.rows(
+    return store.all(
+        ChangedRow,
         "SELECT t.uuid || ' ' || t.part || ' ' || c.part, s.session_id, coalesce(t.ts, 0), c.what, c.added, c.removed,"
         " p.name, p.cwd, coalesce(p.git_root, p.cwd) FROM work_calls c JOIN turns t ON t.id = c.turn"
         " JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
         f" WHERE {' AND '.join(conditions)} ORDER BY 3, c.turn, c.part",
         values,
     )
-    return [ChangedRow(*row) for row in rows]
 
 
-def latest_runs(store: Store, projects: Sequence[int] | None, limit: int) -> list[Run]:
+def latest_runs(store: Store, projects: Sequence[int] | None, limit: int) -> list[CommandRun]:
     """Return commands that succeeded in projects (None: in all), the latest captured first."""
-    rows = store.rows(
+    return store.all(
+        CommandRun,
         "SELECT c.turn, t.session, coalesce(t.ts, 0), c.what, c.about FROM work_calls c JOIN turns t ON t.id = c.turn"
         " WHERE NOT c.is_edit AND c.exit = 0 AND (?1 IS NULL OR t.project IN (SELECT value FROM json_each(?1)))"
         " ORDER BY c.turn DESC LIMIT ?2",
         (None if projects is None else json.dumps(list(projects)), limit),
     )
-    return [Run(*row) for row in rows]
 
 
 _BEFORE = (
@@ -123,7 +123,7 @@ _BEFORE = (
 )
 
 
-def deeds(store: Store, turns: Collection[int], memory: Memory) -> dict[int, Deed]:
+def calls(store: Store, turns: Collection[int], memory: Memory) -> dict[int, RecordedCall]:
     """Return what is known of some calls, by their turn; a call that was forgotten meanwhile is left out."""
     rows = store.rows(
         "SELECT t.id, s.session_id, s.title, t.uuid, t.ts, s.device, s.harness, p.name,"
@@ -138,5 +138,5 @@ def deeds(store: Store, turns: Collection[int], memory: Memory) -> dict[int, Dee
     for turn, session, title, uuid, at, device, harness, project, request, reason in rows:
         said_last = texts.get(reason) if reason is not None and (request is None or reason > request) else None
         asked = texts.get(request)
-        found[turn] = Deed(session, title, uuid, at, device, harness, project, asked, said_last, memory)
+        found[turn] = RecordedCall(session, title, uuid, at, device, harness, project, asked, said_last, memory)
     return found

@@ -16,7 +16,7 @@ _SAID = ("user", "assistant")
 """What begins a message where an agent's transcripts number none."""
 
 
-class SaidTurn(NamedTuple):
+class PairedTurn(NamedTuple):
     """A turn without its text. ``thread`` is its session, and the subagent in it."""
 
     id: int
@@ -47,9 +47,9 @@ class _Message:
     """The calls of the message that a thread is in, with their results so far."""
 
     ident: str | None = None
-    calls: list[tuple[SaidTurn, SaidTurn | None]] = field(default_factory=list)
+    calls: list[tuple[PairedTurn, PairedTurn | None]] = field(default_factory=list)
 
-    def answer(self, result: SaidTurn) -> None:
+    def answer(self, result: PairedTurn) -> None:
         for at, (call, known) in enumerate(self.calls):
             if known is None and call.tool == result.tool:
                 self.calls[at] = (call, result)
@@ -68,7 +68,7 @@ class _Message:
                 yield Pair(call.id, result.id, is_silent=False, settled=max(call.id, result.id))
 
 
-def pair(turns: Iterable[SaidTurn]) -> list[Pair]:
+def pair(turns: Iterable[PairedTurn]) -> list[Pair]:
     """Return the calls that edit files or run commands, each with its result; ``turns`` are in the order of capture."""
     found: list[Pair] = []
     threads: dict[tuple[int, str | None], _Message] = {}

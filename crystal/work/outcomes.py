@@ -21,7 +21,7 @@ _COUNTS = re.compile(  # pytest, jest, vitest, mocha, cargo; unittest; go
 )
 
 
-class Outcome(NamedTuple):
+class CallOutcome(NamedTuple):
     """How a call ended.
 
     Attributes:
@@ -42,16 +42,16 @@ def is_failed(result: str) -> bool:
     return _FAILED.match(result) is not None
 
 
-def outcome_of(result: str) -> Outcome:
+def outcome_of(result: str) -> CallOutcome:
     """Return how a call with this result ended. Failed tests count as failure, also behind a pipe."""
     if _REFUSED.match(result):
-        return Outcome(1, refused=True)
+        return CallOutcome(1, refused=True)
     passed, failed = _tests(result)
     code = _EXIT.match(result)
     status = int(code[1]) if code else int(is_failed(result))
     if not status and failed:
         status = 1
-    return Outcome(status, passed, failed)
+    return CallOutcome(status, passed, failed)
 
 
 def _tests(result: str) -> tuple[int | None, int | None]:

@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from crystal.search.index import why_unusable
+from crystal.search.index.attributes import NAMES, distinct
 from crystal.search.index.bm25 import Scorer
-from crystal.search.index.documents import NAMES, distinct
-from crystal.search.index.files import SYMPTOMS, IndexDamagedError
 from crystal.search.index.filtering import allowed
-from crystal.search.index.part_vectors import Meanings, best, likely, measured
-from crystal.search.index.parts import (
+from crystal.search.index.index_files import SYMPTOMS, IndexDamagedError
+from crystal.search.index.index_parts import (
     IndexPart,
     Tail,
     forget_others,
@@ -28,6 +27,7 @@ from crystal.search.index.parts import (
     spare_memory,
     tail_of,
 )
+from crystal.search.index.part_vectors import PartVectors, best, likely, measured
 from crystal.store import Store
 from crystal.store.isolation import hidden_rows
 from crystal.store.search import index_log, index_source
@@ -337,7 +337,7 @@ class Index:
 class _Piece:
     """Vectors with the ordinals of their rows: from ``start`` on, or as ``places`` says; ``void`` rows are not used."""
 
-    meanings: Meanings
+    meanings: PartVectors
     start: int
     places: Ordinals | None
     void: Ordinals

@@ -42,7 +42,7 @@ _SETTING = re.compile(r"\w+=")
 _SUBCOMMAND = re.compile(r"[a-z][\w:-]*")
 
 
-class Run(NamedTuple):
+class CommandRun(NamedTuple):
     """A command that succeeded."""
 
     turn: int
@@ -52,23 +52,23 @@ class Run(NamedTuple):
     about: str
 
 
-class Way(NamedTuple):
-    """A way to do something: the latest run of a command, in how many sessions it succeeded, how certain it is.
+class RankedCommand(NamedTuple):
+    """A command that answers the question: its latest run, in how many sessions it succeeded, how certain it is.
 
-    ``score``: the order of ways, also among those of several stores.
+    ``score`` orders the commands, also those of several stores.
     """
 
-    run: Run
+    run: CommandRun
     sessions: int
     runs: int
     certainty: float
     score: float
 
 
-def ways(runs: Iterable[Run], question: str) -> list[Way]:
+def rank_commands(runs: Iterable[CommandRun], question: str) -> list[RankedCommand]:
     """Return the commands that do what a question asks for, best first, equally good ones newest first."""
     asked = words(question)
-    groups: dict[tuple[str, ...], list[Run]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[CommandRun]] = defaultdict(list)
     for run in runs:
         if done := steps(run.line):
             groups[done].append(run)
@@ -85,8 +85,8 @@ def ways(runs: Iterable[Run], question: str) -> list[Way]:
         if fit >= MIN_CERTAINTY:
             score = fit * (1 + _PRIOR * math.log(sessions)) / (1 + _LENGTH * (len(done) - 1))
             latest = max(group, key=lambda run: (run.at, run.turn))
-            found.append(Way(latest, sessions, len(group), round(fit, 2), score))
-    return sorted(found, key=lambda way: (way.score, way.run.at), reverse=True)
+            found.append(RankedCommand(latest, sessions, len(group), round(fit, 2), score))
+    return sorted(found, key=lambda one: (one.score, one.run.at), reverse=True)
 
 
 def _fit(weights: dict[str, float], named: Collection[str], told: Counter[str], sessions: int) -> float:
@@ -101,7 +101,7 @@ def _named(done: Iterable[str]) -> set[str]:
     return {word for step in done for word in words(step)}
 
 
-def _told(group: Iterable[Run]) -> Counter[str]:
+def _told(group: Iterable[CommandRun]) -> Counter[str]:
     """Return in how many sessions agents used each word about a command."""
     by_session: dict[int, set[str]] = defaultdict(set)
     for run in group:

@@ -194,14 +194,14 @@ def _made(
 def _search(context: ForgetContext, stores: Sequence[Store], gone: DeletionSet) -> dict[int, set[int]]:
     """Return the numbers of the archived lines to delete, by ledger row."""
     touched = gone.sessions.union(*(forgotten_rows.sessions_of(store, gone.lines) for store in stores))
-    context.progress("reading what stays", 0, 0)
-    texts = text_matcher(stores, gone.lines, gone.memories) if gone.has_words else None
 
     def stays(uuid: str) -> bool:
         return uuid not in gone.lines and any(traces.has_line(store, uuid) for store in stores)
 
     places: dict[int, set[int]] = {}
-    rows = forgotten_rows.kept_rows(context.store)
+    rows, texts = forgotten_rows.kept_rows(context.store), None
+    if rows and gone.has_words:
+        texts = text_matcher(stores, gone.lines, gone.memories, context.progress)
     told = counted(rows, "looking through the archives", len(rows), context.progress)
     search = ArchiveSearch(frozenset(gone.lines), texts, touched, None, stays, tuple(gone.scopes))
     for found in search.run(told, context.ldm_home):

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from crystal.export.wording import Wording
+from crystal.export.labels import Wording
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestValues:
     """The values of a request.
 
     Attributes:
@@ -43,20 +43,20 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class PlainText:
     """Plain text; ``write`` returns it, given how speakers are called."""
 
     write: Callable[[Wording], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class Redirect:
     """The page to go to after an action."""
 
     to: str
 
 
-Answer = Page | Text | Moved
+Answer = Page | PlainText | Redirect
 
 
 def address(path: str, values: Mapping[str, object], name: str = "") -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from crystal.search.index.files import Array
+from crystal.search.index.index_files import Array
 from crystal.store.search.index_source import DocumentRow
 
 NO_TIME = -(2**63)

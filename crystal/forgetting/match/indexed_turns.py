@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from crystal.forgetting.match.terms import QUOTE, Terms, folded
+from crystal.forgetting.match.query_terms import QUOTE, Terms, folded
 from crystal.search.index import folder_of
-from crystal.search.index.files import IndexDamagedError
-from crystal.search.index.reader import Absent, Index, open_index
+from crystal.search.index.index_files import IndexDamagedError
+from crystal.search.index.open_index import Absent, Index, open_index
 from crystal.search.index.terms import Tokenize, normalised
 from crystal.store import Store
 from crystal.store.search.tokenizer import tokenizer
@@ -74,6 +74,11 @@ class Candidates:
         found = [_turns(self._anywhere(text) if len(text) >= QUOTE else self._whole(text)) for text in sought]
         known = [turns for turns in found if turns is not None]
         return set().union(*known) if len(known) == len(found) else None
+
+    def saying(self, word: str) -> set[int] | None:
+        """Return the turns that may say a word in some form, or have it as a term; 0 stands for memories and files."""
+        said = self._whole(word)
+        return None if said is None else set(said.tolist()).union(self._index.turns_with(word).tolist())
 
     def _whole(self, text: str) -> Turns | None:
         """Return the turns that have every word of a text that starts and ends at word borders."""
@@ -157,7 +162,14 @@ def turns_repeating(store: Store, texts: Sequence[str]) -> set[int] | None:
 
 
 def _ask(store: Store, question: Callable[[Candidates], set[int] | None]) -> set[int] | None:
-    with store.reading(), contextlib.suppress(IndexDamagedError):
-        index = open_index(store, folder_of(store.path))
-        return None if isinstance(index, Absent) else question(Candidates(index, tokenizer(store)))
+    with contextlib.suppress(IndexDamagedError), candidates_of(store) as candidates:
+        return None if candidates is None else question(candidates)
     return None
+
+
+@contextlib.contextmanager
+def candidates_of(store: Store) -> Iterator[Candidates | None]:
+    """Yield what the index knows of one state of the store; None if it cannot be used."""
+    with store.reading():
+        index = open_index(store, folder_of(store.path))
+        yield None if isinstance(index, Absent) else Candidates(index, tokenizer(store))

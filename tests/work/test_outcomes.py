@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from crystal.work.results import outcome_of
+from crystal.work.outcomes import outcome_of
 from tests.support.table import each_row
 
 RESULTS = [

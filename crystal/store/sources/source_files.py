@@ -22,7 +22,7 @@ SOURCE = "file"
 ROLE = "source"
 
 
-class Source(NamedTuple):
+class FileSource(NamedTuple):
     """A folder of files. ``read_as`` names the way in which its files were cleaned and split."""
 
     id: int
@@ -77,10 +77,10 @@ class Maker(NamedTuple):
 # ----------------------------------------------------------------------------------------------------------- sources
 
 
-def all_sources(store: Store) -> list[Source]:
+def all_sources(store: Store) -> list[FileSource]:
     """Return every source, by name."""
     sql = "SELECT id, name, path, project, added_at, synced_at, read_as FROM source_collections ORDER BY name"
-    return store.all(Source, sql)
+    return store.all(FileSource, sql)
 
 
 def put_source(store: Store, name: str, path: str, added_at: int) -> None:
@@ -97,7 +97,7 @@ def delete_source(store: Store, source: int) -> None:
     store.execute("DELETE FROM source_collections WHERE id = ?", (source,))
 
 
-def begin_reading(store: Store, source: Source, project: int | None, read_as: str) -> None:
+def begin_reading(store: Store, source: FileSource, project: int | None, read_as: str) -> None:
     """Note how files are read from now on. If it was another way, or another project, all are read again."""
     if source.project != project or source.read_as != read_as:
         store.execute("UPDATE source_files SET stamp = '', sha256 = x'' WHERE collection = ?", (source.id,))
@@ -115,8 +115,8 @@ def end_reading(store: Store, source: int, now: int) -> None:
 
 def known_files(store: Store, source: int) -> dict[str, KnownFile]:
     """Return the files of a source that were read, by path."""
-    rows = store.rows("SELECT id, path, stamp, sha256, why FROM source_files WHERE collection = ?", (source,))
-    return {row[1]: KnownFile(*row) for row in rows}
+    sql = "SELECT id, path, stamp, sha256, why FROM source_files WHERE collection = ?"
+    return {one.path: one for one in store.all(KnownFile, sql, (source,))}
 
 
 def move_file(store: Store, file: int, path: str, stamp: str) -> None:
@@ -124,7 +124,7 @@ def move_file(store: Store, file: int, path: str, stamp: str) -> None:
     store.execute("UPDATE source_files SET path = ?, stamp = ? WHERE id = ?", (path, stamp, file))
 
 
-def write_files(store: Store, source: Source, files: Sequence[ReadFile], maker: Maker) -> tuple[int, int]:
+def write_files(store: Store, source: FileSource, files: Sequence[ReadFile], maker: Maker) -> tuple[int, int]:
     """Store files with their chunks, in place of what is stored of them.
 
     Returns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.work.commands import MIN_CERTAINTY, SURE, Run, steps, ways
+from crystal.work.command_ranking import MIN_CERTAINTY, SURE, CommandRun, rank_commands, steps
 from tests.support.table import each_row
 
 
@@ -25,8 +25,8 @@ def test_the_steps_of_a_command_are_what_does_something(line: str, expected: tup
     assert steps(line) == expected
 
 
-def runs(*given: tuple[int, str, str]) -> list[Run]:
-    return [Run(at, session, at, line, about) for at, (session, line, about) in enumerate(given)]
+def runs(*given: tuple[int, str, str]) -> list[CommandRun]:
+    return [CommandRun(at, session, at, line, about) for at, (session, line, about) in enumerate(given)]
 
 
 RUNS = runs(
@@ -37,16 +37,16 @@ RUNS = runs(
 
 
 def test_a_command_is_found_by_what_agents_said_that_it_does() -> None:
-    (first,) = (way for way in ways(RUNS, "how do we deploy") if way.certainty >= SURE)
+    (first,) = (one for one in rank_commands(RUNS, "how do we deploy") if one.certainty >= SURE)
     assert (first.run.line, first.sessions, first.runs) == ("make ship", 4, 4)
 
 
 def test_a_command_is_found_by_its_name() -> None:
-    assert ways(RUNS, "testing")[0].run.line == "make test -k x", "the latest run"
-    assert [way.run.line for way in ways(RUNS, "push")] == ["git push"]
+    assert rank_commands(RUNS, "testing")[0].run.line == "make test -k x", "the latest run"
+    assert [one.run.line for one in rank_commands(RUNS, "push")] == ["git push"]
 
 
 @given(st.text())
 def test_what_nobody_did_has_no_answer(question: str) -> None:
-    assert all(MIN_CERTAINTY <= way.certainty <= 1 for way in ways(RUNS, question))
-    assert ways(RUNS, f"quokka {question * 0}") == ways([], "deploy") == []
+    assert all(MIN_CERTAINTY <= one.certainty <= 1 for one in rank_commands(RUNS, question))
+    assert rank_commands(RUNS, f"quokka {question * 0}") == rank_commands([], "deploy") == []

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from crystal.store.sessions.sessions import SaidTurn
-from crystal.summarize.markdown import Deeds, FileTouched
+from crystal.store.sessions.sessions import SummaryTurn
+from crystal.summarize.markdown import Actions, FileTouched
 from crystal.summarize.wording import cut, one_line
-from crystal.work.calls import FILE_TOOLS, MORE_ARGUMENTS, SHELLS, tool_name
+from crystal.work.calls import FILE_TOOLS, SHELLS, command_text, tool_name
 
 COMMAND_CHARACTERS = 160
 PATH_CHARACTERS = 400
 
 
-def deeds_of(calls: Iterable[SaidTurn], *, below: str | None) -> Deeds:
+def session_actions(calls: Iterable[SummaryTurn], *, below: str | None) -> Actions:
     """Collect the actions of tool calls.
 
     Args:
@@ -35,7 +35,7 @@ def deeds_of(calls: Iterable[SaidTurn], *, below: str | None) -> Deeds:
             files.setdefault(path, set()).add(FILE_TOOLS[name])
         elif name in SHELLS:
             commands.setdefault(_command(argument), None)
-    return Deeds(
+    return Actions(
         tuple(FileTouched(path, tuple(sorted(how))) for path, how in files.items() if path),
         tuple(command for command in commands if command),
     )
@@ -43,8 +43,7 @@ def deeds_of(calls: Iterable[SaidTurn], *, below: str | None) -> Deeds:
 
 def _command(argument: str) -> str:
     """Return the first line of a command, with a mark if there are more."""
-    end = MORE_ARGUMENTS.search(argument)
-    lines = [line for line in argument[: end.start() if end else None].splitlines() if line.strip()]
+    lines = [line for line in command_text(argument).splitlines() if line.strip()]
     if not lines:
         return ""
     return cut(one_line(lines[0]) + (" …" if len(lines) > 1 else ""), COMMAND_CHARACTERS)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from crystal.transcript.context import parse_completed, text_of
+from crystal.transcript.line_context import parse_completed, text_of
 from crystal.transcript.reader import TranscriptReader
 
 NOT_JSON = "not JSON"

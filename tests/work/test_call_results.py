@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from crystal.work.pairing import Pair, SaidTurn, pair
+from crystal.work.call_results import Pair, PairedTurn, pair
 
 THREAD = (1, None)
 
 
-def turns(text: str, thread: tuple[int, str | None] = THREAD) -> list[SaidTurn]:
+def turns(text: str, thread: tuple[int, str | None] = THREAD) -> list[PairedTurn]:
     """``C1`` is a command in message 1, ``E1`` an edit, ``a1`` an answer, ``c`` and ``e`` their results, ``u`` a user."""
     made = []
     for number, (kind, *message) in enumerate(text.split(), 1):
         tool = {"C": "Bash", "E": "Edit"}.get(kind.upper())
         role = {"u": "user", "a": "assistant"}.get(kind, "tool_call" if kind.isupper() else "tool_result")
-        made.append(SaidTurn(number, thread, role, tool, "".join(message) or None))
+        made.append(PairedTurn(number, thread, role, tool, "".join(message) or None))
     return made
 
 

@@ -35,10 +35,10 @@ from crystal.mcp.protocol import (
     MODERN,
     PARSE_ERROR,
     UNSUPPORTED_VERSION,
-    Answers,
+    Dispatcher,
     McpError,
-    Message,
     Result,
+    RpcMessage,
     parse_line,
     response,
     unsupported,
@@ -46,7 +46,7 @@ from crystal.mcp.protocol import (
 )
 from crystal.mcp.remote.gate import note
 from crystal.mcp.stdio import encoded
-from crystal.serving.checks import read_body
+from crystal.serving.request_checks import read_body
 
 MAX_BODY = 1 << 20
 UNNAMED = "2025-03-26"
@@ -71,7 +71,7 @@ class Transport:
 
     def __init__(self, settings: Settings, log: AccessLog, url: str) -> None:
         self._settings, self._log, self._url = settings, log, url
-        self._answers: dict[Grant, Answers] = {}
+        self._answers: dict[Grant, Dispatcher] = {}
         self._threads, self._waiting = CapacityLimiter(MAX_AT_ONCE), 0
 
     async def endpoint(self, request: Request) -> Response:
@@ -92,7 +92,7 @@ class Transport:
         except McpError as error:
             return _failed(error, ident=error.ident if message is None else message.id)
 
-    async def _answer(self, request: Request, message: Message) -> Response:
+    async def _answer(self, request: Request, message: RpcMessage) -> Response:
         version = _checked_version(message, request.headers)
         answers = self.answers(request.state.grant)
         if message.method in GREETINGS:
@@ -101,7 +101,7 @@ class Transport:
             raise unsupported(message)
         return _sent(await self.call(request, message, version), version)
 
-    async def call(self, request: Request, message: Message, version: str) -> Result:
+    async def call(self, request: Request, message: RpcMessage, version: str) -> Result:
         """Return the response to a request that asks the memory.
 
         Raises:
@@ -116,16 +116,16 @@ class Transport:
         finally:
             self._waiting -= 1
 
-    def answers(self, grant: Grant) -> Answers:
+    def answers(self, grant: Grant) -> Dispatcher:
         """Return the answers for a token; its previews of forgetting stay from one request to the next."""
         if grant not in self._answers:
             if len(self._answers) > MAX_GRANTS:
                 self._answers.clear()
             client = ClientContext(projects=grant.projects, url=self._url)
-            self._answers[grant] = Answers(CrystalOffer(client, self._settings, grant.scopes).offer())
+            self._answers[grant] = Dispatcher(CrystalOffer(client, self._settings, grant.scopes).offer())
         return self._answers[grant]
 
-    def _work(self, message: Message, version: str, grant: Grant, address: str) -> Result:
+    def _work(self, message: RpcMessage, version: str, grant: Grant, address: str) -> Result:
         begun = time.monotonic()
         answer = self.answers(grant).answer(message, version)
         name = message.params.get("name") if message.method == "tools/call" else None
@@ -146,7 +146,7 @@ def outcome_of(answer: Result) -> str:
     return "error" if answer["result"].get("isError") else "ok"
 
 
-def _checked_version(message: Message, headers: Headers) -> str:
+def _checked_version(message: RpcMessage, headers: Headers) -> str:
     """Return the version of a request, if its headers say what its body says.
 
     Raises:
