@@ -18,7 +18,7 @@ from typing import NamedTuple
 from crystal import transcript
 from crystal.capture import finder, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
-from crystal.capture.said_again import Said, gists, known_ids, said_again, says_less
+from crystal.capture.said_again import Said, gists, is_wanted, known_ids, said_again, says_less
 from crystal.capture.source import DatabaseChangedError, opened_source
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, WatermarkMovedError
@@ -266,7 +266,7 @@ class _ConversationCapture:
             if start + _size(record) <= read and not is_wanted_now:
                 continue
             old = known.get(record.id)
-            if _is_wanted(old, digest, skipped_too=skipped_too) and not self._says_less(record, old):
+            if is_wanted(old, digest, skipped_too=skipped_too) and not self._says_less(record, old):
                 yield record, digest, old
 
     def _as_known(self, known: Mapping[str, SeenRecord]) -> Iterator[tuple[int, Record, bytes]]:
@@ -389,12 +389,3 @@ class _ConversationCapture:
 
 def _size(record: Record) -> int:
     return len(record.line) + 1
-
-
-def _is_wanted(old: SeenRecord | None, digest: bytes, *, skipped_too: bool) -> bool:
-    """Return whether a record is to be captured, by what was seen of it before. What was private stays private."""
-    if old is None:
-        return True
-    if old.state == "skipped":
-        return skipped_too
-    return old.state != "private" and old.hash != digest
