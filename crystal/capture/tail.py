@@ -5,11 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import BinaryIO, NamedTuple
 
-from crystal import transcript
 from crystal.capture.privacy import Policy
 from crystal.errors import CrystalError, RedactionError
 from crystal.model.capture import Finding, LedgerState, Origin, RawSegment, Segment, SegmentPiece, Watermark
-from crystal.transcript import Context, TranscriptReader
+from crystal.transcript.framing import read_segment
+from crystal.transcript.line_context import Context
+from crystal.transcript.reader import TranscriptReader, advanced, completed, reader_of
 
 TAIL_BYTES = 4096
 SEGMENT_BYTES = 4 << 20
@@ -138,26 +139,26 @@ def _complete(spans: list[tuple[int, int]], raw: RawSegment, reading: Reading) -
     """Return the lines with their contexts, each with its newline; None if they need none."""
     if reading.context is None:
         return None
-    reader, origin = transcript.reader_of(reading.origin.harness), reading.origin
+    reader, origin = reader_of(reading.origin.harness), reading.origin
 
     def name_line(line: bytes) -> str:
         return f"{origin.harness}:{reading.cleaner.hash(origin.session_id.encode() + line).hex()[:32]}"
 
     bare = (raw.raw[at:stop].rstrip(b"\r\n") for at, stop in spans)
-    return [line + b"\n" for line in transcript.completed(reader, bare, reading.context, name_line)]
+    return [line + b"\n" for line in completed(reader, bare, reading.context, name_line)]
 
 
 def context_at(file: BinaryIO, start: int, reader: TranscriptReader, context: Context) -> Context:
     """Return what holds before the line at ``start`` of a file: every line before it is read that may change it."""
     at = 0
     while reader.context_marks and at < start:
-        block = cut_at(transcript.read_segment(file, at, limit=CONTEXT_BYTES), start)
+        block = cut_at(read_segment(file, at, limit=CONTEXT_BYTES), start)
         if not block.raw:
             break
         at = block.end
         if any(mark in block.raw for mark in reader.context_marks):  # far quicker than looking at each line
             for line in block.raw.split(b"\n"):
-                context = transcript.advanced(reader, context, line)
+                context = advanced(reader, context, line)
     return context
 
 
@@ -167,7 +168,7 @@ def _reasons(
     policy = reading.policy
     if reading.closed is None and not reading.tainted and policy.is_open(reading.origin.session_id):
         return [None] * len(spans), ()
-    reader = transcript.reader_of(reading.origin.harness)
+    reader = reader_of(reading.origin.harness)
     facts = [reader.facts(line) for line in said or (raw.raw[at:stop] for at, stop in spans)]
     if reading.closed is not None:
         reasons: list[str | None] = [reading.closed] * len(spans)
