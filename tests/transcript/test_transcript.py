@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.model.capture import Turn
-from crystal.transcript import parts, whole_results
+from crystal.transcript import parts
 from crystal.transcript.claude_code.reader import READER
 from tests.support.table import each_row
 from tests.support.transcript_lines import WHEN, json_values, line_of, said, turns
@@ -221,7 +221,7 @@ def test_a_text_that_nobody_can_have_typed_keeps_head_and_tail_too(monkeypatch: 
             is_whole,
             not is_whole,
         )
-        with whole_results():
+        with parts.whole_results():
             assert [one.text for one in turns(line)] == ["y" * length]
 
 
