@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from crystal.app.sources import RemovedSource
     from crystal.app.work import ChangedFile, KnownCommand
     from crystal.capture.engine import Tally
-    from crystal.forgetting import ForgetPlan, Forgotten
     from crystal.forgetting.prove.prove import ForgetProof
+    from crystal.forgetting.request import ForgetPlan, Forgotten
     from crystal.integrity.restore import Restored
     from crystal.integrity.verify import Proof
     from crystal.model.recall import FormerMemory, Remembered
@@ -179,11 +179,11 @@ class Crystal:
 
         return how(self._whole(), question, project=project)
 
-    def blame(self, place: str | Path) -> Blame:
+    def blame(self, place: str | Path, *, project: str | None = None) -> Blame:
         """Return which session wrote the lines of a file: ``FILE``, ``FILE:LINE`` or ``FILE:LINE-LINE``."""
         from crystal.app.blame import blame
 
-        return blame(self._whole(), str(place))
+        return blame(self._whole(), str(place), project=project)
 
     def status(self) -> dict[str, Any]:
         """Return what ``crystal status --json`` prints; times are ms since the epoch."""
@@ -307,7 +307,7 @@ class Crystal:
             UsageError: A target is unknown, or nothing is named.
         """
         from crystal.app.forget import plan_forget
-        from crystal.forgetting import ForgetRequest
+        from crystal.forgetting.request import ForgetRequest
 
         names = tuple(map(str, targets))
         return plan_forget(
