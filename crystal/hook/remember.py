@@ -44,7 +44,7 @@ MORE = _words("we not never always no don't only because since except even unles
 """Words with which a statement may go on behind a comma; any other may begin a task."""
 OURS = ("we", "i", "our", "my", "this")
 ORDERS = ("always", "never", "to", "not", "you")
-ONE = ("the", "a", "an", "it", "to", "on", "in")
+ONE = ("the", "a", "an", "it", "to")
 """Words behind a verb that point at one thing, not at things of a kind."""
 HABITS = _words(
     """use prefer like love hate dislike deploy write call name host build follow keep treat support target squash
@@ -74,7 +74,9 @@ def asked(prompt: str) -> "dict[str, object] | None":
 
 def judged(prompt: str) -> "tuple[str | None, str, bool]":
     """Return ``KEEP``, ``DOUBT`` or None; the words to keep; and whether they hold everywhere."""
-    text, is_later = _without_openings(prompt.lstrip("\ufeff" + SPACES), ["please", "pls", "also", *LATER])
+    text, is_later = _without_openings(
+        prompt.lstrip("\ufeff" + SPACES), ["please", "pls", "also", "just", "ok", *LATER]
+    )
     for begin in CHINESE:
         if text.startswith(begin):
             return _judge_chinese(text[len(begin) :])
