@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from crystal.app.sources import RemovedSource
     from crystal.app.work import ChangedFile, KnownCommand
     from crystal.capture.engine import Tally
-    from crystal.forgetting import ForgetPlan, Forgotten
     from crystal.forgetting.prove.prove import ForgetProof
+    from crystal.forgetting.request import ForgetPlan, Forgotten
     from crystal.integrity.restore import Restored
     from crystal.integrity.verify import Proof
     from crystal.model.recall import FormerMemory, Remembered
@@ -307,7 +307,7 @@ class Crystal:
             UsageError: A target is unknown, or nothing is named.
         """
         from crystal.app.forget import plan_forget
-        from crystal.forgetting import ForgetRequest
+        from crystal.forgetting.request import ForgetRequest
 
         names = tuple(map(str, targets))
         return plan_forget(

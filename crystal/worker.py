@@ -70,14 +70,14 @@ def _stop(places: Places, error: CrystalError) -> NoReturn:
 
 
 def _work(places: Places) -> None:
-    # A hook that waits for its worker must not come back before its note was acted on, whoever does it.
+    # A hook that waits for its worker must not return before its note was acted on, by any process.
     lock = partial(await_lock, seconds=WAIT_SECONDS) if truthy(os.environ.get("CRYSTAL_HOOK_WAIT")) else try_lock
     machine, failed = None, 0
     with contextlib.ExitStack() as stack:
         while True:
             with lock(places.data_dir / CAPTURE_LOCK) as held:
                 if held is None:
-                    # Whoever holds it looks at the spool once more after letting go, see below.
+                    # The process that holds it reads the spool once more after releasing it, see below.
                     return
                 with without_lock(held, places.data_dir):
                     if machine is not None or not drop_empty_notes(places.spool, places.db):

@@ -261,7 +261,7 @@ def open_machine(overrides: Mapping[str, object] | None = None) -> Iterator[Mach
     config = this_config(overrides)
     with open_store(config.places) as store:
         machine = Machine(config, store)
-        with contextlib.suppress(CrystalError):  # whoever changes a memory hears of it
+        with contextlib.suppress(CrystalError):  # a command that changes a memory raises it
             machine.settle_memories()
         yield machine
 

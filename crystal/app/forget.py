@@ -19,11 +19,12 @@ from crystal.capture.drain import drain
 from crystal.capture.lock import CAPTURE_LOCK, wait_lock
 from crystal.capture.spool import read_notes
 from crystal.errors import NotConfiguredError, UsageError
-from crystal.forgetting import ForgetContext, ForgetPlan, ForgetRequest, Forgotten, complete, finish, plan
-from crystal.forgetting import carry_out as forget
+from crystal.forgetting.execute.execute import carry_out as forget
+from crystal.forgetting.execute.execute import finish
 from crystal.forgetting.match.forgotten_text import forgotten_text
+from crystal.forgetting.plan.planner import complete, plan
 from crystal.forgetting.prove.prove import ForgetProof, prove
-from crystal.forgetting.request import Progress
+from crystal.forgetting.request import ForgetContext, ForgetPlan, ForgetRequest, Forgotten, Progress
 from crystal.model.recall import Filters, Hit
 from crystal.search.engine import search
 from crystal.store import Store

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
 from dataclasses import replace
 
-from crystal import transcript
 from crystal.capture import finder
 from crystal.capture.backfill import PastFile
 from crystal.capture.engine import Capture
@@ -25,6 +24,7 @@ from crystal.capture.tail import SEGMENT_BYTES, CleanedLines, cut_at
 from crystal.errors import CrystalError
 from crystal.redact import Redactor
 from crystal.store.capture import ledger
+from crystal.transcript.framing import read_segment
 
 MAX_SIZE = 2 * SEGMENT_BYTES
 """A longer stretch is one huge line: it is not held twice."""
@@ -118,7 +118,7 @@ def _stretches_of(capture: Capture, past: PastFile) -> Iterator[bytes]:
             at = start
             while at < stop:
                 limit = SEGMENT_BYTES if stop == end else min(SEGMENT_BYTES, stop - at)
-                raw = transcript.read_segment(file, at, limit=limit)
+                raw = read_segment(file, at, limit=limit)
                 raw = raw if stop == end else cut_at(raw, stop)
                 if not raw.raw:
                     break

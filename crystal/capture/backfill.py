@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crystal import transcript
 from crystal.capture import finder, snapshots, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally
 from crystal.capture.safe_open import ANYWHERE, Folders
@@ -18,6 +17,7 @@ from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.capture.turns import harness_of
 from crystal.store.forget.forgetting import is_session_forgotten
+from crystal.transcript.framing import last_newline, read_segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def bytes_of_lines(found: finder.TranscriptFile, offset: int, folders: Folders =
     with contextlib.suppress(OSError, CrystalError):
         if found.size > offset:
             with finder.opened(found.path, folders) as file:
-                return max(0, transcript.last_newline(file, found.size) - offset)
+                return max(0, last_newline(file, found.size) - offset)
     return 0
 
 
@@ -175,7 +175,7 @@ def _import_piece(capture: Capture, past: PastFile, tally: Tally) -> int:
         mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, capture.cleaner)
         if mark.generation != state.mark.generation:
             return 0
-        raw = tail.cut_at(transcript.read_segment(file, start, limit=min(tail.SEGMENT_BYTES, stop - start)), stop)
+        raw = tail.cut_at(read_segment(file, start, limit=min(tail.SEGMENT_BYTES, stop - start)), stop)
         context = capture.context_at(path, file, start, state.origin)
     if not raw.raw:
         return 0

@@ -201,7 +201,7 @@ def without_lock(lock: HeldLock, data_dir: Path, *, afresh: bool = False) -> Ite
     Args:
         lock: The lock of capture.
         data_dir: Where it is remembered.
-        afresh: Forget what is remembered: somebody has mended it, perhaps.
+        afresh: Forget what is remembered: the paths may work again.
     """
     file = data_dir / FILE
     if afresh:

@@ -18,7 +18,7 @@ from crystal.store import Store
 from crystal.store.capture.privacy import PrivatePeriod, marks
 from crystal.store.search.isolated import outermost
 from crystal.store.search.scope import is_within
-from crystal.transcript import LineFacts
+from crystal.transcript.reader import LineFacts
 
 BY_PROJECT = "private-project"
 BY_SESSION = "private-session"

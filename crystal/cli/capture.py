@@ -177,7 +177,7 @@ def send_with_progress(machine: Machine) -> list[str]:
     from crystal.app.sync.device import SEND_SECONDS, deliver_soon
     from crystal.store.sync import outbox
 
-    report = deliver_soon(machine, seconds=SEND_SECONDS, insist=True)
+    report = deliver_soon(machine, seconds=SEND_SECONDS, skip_delay=True)
     if report is None or not report.problem:
         return []
     waiting = outbox.backlog(machine.store).blobs

@@ -10,8 +10,8 @@ from crystal.config.harnesses import CLAUDE_CODE
 from crystal.handoff.talk import Talk
 from crystal.handoff.target import NativeSession, lines
 from crystal.timewords.parse import iso
-from crystal.transcript import reader_of
 from crystal.transcript.copies import COPIES, listed
+from crystal.transcript.reader import reader_of
 
 
 def write(talk: Talk, folder: Path) -> NativeSession:

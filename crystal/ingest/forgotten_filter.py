@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from crystal import transcript
 from crystal.model.capture import Origin, Segment, SegmentPiece, Turn
 from crystal.store import Store
 from crystal.store.forget.forgetting import FORGOTTEN, Tombstones, add_tombstones, is_session_forgotten, make_tombstone
+from crystal.transcript.reader import LineFacts, is_forgotten, reader_of
 
 BY_FORGETTING = f"private-{FORGOTTEN}"
 """Rule name for bytes that are private because they were forgotten."""
@@ -37,12 +37,12 @@ def forgotten_among(
 ) -> frozenset[int]:
     """Return the offsets of the forgotten lines among some lines of a transcript."""
     turns = _turns_by_offset(lines, origin, key)
-    reader = transcript.reader_of(origin.harness)
+    reader = reader_of(origin.harness)
     facts = {at: reader.facts(line) for at, line in lines}
     gone = {
         at
         for at, line in lines
-        if transcript.is_forgotten(line) or _is_forgotten(blocks, origin.session_id, facts[at], turns.get(at, []))
+        if is_forgotten(line) or _is_forgotten(blocks, origin.session_id, facts[at], turns.get(at, []))
     }
     is_tainted = is_tainted or bool(gone) or is_session_forgotten(blocks.store, origin.session_id)
     notes = {at for at, one in facts.items() if one.is_bookkeeping or one.is_summary} if is_tainted else set()
@@ -74,7 +74,7 @@ def name_touched(store: Store, sessions: Sequence[str], device: str, now: int) -
 
 def without_lines(segment: Segment, gone: Collection[int]) -> Segment:
     """Return the segment with the lines at these offsets made private; unchanged if it has none of them."""
-    reader = transcript.reader_of(segment.origin.harness)
+    reader = reader_of(segment.origin.harness)
     pieces: list[SegmentPiece] = []
     uuids: list[str] = []
     for piece in segment.pieces:
@@ -88,13 +88,13 @@ def without_lines(segment: Segment, gone: Collection[int]) -> Segment:
 
 def _turns_by_offset(lines: Sequence[tuple[int, bytes]], origin: Origin, key: str) -> dict[int, list[Turn]]:
     found: dict[int, list[Turn]] = {}
-    reader = transcript.reader_of(origin.harness)
+    reader = reader_of(origin.harness)
     for turn in reader.turns(lines, key, subagent=origin.subagent is not None):
         found.setdefault(turn.offset, []).append(turn)
     return found
 
 
-def _is_forgotten(blocks: Tombstones, session: str, facts: transcript.LineFacts, turns: list[Turn]) -> bool:
+def _is_forgotten(blocks: Tombstones, session: str, facts: LineFacts, turns: list[Turn]) -> bool:
     ids = {facts.uuid, *(turn.uuid for turn in turns)}
     return any(blocks.holds(uuid, session, facts.timestamp_ms, facts.cwd) for uuid in ids)
 

@@ -11,7 +11,6 @@ from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
-from crystal import transcript
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import note_touched, without_forgotten
 from crystal.model.capture import Chunk, Project, Segment, SegmentPiece, Turn
@@ -19,6 +18,9 @@ from crystal.store import Store
 from crystal.store.capture import ledger, privacy, record_counts, turns
 from crystal.store.forget import forgetting
 from crystal.text import chunking
+from crystal.transcript.line_context import revised_ids
+from crystal.transcript.reader import reader_of
+from crystal.transcript.record_kinds import RecordCounts, count_records
 
 Claim = Callable[[Store, Segment, int], int]
 
@@ -86,22 +88,22 @@ class Prepared(NamedTuple):
     said: list[tuple[Turn, list[Chunk]]]
     title: str | None
     folders: list[str]
-    counts: transcript.RecordCounts
+    counts: RecordCounts
 
 
 def prepare(segment: Segment) -> Prepared:
     """Parse a segment. Pure."""
     lines = [line for piece in segment.pieces if piece.state == "captured" for line in piece.lines]
-    reader = transcript.reader_of(segment.origin.harness)
+    reader = reader_of(segment.origin.harness)
     said = [(turn, chunking.split(turn.text)) for turn in turns_of(segment)]
-    counts = transcript.count_records(reader, lines, {turn.offset for turn, _ in said})
+    counts = count_records(reader, lines, {turn.offset for turn, _ in said})
     return Prepared(said, reader.title(lines), sorted({turn.cwd for turn, _ in said if turn.cwd}), counts)
 
 
 def turns_of(segment: Segment) -> Iterator[Turn]:
     """Yield the turns of a segment's lines."""
     lines = [line for piece in segment.pieces if piece.state == "captured" for line in piece.lines]
-    reader, subagent = transcript.reader_of(segment.origin.harness), segment.origin.subagent is not None
+    reader, subagent = reader_of(segment.origin.harness), segment.origin.subagent is not None
     yield from reader.turns(lines, segment.before.transcript, subagent=subagent)
 
 
@@ -154,7 +156,7 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
 
 def _drop_revised(store: Store, pieces: Iterable[SegmentPiece]) -> None:
     """Delete the turns whose lines come once more in another state."""
-    revised = transcript.revised_ids(line for piece in pieces for _, line in piece.lines)
+    revised = revised_ids(line for piece in pieces for _, line in piece.lines)
     if revised:
         from crystal.store.health import checks  # noqa: PLC0415 - 6 ms; only files that are rewritten need it
 

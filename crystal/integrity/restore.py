@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crystal import transcript
 from crystal.capture import finder, tail
 from crystal.config.harnesses import Root
 from crystal.config.paths import make_private_dir, write_private
@@ -16,7 +15,7 @@ from crystal.model.capture import RESTORED, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.health import checks
-from crystal.transcript import TranscriptReader
+from crystal.transcript.reader import TranscriptReader, reader_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) 
     rows = [row for row in checks.ledger_rows(store, state.id) if row.state == "captured"]
     latest = max((row.generation for row in rows), default=0)
     whole = _same_file(checks.ledger_rows(store, state.id), latest)
-    reader = transcript.reader_of(state.origin.harness)
+    reader = reader_of(state.origin.harness)
     seen: set[str] = set()
     kept: list[bytes] = []
     for row in sorted(rows, key=lambda row: (row.generation != latest, row.generation, row.start)):
@@ -111,7 +110,7 @@ def restore(
         raise NotFoundError(f"no session {session} is archived", hint="run: crystal sessions")
     states.sort(key=lambda state: state.origin.subagent is not None)
     harness = states[0].origin.harness
-    reader = transcript.reader_of(harness)
+    reader = reader_of(harness)
     root = next(root.folder for root in roots if root.harness == harness)
     chosen, was, done = str(project) if project else None, Path(states[0].path).parent, []
     folder = reader.resume_folder(root, chosen or _cwd_of(archived_lines(store, states[0], ldm_home), reader))

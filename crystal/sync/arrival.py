@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crystal import transcript
 from crystal.errors import DamagedError
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING, without_forgotten
@@ -24,6 +23,7 @@ from crystal.store.forget.forgetting import is_anything_forgotten, read_blocks
 from crystal.store.health import checks
 from crystal.store.sync import inbox
 from crystal.sync.wire import SentSegment, line_starts
+from crystal.transcript.reader import find_facts
 
 BLANK = "blank"
 """Rule name for skipped blank lines that stand alone between stored lines."""
@@ -178,7 +178,7 @@ def _are_others(store: Store, row: checks.LedgerRow, coming: list[bytes]) -> boo
     """
     if row.state == "skipped":
         return row.rule == BLANK
-    uuids = [uuid for line in coming if (uuid := transcript.find_facts(line).uuid) is not None]
+    uuids = [uuid for line in coming if (uuid := find_facts(line).uuid) is not None]
     return any(not privacy.is_private_line(store, uuid) for uuid in uuids)
 
 

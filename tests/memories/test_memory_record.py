@@ -21,7 +21,7 @@ from crystal.app import memory_changes
 from crystal.app.context import Machine
 from crystal.app.forget import carry_out_and_prove, plan_forget
 from crystal.errors import NotFoundError, StoreFullError, UsageError
-from crystal.forgetting import ForgetRequest
+from crystal.forgetting.request import ForgetRequest
 from crystal.memories.reconcile import find_faults, reconcile, restore_memories
 from crystal.memories.record import encode_entry, read_record
 from crystal.store.capture import projects

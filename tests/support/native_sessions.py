@@ -10,7 +10,8 @@ from typing import Any
 
 from crystal.handoff.target import NativeSession
 from crystal.model.capture import Turn
-from crystal.transcript import Context, Snapshot, SnapshotReader, complete, completed, reader_of
+from crystal.transcript.line_context import Context, complete
+from crystal.transcript.reader import Snapshot, SnapshotReader, completed, reader_of
 from tests.support.agent_samples import no_such_table
 from tests.support.opencode_database import import_document
 

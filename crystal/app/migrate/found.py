@@ -20,7 +20,7 @@ from crystal.config.table import Config
 from crystal.errors import ForeignStoreError, NotFoundError, UsageError
 from crystal.store import Store
 from crystal.store.upgrade import refuse_foreign
-from crystal.transcript import reader_of
+from crystal.transcript.reader import reader_of
 from crystal.transcript.stores import StoreReader
 
 LEGACY = "legacy"

@@ -75,7 +75,7 @@ class MirrorFiles:
 
     @property
     def lock(self) -> Path:
-        """Path of the lock that is held by whoever fetches."""
+        """Path of the lock that the fetching process holds."""
         return self.path.with_name(self.path.name + ".lock")
 
     def read_wanted(self) -> WantedManifest:
