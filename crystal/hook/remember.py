@@ -11,8 +11,7 @@ import os
 MAX_CHARS = 8_000
 KEEP, DOUBT = "keep", "doubt"
 SPACES = " \t\r\n\u3000"
-MARKS = ":\uff1a,\uff0c"
-DASHES = ("-", "\u2013", "\u2014")
+MARKS, DASHES = ":\uff1a,\uff0c", ("-", "\u2013", "\u2014")
 
 
 def _words(text: str) -> "frozenset[str]":
@@ -74,9 +73,8 @@ def asked(prompt: str) -> "dict[str, object] | None":
 
 def judged(prompt: str) -> "tuple[str | None, str, bool]":
     """Return ``KEEP``, ``DOUBT`` or None; the words to keep; and whether they hold everywhere."""
-    text, is_later = _without_openings(
-        prompt.lstrip("\ufeff" + SPACES), ["please", "pls", "also", "just", "ok", *LATER]
-    )
+    openings = [*"please pls also just ok hey".split(), *LATER]
+    text, is_later = _without_openings(prompt.lstrip("\ufeff" + SPACES), openings)
     for begin in CHINESE:
         if text.startswith(begin):
             return _judge_chinese(text[len(begin) :])
