@@ -188,6 +188,7 @@ class Snapshot:
         data: Its content; empty for a database.
         rows: Runs a query on the database, with its values, and gives the rows; raises ``SourceError``.
         sides: The side files that exist.
+        missing: Tables and columns that its reader knows and did not find, although it reads the rest.
     """
 
     def __init__(
@@ -198,7 +199,12 @@ class Snapshot:
         sides: Mapping[PurePath, bytes],
     ) -> None:
         self.path, self.data, self.rows, self.sides = path, data, rows, sides
+        self.missing: list[str] = []
         self.found: dict[str, Any] = {}  # for its reader, which is asked several times
+
+    def other_form(self, missing: str) -> SourceError:
+        """Return the error for a database without a table or a column that its reader knows."""
+        return SourceError(f"{self.path} has another form than crystal knows: no {missing}", hint="update crystal")
 
     @cached_property
     def parsed(self) -> object:
