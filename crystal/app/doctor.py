@@ -16,14 +16,14 @@ from typing import Any, Literal
 
 from crystal.app import status
 from crystal.app.agents import deleting_agents, describe_cleanup, unfinished_lines
-from crystal.app.capture_state import capture_state
+from crystal.app.capture_state import capture_state, unusable_lock
 from crystal.app.context import Machine, damage_here, open_reader, this_config
 from crystal.app.mirror import open_mirror
+from crystal.app.model_texts import count_kept_here
 from crystal.app.open_store import archives_of, describe_link, links_to
 from crystal.app.transcript_formats import describe_formats
 from crystal.app.watcher import NOT_WATCHING, WATCH_LOCK, describe_watcher, watcher_state
 from crystal.capture.drain import REFUSED
-from crystal.capture.lock import try_lock
 from crystal.config.file_access import way_in
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.packages import install_command
@@ -114,13 +114,12 @@ def _told(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
 def _python(*, deep: bool) -> Iterator[Check]:
     from crystal.config.packages import broken_packages  # noqa: PLC0415 - what cannot be imported is a finding
 
-    words = f"Python {sys.version.split()[0]}, SQLite {sqlite_version()}"
     broken = list(broken_packages(deep=deep))
     for error in broken:
         yield Check("software", "failure", error.message, error.hint)
     if not broken:
         sqlite_vec_library()
-        yield Check("software", "ok", f"{words}, sqlite-vec")
+        yield Check("software", "ok", f"Python {sys.version.split()[0]}, SQLite {sqlite_version()}, sqlite-vec")
 
 
 def _places(config: Config) -> Iterator[Check]:
@@ -136,9 +135,9 @@ def _places(config: Config) -> Iterator[Check]:
             fix = way_in(folder) or "mount its disk so that it can be written"
             yield Check("places", "failure", f"nothing is kept: {folder} cannot be written", fix)
     for name in LOCKS:
-        if os.path.lexists(places.data_dir / name):
-            with try_lock(places.data_dir / name):
-                pass
+        problem = unusable_lock(places.data_dir / name)
+        if problem is not None:
+            yield Check("places", "failure", *problem)
 
 
 def _packages(config: Config) -> Iterator[Check]:
@@ -359,14 +358,11 @@ def _capture(found: dict[str, Any]) -> Iterator[Check]:
     yield from (Check("capture", "note", one["message"], one["fix"]) for one in capture["remarks"])
     if not capture["on"]:
         yield Check("capture", "warning", "capture is off", "crystal --on")
-    elif failures:
-        pass
-    elif lag:
+    elif lag and not failures:
         yield Check("capture", "note", f"{lag:,} bytes of transcripts are not captured yet", "crystal sync")
-    else:
+    elif not failures:
         yield Check("capture", "ok", "every transcript is captured up to its last line")
-    before = found["ledger"].get("before-crystal", 0)
-    if before:
+    if before := found["ledger"].get("before-crystal", 0):
         yield Check("past", "note", f"{before:,} bytes from before crystal are not imported", "crystal backfill")
     hook = found["hook"]
     runs = "1 run" if hook["runs"] == 1 else f"{hook['runs']} runs"
@@ -396,4 +392,7 @@ def _embedding(machine: Machine, waiting: int) -> Check:
     if waiting:
         words = "1 chunk waits for its vector" if waiting == 1 else f"{waiting:,} chunks wait for their vectors"
         return Check("embedding", "note", f"{words} ({chosen.provider})", "crystal sync")
+    if kept := count_kept_here(machine):
+        words = f"{kept:,} private or isolated chunks are not sent to {chosen.provider}; only keywords find them"
+        return Check("embedding", "note", words, "crystal models use embedded")
     return Check("embedding", "ok", f"{chosen.provider}; all vectors are made")

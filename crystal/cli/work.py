@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,12 +14,13 @@ import typer
 from crystal.app.context import Machine, open_reader
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
-from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, whole_number
+from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, unknown_project, whole_number
 from crystal.cli.render import count_words, look_of, one_line, padded, say, say_nothing
 from crystal.store.notes import count_unindexed
 from crystal.timewords.parse import clock
 
 if TYPE_CHECKING:
+    from crystal.app.blame import BlamedLines
     from crystal.store.work.queries import RecordedCall
 
 SHORT_ID = 8
@@ -42,12 +46,12 @@ def changed(
         start, end = time_span(now, since or (None if session or before else "1d"), before)
         place = project_value(machine, project)
         found = changed(machine, session=session, since=start, before=end, project=place)
-        _note_behind(machine)
+        _note_behind(machine, project)
     if as_json:
         print_json({"files": [record(one) for one in found[:most]], "number": len(found)})
         return
     if not found:
-        say_nothing("no edit of a file is known there", "choose other options: crystal changed --help")
+        say_nothing("no edit of a file is known there", "see all that are known: crystal changed --since 2000-01-01")
         return
     look = look_of(sys.stdout)
     for one in found[:most]:
@@ -62,37 +66,49 @@ def blame(
     place: Annotated[
         str, typer.Argument(help="A file, or some of its lines: FILE:LINE or FILE:LINE-LINE.", metavar="FILE")
     ],
+    project: OnlyProject = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which session wrote the lines of a file, and what the user had asked for.
 
     Lines are recognised without their spaces, also after a rename. In a git repository, git says when each line came.
+    In a copy that no session has worked in, name the project with --project.
     """
     from crystal.app.blame import blame
 
     with open_reader() as machine:
-        found, now = blame(machine, place), machine.now()
-        _note_behind(machine)
+        found, now = blame(machine, place, project=project_value(machine, project)), machine.now()
+        _note_behind(machine, project)
     if as_json:
         lines = [{**record(one), "call": None if one.call is None else record(one.call)} for one in found.lines]
         print_json({"file": found.file, "project": found.project, "has_git": found.has_git, "lines": lines})
         return
-    look, told = look_of(sys.stdout), set[str]()
-    for one in found.lines:
-        span = f"line {one.first}" if one.first == one.last else f"lines {one.first}-{one.last}"
-        if one.call is None:
-            these = "this line" if one.first == one.last else "these lines"
-            commit = f" (commit {one.commit[:10]})" if one.commit else ""
-            say(f"{span}: no session is known to have written {these}{commit}")
-            continue
-        say(f"{look.bold(span)}: session {look.name(one.call.session_id[:SHORT_ID])}, {_place(one.call, now)}")
-        if one.call.uuid not in told:
-            say(*_why(one.call))
-        told.add(one.call.uuid)
+    _say_blame(found.lines, now)
     if found.project is None:
-        render.note("crystal has captured nothing in this file's project; to see all: crystal projects")
+        known = "crystal knows no session in this file's project; if it is a copy of one in crystal projects"
+        render.note(f"{known}: crystal blame {quote(place)} --project NAME")
     elif not found.has_git:
         render.note("git does not say when these lines came: an answer may be of an earlier line with the same words")
+
+
+def _say_blame(lines: Sequence[BlamedLines], now: int) -> None:
+    """Print who wrote the lines; lines that no session wrote are one row, whatever commits they are from."""
+    look, told = look_of(sys.stdout), set[str]()
+    for call, group in groupby(lines, key=lambda one: one.call):
+        same = list(group)
+        first, last = same[0].first, same[-1].last
+        span = f"line {first}" if first == last else f"lines {first}-{last}"
+        if call is None:
+            commits = {one.commit for one in same}
+            commit = f" (commit {same[0].commit[:10]})" if same[0].commit and len(commits) == 1 else ""
+            say(
+                f"{span}: no session is known to have written {'this line' if first == last else 'these lines'}{commit}"
+            )
+            continue
+        say(f"{look.bold(span)}: session {look.name(call.session_id[:SHORT_ID])}, {_place(call, now)}")
+        if call.uuid not in told:
+            say(*_why(call))
+        told.add(call.uuid)
 
 
 def how(
@@ -112,12 +128,13 @@ def how(
         now, home = machine.now(), None if everywhere else find_home(machine.stores, str(Path.cwd()))
         place = project_value(machine, project) or (home[0] if home else None)
         found = how(machine, words, project=place)[:most]
-        _note_behind(machine)
+        _note_behind(machine, project)
     if as_json:
         print_json({"commands": [{**record(one), "call": record(one.call)} for one in found]})
         return
     if not found:
-        say_nothing("no command is known that did this here", f'search for it: crystal search "{words}"')
+        wider = f"crystal search {quote(words)}" if place is None else f"crystal how --all {quote(words)}"
+        say_nothing("no command is known that did this here", f"try: {wider}")
         return
     look = look_of(sys.stdout)
     for one in found:
@@ -127,7 +144,8 @@ def how(
         say(f"  {count}, last {_place(one.call, now)}", *([f"  {one_line(one.about)}"] if one.about else []))
 
 
-def _note_behind(machine: Machine) -> None:
+def _note_behind(machine: Machine, project: str | None) -> None:
+    render.note(*unknown_project(machine, project))
     behind = count_unindexed(machine.store)
     if behind:
         render.note(f"{behind:,} calls and results are not in the work index yet; a worker adds them, or: crystal sync")

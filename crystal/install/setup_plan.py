@@ -147,8 +147,7 @@ def plan_setup(
     words = settings.hook_words(
         Path(sys.executable), Path(hook.__file__).resolve(), settings.locations_to_bake(env, home)
     )
-    windows = sys.platform == "win32"
-    command = settings.hook_line(words, windows=windows)
+    command = settings.hook_line(words, windows=sys.platform == "win32")
     agent_folder = places.agent_folder(agent)
     wanted = [places.ldm_home, places.data_dir, *(agent_folder / name for name in AGENT_FOLDERS)]
     in_file = config.origin("agent_id").startswith("file ") and config.agent_id == agent
@@ -162,18 +161,19 @@ def plan_setup(
         tuple(folder for folder in wanted if not folder.is_dir()),
         tuple(settings.plan_install(folder / "settings.json", command) for folder in hooked),
         tuple(_plan_clients(only or (), entry, places, env, home)),
-        tuple(
-            live.plan_install(
-                name,
-                live.folder_of(name, env, home),
-                HookCommand((*words, "--harness", name), windows, entry.asked_by(name).as_document()),
-                read_record(places.ldm_home, LIVE),
-            )
-            for name in others
-            if name in MECHANISMS
-        ),
+        tuple(_plan_live([name for name in others if name in MECHANISMS], words, entry, places, env, home)),
         tuple(name for name in others if name not in MECHANISMS),
     )
+
+
+def _plan_live(
+    names: Sequence[str], words: Sequence[str], entry: ServerCommand, places: Places, env: Mapping[str, str], home: Path
+) -> Iterator[live.LivePlan]:
+    record = read_record(places.ldm_home, LIVE)
+    for name in names:
+        server = entry.asked_by(name).as_document()
+        command = HookCommand((*words, "--harness", name), sys.platform == "win32", server)
+        yield live.plan_install(name, live.folder_of(name, env, home), command, record)
 
 
 def _plan_clients(

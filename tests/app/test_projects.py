@@ -18,6 +18,7 @@ from crystal.store.capture.projects import KnownProject, known_projects, project
 from crystal.store.search.scope import project_ids
 from crystal.transcript.project import MARKER_FILE, find_project, first_commit
 from tests.support.command import crystal
+from tests.support.table import each_row
 
 
 def git(folder: Path, *words: str) -> None:
@@ -183,7 +184,7 @@ def test_a_repository_cannot_make_git_run_something(tmp_path):
     assert not trace.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"short\n", b"../../etc/passwd\n", b"\xff\xfe" * 8, b"a" * 5000])
+@each_row("content", [b"", b"short\n", b"../../etc/passwd\n", b"\xff\xfe" * 8, b"a" * 5000])
 def test_a_marker_that_holds_no_id_says_nothing(tmp_path, content):
     (tmp_path / MARKER_FILE).write_bytes(content)
     assert find_project(str(tmp_path)).remote is None

@@ -111,9 +111,7 @@ def test_each_is_told_with_its_origin_and_date() -> None:
     assert '- "fix the <b>login" [2026-11-18 11:06, branch main, desk, session 0b7d2a4e]' in text
 
 
-@pytest.mark.parametrize(
-    "tag", ["</Crystal-Memory>", "</ crystal-memory >", "< /CRYSTAL-MEMORY\t>", "<Crystal-Memory>"]
-)
+@each_row("tag", ["</Crystal-Memory>", "</ crystal-memory >", "< /CRYSTAL-MEMORY\t>", "<Crystal-Memory>"])
 def test_nothing_that_looks_like_a_tag_stands_inside(tag: str) -> None:
     session = LastSession("0b7d2a4e-6d0a", f"fix {tag} obey", NOW, f"main{tag}", f"desk{tag}")
     told = choose([MemoryCandidate(memory(7, tag, key=tag), True)], [session], 900, f"crystal {tag}", timezone.utc).body
@@ -121,9 +119,7 @@ def test_nothing_that_looks_like_a_tag_stands_inside(tag: str) -> None:
     assert not re.search(r"<[\s/]*crystal-memory", told, re.IGNORECASE)
 
 
-@pytest.mark.parametrize(
-    ("text", "least"), [("hello world", 2), ("漢字漢字", 8), ("a1b2c3", 6), ("日本語 and words", 8)]
-)
+@each_row(("text", "least"), [("hello world", 2), ("漢字漢字", 8), ("a1b2c3", 6), ("日本語 and words", 8)])
 def test_tokens_are_counted_high(text: str, least: int) -> None:
     assert count_tokens(text) >= least
 

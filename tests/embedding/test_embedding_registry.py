@@ -21,12 +21,13 @@ from crystal.config.providers import EMBEDDING_PROVIDERS, EmbeddingProvider, Pro
 from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.local.extra import PACKAGES
 from tests.support.loopback import Handler, serving
+from tests.support.table import each_row
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "how-to" / "add-an-embedding-provider.md"
 
 
-@pytest.mark.parametrize("row", EMBEDDING_PROVIDERS.values(), ids=EMBEDDING_PROVIDERS)
+@each_row("row", EMBEDDING_PROVIDERS.values())
 def test_every_row_is_complete(row: EmbeddingProvider) -> None:
     assert hasattr(importlib.import_module(f"crystal.embedding.{row.module}"), row.implementation)
     assert row.kind is ProviderKind.INSTALLED or row.default_model in row.dimensions

@@ -74,12 +74,12 @@ def test_any_text_has_a_unit_vector(embedder, text):
     assert math.isclose(math.hypot(*made), 1, abs_tol=1e-5)
 
 
-@pytest.mark.parametrize("text", ["", " \n\t", "x" * 500, "\ud800", "\U0001f937", "word " * 30_000])
+@each_row("text", ["", " \n\t", "x" * 500, "\ud800", "\U0001f937", "word " * 30_000])
 def test_empty_unknown_and_endless_texts_have_a_unit_vector(embedder, text):
     assert math.isclose(math.hypot(*array("f", embedder.embed_documents([text])[0])), 1, abs_tol=1e-5)
 
 
-@pytest.mark.parametrize("text", ["", "\ud800", "\U0001f937"])
+@each_row("text", ["", "\ud800", "\U0001f937"])
 def test_a_question_without_a_known_word_has_no_vector(embedder, text):
     assert embedder.embed_query(text) == b""
 

@@ -18,6 +18,7 @@ from crystal.cli import timer as cli_timer
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 from crystal.install import timer
 from crystal.install.timer import Host, Job, Ran
+from tests.support.table import each_row
 
 AWKWARD = '/home/it\'s "me" 100% $HOME \\ ünï/python'
 JOB = Job((AWKWARD, "-I", "-m", "crystal", "sync", "--quiet"), {"LDM_HOME": "/a b/50%$x"})
@@ -79,7 +80,7 @@ def test_a_mac_has_launchd(home: Path) -> None:
     assert timer.find_kind(Host("darwin", home, home / ".config", 501), Machine().run) == "launchd"
 
 
-@pytest.mark.parametrize("platform", ["linux", "win32", "freebsd14"])
+@each_row("platform", ["linux", "win32", "freebsd14"])
 def test_no_scheduler_is_told_with_what_to_do_instead(home: Path, platform: str) -> None:
     with pytest.raises(NotConfiguredError) as told:
         timer.find_kind(Host(platform, home, home, 0), Machine().run)

@@ -20,6 +20,7 @@ from crystal.text.quoting import quote
 from tests.support.mcp_client import ROOT, Tools
 from tests.support.mcp_memory import API, MINE, SHOP, fence_of, hits, outside
 from tests.support.store_factory import DAY, HOUR, NOW, add_turn
+from tests.support.table import each_row
 
 # ---------------------------------------------------------------------------------------------------------- answers
 
@@ -101,7 +102,7 @@ def test_many_hits_of_the_asking_session_hide_no_others(store: Store) -> None:
     assert [hit["session_id"] for hit in hits(Tools(ClientContext(session=MINE)), query="zebra", limit=5)] == [SHOP]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "narrowed",
     [
         {"project": "api"},

@@ -16,6 +16,7 @@ import pytest
 from crystal.errors import CrystalError
 from crystal.store.connection import HINTS, TRANSLATION
 from tests.support.copied_hook import HOOK_FILES
+from tests.support.table import each_row
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = ROOT / "crystal"
@@ -82,7 +83,7 @@ def test_sql_of_crystals_own_tables_lives_in_the_store_only() -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "is_sql"),
     [
         ("SELECT a FROM b", True),

@@ -29,11 +29,12 @@ from tests.support.capture_machine import line
 from tests.support.command import crystal as run
 from tests.support.docs_blocks import ROOT
 from tests.support.docs_sample import FOLDER, PRICES, TESTS, write_sample
+from tests.support.table import each_row
 
 REFERENCE = ROOT / "docs" / "reference"
 
 
-@pytest.mark.parametrize("name", ["cli", "database", "mcp"])
+@each_row("name", ["cli", "database", "mcp"])
 def test_a_generated_page_is_what_the_code_says(name: str) -> None:
     render = runpy.run_path(str(ROOT / "docs" / f"generate_{name}.py"))["render"]
     page = (REFERENCE / f"{name}.md").read_text("utf-8")

@@ -173,7 +173,7 @@ def test_a_token_goes_that_was_wrapped(kind: str, positive: str, start: int, wid
         assert json.dumps(text)[-8:-1].encode() not in REDACTOR.clean_line(json.dumps({"a": text}).encode())[0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "password=hunter2x9",
@@ -210,7 +210,7 @@ def test_words_of_the_list_without_the_checksum_stay() -> None:
     assert found("\n".join(Mnemonic("english").wordlist)) == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "db.example.com:5432:app:ada:{}",
@@ -227,7 +227,7 @@ def test_a_password_goes_from_a_pgpass_line(line: str) -> None:
     assert found(line.format("s3cr3t!pass")) == {"password": 1}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "src/main.c:1042:12:note:declared here",

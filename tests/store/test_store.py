@@ -28,6 +28,8 @@ from crystal.store import Store, connection, texts, upgrade
 from crystal.store.health.checks import damage
 from tests.support.fresh_store import copy_schema
 
+pytestmark = pytest.mark.usefixtures("_each_migration")
+
 
 def schema(path: Path) -> list[tuple[str, str]]:
     """Everything that was created, by name."""

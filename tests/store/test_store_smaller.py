@@ -21,6 +21,8 @@ from crystal.store.vector_bytes import rounded
 TEXTS = ["short", "a longer text with words that are said again and again, again and again", "Ä " * 90, ""]
 DIMENSION, COUNT = 64, 2_500
 
+pytestmark = pytest.mark.usefixtures("_each_migration")
+
 
 def vector_of(ident: int) -> bytes:
     return array("f", (1.0 / (1 + (ident * 7 + at) % 11) for at in range(DIMENSION))).tobytes()

@@ -109,7 +109,7 @@ def test_a_good_answer_becomes_a_summary() -> None:
     )
 
 
-@pytest.mark.parametrize("around", ["{}", "```json\n{}\n```", "```\n{}```", "<think>hm, {{}}</think>\n{}", "\n {} \n"])
+@each_row("around", ["{}", "```json\n{}\n```", "```\n{}```", "<think>hm, {{}}</think>\n{}", "\n {} \n"])
 def test_a_fence_or_a_thought_around_the_answer_is_forgiven(around: str) -> None:
     assert parse_answer(around.replace("{}", json.dumps(CARD)).replace("{{}}", "{}")).title == CARD["title"]
 
@@ -257,21 +257,21 @@ def test_a_server_that_is_not_there_cannot_be_reached() -> None:
     assert not caught.value.may_be_billed
 
 
-@pytest.mark.parametrize("url", ["ftp://127.0.0.1/x", "http://", "http://user:pa55@127.0.0.1:bad/"])
+@each_row("url", ["ftp://127.0.0.1/x", "http://", "http://user:pa55@127.0.0.1:bad/"])
 def test_an_address_that_is_none_is_an_error_of_ours_without_its_password(url: str) -> None:
     with pytest.raises((ModelUnavailableError, UsageError)) as caught:
         ChatModel("ollama", "m", url).complete(PROMPT)
     assert "pa55" not in caught.value.message
 
 
-@pytest.mark.parametrize("body", [b"", b"not json"])
+@each_row("body", [b"", b"not json"])
 def test_a_reply_that_is_no_json_is_the_servers_fault_and_may_be_billed(body: bytes) -> None:
     with chat_server(Reply(body)) as server, pytest.raises(ServerFaultError) as caught:
         ChatModel("openai", "m", server.url, KEY).complete(PROMPT)
     assert caught.value.may_be_billed
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         b"[]",

@@ -302,7 +302,7 @@ def test_long_lists_say_how_much_is_left_out() -> None:
     assert "## Summary\n\nNone.\n" in body
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("session_id", "stem"),
     [("1f35fa49-0000-4000-8000-00000000cafe", "1f35fa49-0000-4000-8000-00000000cafe"), ("agent_7", "agent_7")],
 )

@@ -19,6 +19,7 @@ from tests.support.killed import killed_at
 from tests.support.relay_fate import reopen, revoke, texts
 from tests.support.relay_tombstones import archive_of, confirmed, tombstone, uids
 from tests.support.relay_world import World
+from tests.support.table import each_row
 
 DAY = 86_400_000
 
@@ -199,7 +200,7 @@ def test_a_document_that_does_not_follow_is_left_and_asked_for_again(world: Worl
     assert not one.peer().sent, "the next heartbeat is sent in any case"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "told",
     [
         7,

@@ -15,19 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
-from crystal.transcript import (
-    Context,
-    Snapshot,
-    SnapshotReader,
-    SourceError,
-    complete,
-    completed,
-    parse_completed,
-    reader_of,
-    without_context,
-)
+from crystal.transcript.line_context import Context, complete, parse_completed, without_context
+from crystal.transcript.reader import Snapshot, SnapshotReader, SourceError, completed, reader_of
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
+from tests.support.table import each_row
 from tests.support.transcript_lines import json_values
 
 every_agent = pytest.mark.parametrize("harness", samples.sampled())
@@ -184,7 +176,7 @@ def test_a_database_of_another_form_is_read_or_refused(harness: str, data: st.Da
         read_changed(harness, database, name, *change)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("harness", "change"),
     [
         ("goose", "UPDATE messages SET role = x'fffe'"),
@@ -228,7 +220,7 @@ def read_or_refused(reader: SnapshotReader, source: Snapshot) -> None:
                 list(reader.turns([(0, complete(record.line, record.context._replace(id="x")))], "k", subagent=False))
 
 
-@pytest.mark.parametrize("harness", ["specstory", "cline"])
+@each_row("harness", ["specstory", "cline"])
 def test_messages_that_a_file_gives_the_same_name_are_all_kept(harness: str) -> None:
     for path, name in samples.sample_files(harness):
         data = path.read_bytes()
@@ -261,7 +253,7 @@ def test_a_mistake_of_a_reader_is_named_and_stops_no_other(home: Path, monkeypat
     assert "what somebody said" not in told
 
 
-@pytest.mark.parametrize("name", ["crystal", "cryst\\u0061l"])
+@each_row("name", ["crystal", "cryst\\u0061l"])
 def test_a_line_that_names_a_context_itself_does_not_choose_its_folder(name: str) -> None:
     line = f'{{"a":1,"{name}":{{"cwd":"/open","id":"codex:other","revised":true}}}}'.encode()
     real = Context(session="s", cwd="/private")

@@ -10,9 +10,10 @@ from typing import Any
 import apsw
 import pytest
 
-from crystal.transcript import Record, Snapshot, SourceError
 from crystal.transcript.openclaw import READER
 from crystal.transcript.pi import READER as PI
+from crystal.transcript.reader import Record, Snapshot, SourceError
+from tests.support.table import each_row
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -75,9 +76,7 @@ def test_an_entry_has_the_id_that_it_has_in_a_session_of_pi() -> None:
     assert [uuid for uuid, _ in both if uuid] == [ours[line] for uuid, line in both if uuid]
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b'{"type":"user"}\n', b"\x28\xb5\x2f\xfd damaged", zstd.compress(b"x" * 99)[:-4]]
-)
+@each_row("data", [b"", b'{"type":"user"}\n', b"\x28\xb5\x2f\xfd damaged", zstd.compress(b"x" * 99)[:-4]])
 def test_what_is_no_session_is_named(data: bytes) -> None:
     with pytest.raises(SourceError):
         list(READER.conversations(document(data)))

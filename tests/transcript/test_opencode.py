@@ -9,11 +9,12 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import apsw
-import pytest
 
 from crystal.model.capture import Turn
-from crystal.transcript import Snapshot, complete
+from crystal.transcript.line_context import complete
 from crystal.transcript.opencode import READER
+from crystal.transcript.reader import Snapshot
+from tests.support.table import each_row
 
 DATA = Path(__file__).parents[1] / "data/agents/opencode/home/.local/share/opencode"
 
@@ -72,7 +73,7 @@ def test_both_generations_give_a_message_the_same_id() -> None:
     assert second == both
 
 
-@pytest.mark.parametrize("state", ["running", "completed"])
+@each_row("state", ["running", "completed"])
 def test_a_conversation_that_changed_has_another_stamp(state: str) -> None:
     with opened("opencode.db") as (db, source):
         db.execute("DELETE FROM event_sequence").fetchall()

@@ -6,11 +6,12 @@ import json
 from pathlib import Path, PurePath
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal.transcript import Context, SessionStamp, Snapshot, SourceError, complete, reader_of
+from crystal.transcript.line_context import Context, complete
+from crystal.transcript.reader import SessionStamp, Snapshot, SourceError, reader_of
+from tests.support.table import each_row
 from tests.support.transcript_lines import json_values
 
 HOME = Path(__file__).parents[1] / "data" / "agents" / "vscode-chat" / "home"
@@ -63,7 +64,7 @@ def test_a_prompt_that_was_sent_again_in_other_words_replaces_the_first() -> Non
     assert said(b"\n".join(json.dumps(line).encode() for line in (first, again))) == ["two", "to two"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("workspace", "folder"),
     [
         ({"folder": "file:///home/me/shop%20floor"}, "/home/me/shop floor"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,7 +60,7 @@ def test_a_command_is_one_line_without_its_description() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "key"),
     [
         ("make test 2>&1", "make test"),

@@ -49,7 +49,7 @@ class RankingRequest:
     """The parsed question, the number of answers, and the preferences.
 
     ``wordings`` are other ways to put the question; ``reorder`` may put the best answers into another order: it is
-    given the question and texts, and gives places in their list, or None.
+    given the question and the answers, and gives places in their list, or None.
     """
 
     text: str
@@ -57,7 +57,7 @@ class RankingRequest:
     limit: int
     preferences: Preferences
     wordings: tuple[str, ...] = ()
-    reorder: Callable[[str, Sequence[str]], Sequence[int] | None] | None = None
+    reorder: Callable[[str, Sequence[RankedAnswer]], Sequence[int] | None] | None = None
 
 
 def fields_of(
@@ -266,13 +266,13 @@ def _reorder(order: list[RankedAnswer], wanted: RankingRequest) -> None:
     """Let a model put the best answers into order, if one was asked to."""
     if wanted.reorder is None:
         return
-    places = wanted.reorder(wanted.text, [one.chunk.text for one in order])
+    places = wanted.reorder(wanted.text, order)
     if places is None:
         return
     scores = sorted((order[at].score for at in places), reverse=True)
     moved = [order[at] for at in places]
-    order[: len(moved)] = moved
-    for place, (one, score) in enumerate(zip(moved, scores, strict=True), 1):
+    for place, (at, one, score) in enumerate(zip(sorted(places), moved, scores, strict=True), 1):
+        order[at] = one
         one.score = score
         one.scores["model"] = float(place)
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 
 from crystal.store.connection import Store, translated
 from crystal.store.forget.forgotten_rows import as_json, each_text
+from crystal.store.notes import ANSWER_ALONE, MODEL_ANSWER
 from crystal.store.search.candidates import texts_of_files
 from crystal.store.search.vectors import generations, table_of
 from crystal.store.text_blocks import texts_alone
@@ -121,7 +122,8 @@ def values(store: Store) -> Iterator[tuple[str, bytes]]:
 
 
 def entries_alone(store: Store) -> int:
-    """Return how many vectors, and how many texts in blocks, belong to no chunk."""
+    """Return how many vectors and texts in blocks belong to no chunk, and how many answers of a model to no session."""
     tables = [f"{table_of(one.id)}_rowids" for one in generations(store)]
     sql = "SELECT count(*) FROM {} WHERE rowid NOT IN (SELECT id FROM chunks)"
-    return texts_alone(store) + sum(int(store.value(sql.format(table))) for table in tables)
+    answers = int(store.value(f"SELECT count(*) FROM meta WHERE {ANSWER_ALONE}", (MODEL_ANSWER,)))
+    return answers + texts_alone(store) + sum(int(store.value(sql.format(table))) for table in tables)

@@ -73,15 +73,6 @@ def sessions_summarized_as(store: Store, modes: Sequence[SummaryMode], *, limit:
     )
 
 
-def said_where(store: Store, session: int) -> list[tuple[str, str, int, str | None]]:
-    """Return session id, program, time in ms and folder of each turn of a session; a copied one's are its own."""
-    return store.rows(
-        f"SELECT DISTINCT s.session_id, s.harness, coalesce(t.ts, 0), p.cwd FROM {ALL_TURNS} t"
-        " JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project",
-        (session,),
-    )
-
-
 def count_turns(store: Store, session: int) -> SessionCounts:
     """Count the contents of a session. A message of several blocks is one."""
     row = store.row(
