@@ -31,8 +31,9 @@ from crystal.capture import finder  # noqa: E402
 from crystal.capture.safe_open import Folders  # noqa: E402
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES, Root, usual_roots  # noqa: E402
 from crystal.text.chunking import split  # noqa: E402
-from crystal.transcript import Context, TranscriptReader, completed, reader_of  # noqa: E402
 from crystal.transcript.line import parse_line  # noqa: E402
+from crystal.transcript.line_context import Context  # noqa: E402
+from crystal.transcript.reader import TranscriptReader, completed, reader_of  # noqa: E402
 from tests.support import agent_samples  # noqa: E402
 from tests.support.command import crystal  # noqa: E402
 

@@ -21,7 +21,7 @@ from crystal.install.live.changes import is_live
 from crystal.model.capture import BEFORE_CRYSTAL
 from crystal.store.capture import ledger, snapshots
 from crystal.store.health.stats import HarnessCounts, counts_by_harness
-from crystal.transcript import last_newline
+from crystal.transcript.framing import last_newline
 
 REST_MS = 3_600_000
 """A file in which nothing was written for so long is not being written."""

@@ -15,7 +15,7 @@ from crystal.app.model_texts import sending_rule
 from crystal.app.progress import PENDING_IMPORT_FILE, ProgressFile, Report
 from crystal.app.retention import apply_retention
 from crystal.app.session_context import refresh
-from crystal.capture.lock import try_lock
+from crystal.capture.lock import ENRICH_LOCK, lock_problem, try_lock
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.store import problems
@@ -33,7 +33,6 @@ from crystal.store.sessions.sessions import (
     unread_since,
 )
 
-ENRICH_LOCK = "enrich.lock"
 SOON = 200
 """Maximum number of chunks that get their vectors while a person waits."""
 ROUND_SECONDS = 60.0
@@ -61,7 +60,7 @@ class Round(NamedTuple):
         self.pause()
 
 
-class Pauses:
+class Throttle:
     """Sleeps after each piece of work, so that no more than a share of one core is used.
 
     Args:
@@ -167,7 +166,8 @@ def embed_soon(machine: Machine, *, budget_seconds: float = 2.0) -> None:
         return
     if not 0 < vectors.count_pending(machine.store, serving.id if serving else 0) <= SOON:
         return
-    with try_lock(machine.places.data_dir / ENRICH_LOCK) as held, contextlib.suppress(UnavailableError):
+    # What was stored is stored: a lock that cannot be used is told by ``status`` and ``doctor``.
+    with contextlib.suppress(CrystalError), try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
         if held:
             _embed(machine, Round(time.monotonic() + budget_seconds, lambda *_: None))
 
@@ -225,19 +225,19 @@ def _summarize(machine: Machine, work: Round) -> str | None:
     """Write the summaries that are due; at least one, so that vectors that take long do not keep them waiting."""
     now = machine.now()
     idle_ms = machine.config.summary_idle_minutes * 60_000
-    is_any_due = due_sessions(machine.store, now=now, idle_ms=idle_ms, limit=1)
-    if not is_any_due and not sessions_summarized_as(machine.store, ["deferred"], limit=1):
+    due = count_due(machine)
+    if not due and not sessions_summarized_as(machine.store, ["deferred"], limit=1):
         return None
     from crystal.summarize.due import is_due, summarize_due  # noqa: PLC0415 - reads transcripts: only where a session is due
 
     if not is_due(machine.store, now=now, idle_ms=idle_ms):
         return None
-    done, total = -1, len(due_sessions(machine.store, now=now, idle_ms=round(idle_ms), limit=MAX_SUMMARIES))
+    done = -1
 
     def should_stop() -> bool:
         nonlocal done
         done += 1
-        work.advance("summaries", done, max(done, total))
+        work.advance("summaries", done, max(done, due))
         return done > 0 and work.is_over
 
     paid = machine.summary_model()
@@ -322,6 +322,8 @@ def enrich(
         What went wrong, in words.
     """
     deadline = time.monotonic() + budget_seconds
+    if (unusable := lock_problem(machine.places.data_dir / ENRICH_LOCK)) is not None:
+        return [f"vectors and summaries wait: {unusable.message} (fix: {unusable.hint})"]
     problems: list[str] = []
     is_more = True
     while is_more and time.monotonic() < deadline:
@@ -338,6 +340,12 @@ def enrich(
         is_more = cut_off or newest_turn(machine.store) != newest
     refresh(machine)
     return problems
+
+
+def count_due(machine: Machine) -> int:
+    """Return how many sessions wait for a summary."""
+    idle_ms = machine.config.summary_idle_minutes * 60_000
+    return len(due_sessions(machine.store, now=machine.now(), idle_ms=idle_ms, limit=MAX_SUMMARIES))
 
 
 def count_waiting(machine: Machine) -> int:

@@ -60,8 +60,13 @@ class _Committed(NamedTuple):
     name: str
 
 
-def blame(machine: Machine, wanted: str) -> Blame:
+def blame(machine: Machine, wanted: str, *, project: str | None = None) -> Blame:
     """Return which session wrote each line, from ``FILE``, ``FILE:LINE`` or ``FILE:LINE-LINE``.
+
+    Args:
+        machine: This machine.
+        wanted: The file and the lines.
+        project: The name or the folder of the project that knows them; without it that of the file's folder.
 
     Raises:
         NotFoundError: There is no such file.
@@ -73,7 +78,7 @@ def blame(machine: Machine, wanted: str) -> Blame:
     if not 1 <= first <= last:
         quoted = shlex.quote(str(path))
         raise UsageError(f"{path} has {len(text)} lines, not line {first}", hint=f"try: crystal blame {quoted}")
-    home = find_home(machine.stores, str(path.parent))
+    home = (project, project) if project else find_home(machine.stores, str(path.parent))
     start, end = max(1, first - AROUND), min(len(text), last + AROUND)
     committed = _committed(path, start, end)
     best: list[tuple[FileEdit, RecordedCall] | None] = [None] * (last - first + 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 from crystal.app.context import now_ms
 from crystal.app.open_store import refuse_lost
 from crystal.capture import finder, spool
-from crystal.capture.lock import CAPTURE_LOCK, lock_holder, lock_problem
+from crystal.capture.lock import CAPTURE_LOCK, ENRICH_LOCK, lock_holder, lock_problem
 from crystal.capture.state import SILENT_SECONDS, CaptureFacts, CaptureState, HookFacts, assess_capture
 from crystal.config.file_access import way_in
 from crystal.config.harnesses import CLAUDE_CODE
@@ -77,7 +77,8 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
         last_capture=None if store is None else stats.last_capture(store),
         free_bytes=_free_bytes(places.data_dir),
         not_writable=_not_writable(places),
-        unusable_lock=_unusable_lock(places.data_dir / CAPTURE_LOCK),
+        unusable_lock=unusable_lock(places.data_dir / CAPTURE_LOCK),
+        unusable_enrich_lock=unusable_lock(places.data_dir / ENRICH_LOCK),
         read_only_disk=_is_read_only(places.data_dir),
         other_agents=any(
             root.folder.is_dir()
@@ -153,7 +154,7 @@ def _not_writable(places: Places) -> tuple[Path, str] | None:
     return None
 
 
-def _unusable_lock(path: Path) -> tuple[str, str] | None:
+def unusable_lock(path: Path) -> tuple[str, str] | None:
     """Return why the lock at a path cannot be used, and what to do; None if it can, or is not there."""
     problem = lock_problem(path) if os.path.lexists(path) else None
     return None if problem is None else (problem.message, problem.hint or "crystal doctor")
@@ -173,7 +174,7 @@ def _stalled(marker: Path) -> str | None:
         text = marker.read_text("utf-8", "replace")
     except OSError:
         return None
-    return text.split("\n", 1)[0] or "capture is stalled"
+    return text.split("\n", 1)[0].removesuffix(". Run: crystal doctor") or "capture is stalled"
 
 
 def last_turn_hook(places: Places, store: Store | None) -> int | None:

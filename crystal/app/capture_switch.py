@@ -16,7 +16,7 @@ from crystal.errors import NotFoundError
 from crystal.sessions.reading import find_session
 from crystal.store import Store
 from crystal.store.capture import privacy
-from crystal.transcript import reader_of
+from crystal.transcript.reader import reader_of
 
 SETTLE_SECONDS = 2.0
 

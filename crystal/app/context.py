@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crystal.app.mirror import Mirrored, open_mirror
+from crystal.app.mirror import OpenMirror, open_mirror
 from crystal.app.open_store import refuse_links, refuse_lost
 from crystal.capture.safe_open import Folders, escape_pattern
 from crystal.config.harnesses import usual_roots
@@ -117,7 +117,7 @@ class Machine:
 
     config: Config
     store: Store
-    mirror: Mirrored | None = None
+    mirror: OpenMirror | None = None
 
     def __post_init__(self) -> None:
         """Register the callback that copies changed memories of this store to the record."""
@@ -261,7 +261,7 @@ def open_machine(overrides: Mapping[str, object] | None = None) -> Iterator[Mach
     config = this_config(overrides)
     with open_store(config.places) as store:
         machine = Machine(config, store)
-        with contextlib.suppress(CrystalError):  # whoever changes a memory hears of it
+        with contextlib.suppress(CrystalError):  # a command that changes a memory raises it
             machine.settle_memories()
         yield machine
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from crystal.app import status
 from crystal.app.agents import deleting_agents, describe_cleanup, unfinished_lines
-from crystal.app.capture_state import capture_state
+from crystal.app.capture_state import capture_state, unusable_lock
 from crystal.app.context import Machine, damage_here, open_reader, this_config
 from crystal.app.mirror import open_mirror
 from crystal.app.model_texts import count_kept_here
@@ -24,7 +24,6 @@ from crystal.app.open_store import archives_of, describe_link, links_to
 from crystal.app.transcript_formats import describe_formats
 from crystal.app.watcher import NOT_WATCHING, WATCH_LOCK, describe_watcher, watcher_state
 from crystal.capture.drain import REFUSED
-from crystal.capture.lock import try_lock
 from crystal.config.file_access import way_in
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.packages import install_command
@@ -136,9 +135,9 @@ def _places(config: Config) -> Iterator[Check]:
             fix = way_in(folder) or "mount its disk so that it can be written"
             yield Check("places", "failure", f"nothing is kept: {folder} cannot be written", fix)
     for name in LOCKS:
-        if os.path.lexists(places.data_dir / name):
-            with try_lock(places.data_dir / name):
-                pass
+        problem = unusable_lock(places.data_dir / name)
+        if problem is not None:
+            yield Check("places", "failure", *problem)
 
 
 def _packages(config: Config) -> Iterator[Check]:

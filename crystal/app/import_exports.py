@@ -14,7 +14,7 @@ from pathlib import Path
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
 from crystal.capture import finder
-from crystal.capture.backfill import Past, plan_file
+from crystal.capture.backfill import PastFile, plan_file
 from crystal.capture.recognition import understood
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.snapshots import Container
@@ -24,7 +24,7 @@ from crystal.config.harnesses import HARNESSES, Root, places_of_all
 from crystal.config.paths import make_private_dir
 from crystal.errors import UsageError
 from crystal.export.form import is_export
-from crystal.transcript import SourceError
+from crystal.transcript.reader import SourceError
 
 UNPACK_FOLDER = "imports"
 KNOWN_FORMS = (
@@ -59,7 +59,7 @@ def unpacked(machine: Machine, paths: Sequence[Path]) -> Iterator[list[Path]]:
 
 def plan_exports(
     machine: Machine, paths: Sequence[Path], *, named: Sequence[Path], refusal: finder.Refusal
-) -> list[Past]:
+) -> list[PastFile]:
     """Return the conversations in exports with messages that are not in the memory.
 
     Args:

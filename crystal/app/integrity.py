@@ -133,7 +133,7 @@ def take_tails(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> lis
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class RepairResult:
     """A proof after a repair. ``done`` and ``missing`` say what was repaired and what was not recovered, in words.
 
     ``back`` is what a rebuilt database has, ``kept`` the path of the old one; both are empty without a rebuild.
@@ -146,7 +146,7 @@ class Mended:
     kept: Path | None = None
 
 
-def mend_memory(progress: Callable[[int], None]) -> Mended:
+def mend_memory(progress: Callable[[int], None]) -> RepairResult:
     """Prove this machine's memory and repair it: in place, or by rebuilding the database.
 
     ``progress`` is called with the archive bytes read, if the database is rebuilt.
@@ -168,7 +168,7 @@ def mend_memory(progress: Callable[[int], None]) -> Mended:
     return replace(mended, back=tuple(back), missing=rebuilt.missing, kept=rebuilt.kept)
 
 
-def _mend_in_place() -> Mended:
+def _mend_in_place() -> RepairResult:
     """Prove, repair, and prove again.
 
     Raises:
@@ -180,7 +180,7 @@ def _mend_in_place() -> Mended:
             done = repair_all(machine, proof)
             proof = prove(machine, lambda _: None)
         count_as_known(machine.store)
-        return Mended(proof, tuple(done))
+        return RepairResult(proof, tuple(done))
 
 
 def _refuse_mirrored(machine: Machine, session: str, cause: Exception) -> None:

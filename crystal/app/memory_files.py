@@ -145,28 +145,34 @@ def _compared(machine: Machine, path: Path) -> MemoryFile:
         UsageError: It is in crystal's own folders, private, no text in UTF-8, or its block is damaged.
     """
     target, before = read_whole(path)
+    policy = policy_of(machine.store, machine.config)
+    project = _project_of(machine, path, target, policy)
+    mark, text = decoded(path, before or b"", "crystal writes into UTF-8 files only")
+    if "\0" in text:
+        raise UsageError(f"{path} is not a text file", hint="name another file")
+    block = parse_block(text, str(path))
+    wanted = sorted(_belonging(machine, project, policy), key=lambda one: (one.created_at, one.id))
+    gone, clean = forgotten_memories(machine.store), machine.redactor().clean_text
+    known = {one.id for one in list_memories(machine, status=None, limit=EVERY)} | gone
+    rows, refused = compare(block, wanted, frozenset(known)), dict[BlockRow, str]()
+    for row in rows:
+        if row.entry is not None and row.state in ("edited", "added", "conflict"):
+            why = FORGOTTEN if row.entry.ident in gone else _why_refused(row.entry.text, clean)
+            refused |= {row: why} if why else {}
+    return MemoryFile(machine, target, project, before, mark, block, rows, refused)
+
+
+def _project_of(machine: Machine, path: Path, target: Path, policy: Policy) -> Project:
+    """Return the project of a file; refuse one that is private, crystal's own, or linked from another project."""
     folder, find = str(target.parent), project_finder(machine.store)
     project = find(folder)
     if target != path and find(str(path.parent)).git_root != project.git_root:
         raise UsageError(f"{path} is a link to {target}, in another project", hint="name the file itself")
     if any(is_within(str(target), str(own)) for own in (machine.places.ldm_home, machine.places.data_dir)):
         raise UsageError(f"{path} is in crystal's own folder", hint="name a file of your project")
-    policy = policy_of(machine.store, machine.config)
     if policy.is_private_folder(folder) or policy.is_private_folder(project.git_root or folder):
         raise UsageError(f"{path} is in a private folder", hint="crystal config get private.projects")
-    mark, text = decoded(path, before or b"", "crystal writes into UTF-8 files only")
-    if "\0" in text:
-        raise UsageError(f"{path} is not a text file", hint="name another file")
-    block = parse_block(text, str(path))
-    wanted = _belonging(machine, project, policy)
-    gone = forgotten_memories(machine.store)
-    known = {one.id for one in list_memories(machine, status=None, limit=EVERY)} | gone
-    rows = compare(block, sorted(wanted, key=lambda one: (one.created_at, one.id)), frozenset(known))
-    clean = machine.redactor().clean_text
-    changed = [row for row in rows if row.state in ("edited", "added", "conflict") and row.entry is not None]
-    refused = {row: why for row in changed if row.entry and (why := _why_refused(row.entry.text, clean))}
-    refused |= {row: FORGOTTEN for row in changed if row.entry and row.entry.ident in gone}
-    return MemoryFile(machine, target, project, before, mark, block, rows, refused)
+    return project
 
 
 def _belonging(machine: Machine, project: Project, policy: Policy) -> list[Remembered]:

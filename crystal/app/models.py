@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crystal.app.background import ENRICH_LOCK
 from crystal.app.context import Machine, api_key, embedder_for, open_machine, open_reader, this_config
 from crystal.app.maintenance import index
 from crystal.app.model_texts import SendingRule, rule_for, sending_rule
 from crystal.app.search import prepare_search
-from crystal.capture.lock import try_lock
+from crystal.capture.lock import ENRICH_LOCK, try_lock
 from crystal.config.edit import set_values
 from crystal.config.prices import price_of
 from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, ProviderKind, needs_key, runs_here

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from crystal.config.paths import refused
 from crystal.errors import NotFoundError, UsageError
 from crystal.model.capture import Project
 from crystal.store import Store
@@ -119,7 +120,8 @@ def mark_folder(folder: str) -> tuple[Path, bool]:
         The file, and False if it was there already.
 
     Raises:
-        UsageError: There is no such folder, or it cannot be written to.
+        NotFoundError: There is no such folder.
+        UnavailableError, UsageError: It cannot be written to.
     """
     place = Path(_absolute(folder))
     path = place / MARKER_FILE
@@ -132,8 +134,10 @@ def mark_folder(folder: str) -> tuple[Path, bool]:
         raise UsageError(
             f"{path} exists, but has no id", hint=f"remove it, then: crystal projects mark {folder}"
         ) from error
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no folder {place}", hint="name the folder of a project") from error
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise refused(error, path) from error
     return path, True
 
 

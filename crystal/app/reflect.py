@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from crystal.app.context import Machine, agreed_model
-from crystal.app.memories import own_version, store_version
-from crystal.app.memory_queries import find_one, list_memories, memory_of, mirror_of
+from crystal.app.memories import store_fields
+from crystal.app.memory_queries import list_memories, memory_of, mirror_of
 from crystal.app.model_texts import sending_rule
 from crystal.config.providers import runs_here
 from crystal.context.choosing import is_trusted
 from crystal.errors import UsageError
 from crystal.llm.ask import PaidModel, retry_at
-from crystal.memories.rules import changed, cleaned_text
+from crystal.memories.rules import cleaned_text
 from crystal.model.recall import Remembered
 from crystal.reflect.by_model import PART, PURPOSE, ModelExtractor
 from crystal.reflect.compare import contradicts
@@ -24,7 +24,6 @@ from crystal.store import Store
 from crystal.store.capture.privacy import store_key
 from crystal.store.memories import learned
 from crystal.store.memories.learned import Evidence, ReflectorRun
-from crystal.store.memories.memories import Version
 from crystal.store.problems import clear_problem, record_problem
 from crystal.store.search.isolated import isolated_sessions
 from crystal.store.sessions.conversations import turns_of_lines
@@ -161,15 +160,9 @@ def _refuse_asked(machine: Machine, ident: str) -> None:
 
 def _judged(machine: Machine, ident: str, word: str, status: str, text: str | None = None) -> Remembered:
     """Store a memory's next version: the first word of its source says what the user made of it."""
-
-    def next_version(mirror: Store | None, now: int) -> Version:
-        old = own_version(machine.store, mirror, find_one(machine.store, mirror, ident))
-        fields = {"source": judged(old.memory, word), "status": status, "text": text or old.memory.text}
-        if all(getattr(old.memory, name) == value for name, value in fields.items()):
-            return old
-        return Version(changed(old.memory, now, **fields), old.project)
-
-    return store_version(machine, next_version)
+    return store_fields(
+        machine, ident, lambda old: {"source": judged(old, word), "status": status, "text": text or old.text}
+    )
 
 
 def _gives_way(old: Remembered, new: Remembered) -> bool:

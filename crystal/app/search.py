@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine, agreed_model
-from crystal.app.mirror import Mirrored, mirror_notes
+from crystal.app.mirror import OpenMirror, mirror_notes
 from crystal.app.model_texts import sending_rule
 from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind
 from crystal.errors import CrystalError, UsageError
 from crystal.model.capture import Memory
-from crystal.search.request import How, MemorySource, SearchRequest
+from crystal.search.request import MemorySource, SearchOptions, SearchRequest
 from crystal.store import Store
 from crystal.store.health.stats import counts
 from crystal.store.search.scope import role_words, roles_named
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def prepare_search(  # noqa: PLR0913 - what a search needs, by name
     machine: Machine,
-    mirrored: Mirrored | None,
+    mirrored: OpenMirror | None,
     query: str,
     limit: int,
     filters: Filters,
@@ -64,7 +64,7 @@ def prepare_search(  # noqa: PLR0913 - what a search needs, by name
         end = then if filters.before is None else min(then, filters.before)
         filters, now = replace(filters, before=end), min(now, then - 1)  # the end of a day is the next one
     config = machine.config
-    how = How(
+    how = SearchOptions(
         recency=recency or config.search_recency,  # type: ignore[arg-type] # How refuses what is no choice
         fusion=fusion or config.search_fusion,  # type: ignore[arg-type]
         deep=deep_search(machine, now=now) if deep else None,
@@ -109,7 +109,7 @@ def _source(machine: Machine, store: Store, memory: Memory, notes: tuple[str, ..
     return MemorySource(store, memory, embedder, notes=notes)
 
 
-def _mirror_source(machine: Machine, mirrored: Mirrored, store: Store) -> MemorySource:
+def _mirror_source(machine: Machine, mirrored: OpenMirror, store: Store) -> MemorySource:
     """Return the mirror as a source for search, without an embedder if its vectors come from another model."""
     source = _source(machine, store, "mirror", mirror_notes(mirrored, machine.now()))
     embedder, serving = source.embedder, serving_generation(store)

@@ -23,7 +23,7 @@ from crystal.context.choosing import (
     rank,
     user_title,
 )
-from crystal.context.prepared import Ready, Rules, clear_contexts, settle_told, take_told, write_contexts
+from crystal.context.prepared import PreparedContext, Rules, clear_contexts, settle_told, take_told, write_contexts
 from crystal.hook.main import truthy
 from crystal.hook.session_start import stamp_of
 from crystal.model.capture import Project
@@ -170,7 +170,7 @@ def seen_by(machine: Machine, agent: str | None, folder: str | None) -> Iterator
         yield tellable(seen, seen.mirror_store)
 
 
-def _contexts(machine: Machine) -> list[Ready]:
+def _contexts(machine: Machine) -> list[PreparedContext]:
     """Make the contexts of all folders: where one is isolated, as it is seen from there."""
     policy, patterns = policy_of(machine.store, machine.config), machine.config.isolated_projects
     isolated = isolated_projects([machine.store], patterns).folders
@@ -178,8 +178,10 @@ def _contexts(machine: Machine) -> list[Ready]:
     for where in (None, *sorted({*isolated.values()})):
         with seen_by(machine, CLAUDE_CODE, where) as here:
             folders = [one for one in here.folders() if isolated.get(one.cwd, outermost(patterns, one.cwd)) == where]
-            told = [Ready(one.cwd, here.told(one)) for one in folders if not policy.is_private_folder(one.cwd)]
-            ready += told if where else [Ready(None, here.told(None)), *told]
+            told = [
+                PreparedContext(one.cwd, here.told(one)) for one in folders if not policy.is_private_folder(one.cwd)
+            ]
+            ready += told if where else [PreparedContext(None, here.told(None)), *told]
     return ready
 
 

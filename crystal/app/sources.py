@@ -68,8 +68,9 @@ def add_source(machine: Machine, folder: Path, name: str | None = None, *, is_va
     """
     path = os.path.realpath(folder.expanduser())
     if not Path(path).is_dir():
-        problem = "is a file, not a folder" if Path(path).exists() else "does not exist"
-        raise UsageError(f"{folder} {problem}", hint="name a folder with text files")
+        is_file = Path(path).exists()
+        problem = f"{folder} {'is a file, not a folder' if is_file else 'does not exist'}"
+        raise (UsageError if is_file else NotFoundError)(problem, hint="name a folder with text files")
     chosen = _checked_name(re.sub(r"[^\w.+-]+", "-", Path(path).name).strip("-.") or "files" if name is None else name)
     if machine.redactor().clean_text(f"{chosen}\n{path}")[1]:
         hint = "rename the folder, or give another name: --name NAME"

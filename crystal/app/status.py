@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from crystal.app.agents import deleting_agents, describe_cleanup, read_offset, unread_bytes, watermarks
-from crystal.app.background import count_waiting
+from crystal.app.background import count_due, count_waiting
 from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine
 from crystal.app.progress import read_progress
@@ -22,7 +22,6 @@ from crystal.store import costs, problems
 from crystal.store.capture import hook_runs, ledger, privacy
 from crystal.store.health import stats
 from crystal.store.search import vectors
-from crystal.store.sessions.sessions import due_sessions
 
 FIND_UNEXAMINED = "crystal secrets says where they are"
 
@@ -50,7 +49,6 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
     notes = spool.read_notes(places.spool)
     plain, _ = stats.archived_bytes(store)
     first, last = stats.time_span(store)
-    idle_ms = round(config.summary_idle_minutes * 60_000)
     serving = vectors.serving_generation(store)
     return {
         "schema": 1,
@@ -67,7 +65,7 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
             "notes": len(notes),
             "oldest_note_ms": max(0, now - min(note.at for note in notes)) if notes else 0,
             "chunks_without_vector": count_without_vector(machine),
-            "sessions_without_summary": len(due_sessions(store, now=now, idle_ms=idle_ms, limit=100_000)),
+            "sessions_without_summary": count_due(machine),
         },
         "progress": _progress(machine),
         "watcher": asdict(watcher_state(places)),

@@ -10,7 +10,8 @@ from typing import Literal
 from crystal.config.harnesses import HARNESSES
 from crystal.store import Store
 from crystal.store.capture.record_counts import SAID, CountedRecords, counted_records, drop_unknown
-from crystal.transcript import NOT_JSON, is_known, reader_of
+from crystal.transcript.reader import reader_of
+from crystal.transcript.record_kinds import NOT_JSON, is_known
 
 WINDOW = 500
 """Minimum number of newest records that are checked; files are counted as a whole."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from crystal import transcript
 from crystal.capture import finder, spool
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.safe_open import Folders, TranscriptBlockedError, TranscriptRefusedError
@@ -18,6 +17,7 @@ from crystal.errors import CrystalError, UsageError
 from crystal.store import problems
 from crystal.store.capture import privacy, turns
 from crystal.store.capture.hook_runs import add_hook_runs
+from crystal.transcript.reader import reader_of
 
 FLUSH_MS = 5_000
 LATE_MS = 60_000
@@ -315,7 +315,7 @@ def _says(capture: Capture, path: Path, note: Note) -> bool:
             data = file.read(found.size - start)
     except OSError:
         return False
-    reader = transcript.reader_of(finder.root_of(path, capture.folders).harness)
+    reader = reader_of(finder.root_of(path, capture.folders).harness)
     at = start
     for line in data.split(b"\n")[:-1]:
         is_new = at >= offset

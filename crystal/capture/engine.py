@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import BinaryIO, NamedTuple
 
-from crystal import transcript
 from crystal.capture import finder, tail
 from crystal.capture.privacy import BY_ECHO, Policy
 from crystal.capture.safe_open import Folders
@@ -25,7 +24,9 @@ from crystal.model.capture import Origin, Segment, Watermark
 from crystal.store import Store, problems
 from crystal.store.capture import ledger, privacy
 from crystal.store.forget import forgetting
-from crystal.transcript import Context, TranscriptReader
+from crystal.transcript.framing import last_newline, read_segment
+from crystal.transcript.line_context import Context
+from crystal.transcript.reader import TranscriptReader, identify, reader_of
 
 MAX_RACES = 50
 FIRST_LINES = 50
@@ -110,7 +111,7 @@ class Capture:
     clock: Callable[[], int]
     allowed: tuple[str, ...] = ()
     anywhere: bool = False
-    announced: Callable[[], tuple[privacy.Mark, ...]] = tuple
+    announced: Callable[[], tuple[privacy.PrivatePeriod, ...]] = tuple
     ended: Callable[[str, int], None] = lambda *_: None
     whole_files: Callable[[], WholeFiles] | None = None
     projects: Callable[[], tuple[Root, ...]] = tuple
@@ -160,7 +161,7 @@ class Capture:
                     continue
                 with contextlib.suppress(OSError, CrystalError):
                     with finder.opened(found.path, self.folders) as file:
-                        offset = transcript.last_newline(file, found.size)
+                        offset = last_newline(file, found.size)
                         tail_hash = tail.tail_hash(file, offset, self.cleaner)
                     mark = Watermark(key, offset, found.dev, found.inode, 0, tail_hash)
                     seen.append((origin, found.path, mark))
@@ -171,7 +172,7 @@ class Capture:
 
     def context_at(self, path: Path, file: BinaryIO, start: int, origin: Origin) -> Context | None:
         """Return what holds before the line at ``start``; None if the harness's lines need no context."""
-        reader = transcript.reader_of(origin.harness)
+        reader = reader_of(origin.harness)
         if reader.lines_are_complete:
             return None
         first = reader.first_context(path, self.sides_of(path, reader))
@@ -248,7 +249,7 @@ class Capture:
             with finder.opened(source, self.folders if source == path else Folders((Root(source.parent),))) as file:
                 found = finder.look_into(path, file)
                 mark = tail.recognise(file, found.size, found.dev, found.inode, before, self.cleaner)
-                raw = transcript.read_segment(file, mark.offset, limit=tail.SEGMENT_BYTES)
+                raw = read_segment(file, mark.offset, limit=tail.SEGMENT_BYTES)
                 if until is not None:
                     raw = tail.cut_at(raw, until)
                 after = mark._replace(offset=raw.end, tail_hash=tail.tail_hash(file, raw.end, self.cleaner))
@@ -293,7 +294,7 @@ class Capture:
 
     def _key_of(self, found: finder.TranscriptFile) -> str:
         """Return the transcript's key; a second file of the same name in another folder gets a key of its own."""
-        key = transcript.identify(found.path, finder.root_of(found.path, self.folders).harness).key
+        key = identify(found.path, finder.root_of(found.path, self.folders).harness).key
         known = ledger.state_of(self.store, self.device, key)
         if known is None or known.path == str(found.path):
             return key
@@ -307,10 +308,10 @@ class Capture:
         """Return the key and origin of a transcript that was never seen; ``session`` is its id if that is known."""
         found = finder.look_at(path, self.folders)
         harness = finder.root_of(path, self.folders).harness
-        key, owner, subagent = transcript.identify(path, harness)
+        key, owner, subagent = identify(path, harness)
         if found is not None:
             key = self._key_of(found)
-        if owner is None or not transcript.reader_of(harness).is_session_id(owner):
+        if owner is None or not reader_of(harness).is_session_id(owner):
             # Not where the client puts it: the lines know better than the name.
             named, by_lines = self._owner_in(path, harness)
             owner, subagent = session or named or owner or key, subagent or by_lines
@@ -318,7 +319,7 @@ class Capture:
 
     def _owner_in(self, path: Path, harness: str) -> tuple[str | None, str | None]:
         """Return the session and the subagent that the first lines of a transcript name, each None if they do not."""
-        reader = transcript.reader_of(harness)
+        reader = reader_of(harness)
         with contextlib.suppress(OSError, CrystalError), finder.opened(path, self.folders) as file:
             lines = file.read(FIRST_BYTES).split(b"\n")[:FIRST_LINES]
             return reader.owner(lines, reader.first_context(path, self.sides_of(path, reader)))

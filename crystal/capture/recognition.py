@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from crystal.config.harnesses import Root
-from crystal.transcript import Snapshot, SnapshotReader, SourceError, reader_of
+from crystal.transcript.reader import Snapshot, SnapshotReader, SourceError, reader_of
 
 RECOGNIZED_LINES = 50
 

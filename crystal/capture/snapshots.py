@@ -15,7 +15,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from crystal import transcript
 from crystal.capture import finder, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
 from crystal.capture.said_again import Said, gists, known_ids, said_again, says_less
@@ -28,7 +27,8 @@ from crystal.store.capture import snapshots as seen
 from crystal.store.capture.snapshots import SeenRecord, claim_records
 from crystal.store.capture.turns import is_of_another_session
 from crystal.store.sessions.conversations import turns_of_lines
-from crystal.transcript import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
+from crystal.transcript.line_context import complete
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError, identify, reader_of
 
 
 class Container(NamedTuple):
@@ -197,7 +197,7 @@ def unread(capture: Capture) -> Iterator[tuple[Path, int, CrystalError | None]]:
 
 
 def _reader_of(container: Container) -> SnapshotReader:
-    reader = transcript.reader_of(container.root.harness)
+    reader = reader_of(container.root.harness)
     if not isinstance(reader, SnapshotReader):
         raise CrystalError(f"{container.root.harness} has no reader for {container.found.path}")
     return reader
@@ -291,7 +291,7 @@ class _ConversationCapture:
     def _read_as_lines(self) -> tuple[int, list[tuple[int, int]]]:
         """Return how much was read before a file of lines was compressed to this one, and what of it was skipped."""
         store, harness = self.by.store, self.container.root.harness
-        key = transcript.identify(self.container.found.path, harness).key
+        key = identify(self.container.found.path, harness).key
         state = ledger.state_of(store, self.origin.device, key)
         if state is None or not state.mark.tail_hash:
             return 0, []
@@ -372,7 +372,7 @@ class _ConversationCapture:
         if context.title and self.reader.facts(record.line).is_conversation:
             # A title repeats words of the conversation: forgetting them would take every line that has it.
             context = context._replace(title=None)
-        return transcript.complete(record.line, context) + b"\n"
+        return complete(record.line, context) + b"\n"
 
     def _store(self, before: Watermark, lines: bytes, noted: list[tuple[int, SeenRecord]]) -> Watermark:
         raw = RawSegment(before.offset, lines)

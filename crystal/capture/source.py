@@ -20,7 +20,7 @@ from crystal.capture.finder import LOG_SUFFIX
 from crystal.capture.safe_open import Folders, call_with_deadline
 from crystal.config.harness import Form
 from crystal.errors import CrystalError, UnavailableError
-from crystal.transcript import Snapshot, SourceError
+from crystal.transcript.reader import Snapshot, SourceError
 
 QUERY_SECONDS = 60.0
 """One query may take so long; a query reads all of a database at most."""
@@ -163,7 +163,7 @@ class _ReadOnlyFile:
     xUnlock = xSync = xLock  # noqa: N815
 
     def xClose(self) -> None:  # noqa: N802
-        """Do nothing: whoever opened the file closes it."""
+        """Do nothing: the opener closes the file."""
 
     def xCheckReservedLock(self) -> bool:  # noqa: N802
         return False

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crystal.config.paths import delete_file, refused
-from crystal.store.capture.privacy import Mark
+from crystal.store.capture.privacy import PrivatePeriod
 
 LATENCY_LOG = "latency.log"
 LEFTOVER_MS = 3_600_000
@@ -103,7 +103,7 @@ class PrivateNotes:
         self._spool = spool
         self._read: dict[str, Note | None] = {}
 
-    def marks(self) -> tuple[Mark, ...]:
+    def marks(self) -> tuple[PrivatePeriod, ...]:
         """Return a mark for each session with a private note.
 
         If that is its oldest note, all that is added now is private; else what was said since that note.
@@ -114,7 +114,7 @@ class PrivateNotes:
         oldest = {note.session_id: note for note in reversed(notes)}
         private = {note.session_id: note for note in reversed(notes) if note.private}
         return tuple(
-            Mark(session, ENVIRONMENT, note.at, None if oldest[session] is note else FAR_FUTURE_MS)
+            PrivatePeriod(session, ENVIRONMENT, note.at, None if oldest[session] is note else FAR_FUTURE_MS)
             for session, note in private.items()
         )
 

@@ -5,11 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import BinaryIO, NamedTuple
 
-from crystal import transcript
 from crystal.capture.privacy import Policy
 from crystal.errors import CrystalError, RedactionError
 from crystal.model.capture import Finding, LedgerState, Origin, RawSegment, Segment, SegmentPiece, Watermark
-from crystal.transcript import Context, TranscriptReader
+from crystal.transcript.framing import read_segment
+from crystal.transcript.line_context import Context
+from crystal.transcript.reader import TranscriptReader, advanced, completed, reader_of
 
 TAIL_BYTES = 4096
 SEGMENT_BYTES = 4 << 20
@@ -137,26 +138,26 @@ def _complete(lines: list[tuple[int, bytes]], reading: Reading) -> list[bytes]:
     """Return the lines with their contexts, each with its newline."""
     if reading.context is None:
         return [line for _, line in lines]
-    reader, origin = transcript.reader_of(reading.origin.harness), reading.origin
+    reader, origin = reader_of(reading.origin.harness), reading.origin
 
     def name_line(line: bytes) -> str:
         return f"{origin.harness}:{reading.cleaner.hash(origin.session_id.encode() + line).hex()[:32]}"
 
     bare = (line.rstrip(b"\r\n") for _, line in lines)
-    return [line + b"\n" for line in transcript.completed(reader, bare, reading.context, name_line)]
+    return [line + b"\n" for line in completed(reader, bare, reading.context, name_line)]
 
 
 def context_at(file: BinaryIO, start: int, reader: TranscriptReader, context: Context) -> Context:
     """Return what holds before the line at ``start`` of a file: every line before it is read that may change it."""
     at = 0
     while reader.context_marks and at < start:
-        block = cut_at(transcript.read_segment(file, at, limit=CONTEXT_BYTES), start)
+        block = cut_at(read_segment(file, at, limit=CONTEXT_BYTES), start)
         if not block.raw:
             break
         at = block.end
         if any(mark in block.raw for mark in reader.context_marks):  # far quicker than looking at each line
             for line in block.raw.split(b"\n"):
-                context = transcript.advanced(reader, context, line)
+                context = advanced(reader, context, line)
     return context
 
 
@@ -164,7 +165,7 @@ def _reasons(lines: list[bytes], raw: RawSegment, reading: Reading) -> tuple[lis
     policy = reading.policy
     if reading.closed is None and not reading.tainted and policy.is_open(reading.origin.session_id):
         return [None] * len(lines), ()
-    reader = transcript.reader_of(reading.origin.harness)
+    reader = reader_of(reading.origin.harness)
     facts = [reader.facts(line) for line in lines]
     if reading.closed is not None:
         reasons: list[str | None] = [reading.closed] * len(lines)

@@ -18,8 +18,8 @@ from crystal.cli.render import clipped, count_words, first_of, hint, look_of, on
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
-    from crystal.forgetting import ForgetItem, ForgetPlan, Forgotten
     from crystal.forgetting.prove.prove import ForgetProof
+    from crystal.forgetting.request import ForgetItem, ForgetPlan, Forgotten
 
 EXIT_NOTHING = 1
 SHOWN = 20
@@ -70,7 +70,7 @@ def forget(
     from crystal.app.context import open_machine, open_reader
     from crystal.app.forget import carry_out, carry_out_and_prove, plan_forget
     from crystal.errors import UsageError
-    from crystal.forgetting import ForgetRequest
+    from crystal.forgetting.request import ForgetRequest
     from crystal.timewords.parse import parse_when
 
     with open_reader():  # refuses where there is no memory yet, instead of making one

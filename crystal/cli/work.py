@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +12,7 @@ import typer
 from crystal.app.context import Machine, open_reader
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
-from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, whole_number
+from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, unknown_project, whole_number
 from crystal.cli.render import count_words, look_of, one_line, padded, say, say_nothing
 from crystal.errors import UsageError
 from crystal.store.notes import count_unindexed
@@ -46,7 +46,7 @@ def changed(
         start, end = time_span(now, since or (None if session or before else "1d"), before)
         place = project_value(machine, project)
         found = changed(machine, session=session, since=start, before=end, project=place)
-        _note_behind(machine)
+        _note_behind(machine, project)
     if as_json:
         print_json({"files": [record(one) for one in found[:most]], "number": len(found)})
         return
@@ -66,17 +66,19 @@ def blame(
     place: Annotated[
         str, typer.Argument(help="A file, or some of its lines: FILE:LINE or FILE:LINE-LINE.", metavar="FILE")
     ],
+    project: OnlyProject = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which session wrote the lines of a file, and what the user had asked for.
 
     Lines are recognised without their spaces, also after a rename. In a git repository, git says when each line came.
+    In a copy that no session has worked in, name the project with --project.
     """
     from crystal.app.blame import blame
 
     with open_reader() as machine:
-        found, now = blame(machine, place), machine.now()
-        _note_behind(machine)
+        found, now = blame(machine, place, project=project_value(machine, project)), machine.now()
+        _note_behind(machine, project)
     if as_json:
         lines = [{**record(one), "call": None if one.call is None else record(one.call)} for one in found.lines]
         print_json({"file": found.file, "project": found.project, "has_git": found.has_git, "lines": lines})
@@ -94,7 +96,8 @@ def blame(
             say(*_why(one.call))
         told.add(one.call.uuid)
     if found.project is None:
-        render.note("crystal has captured nothing in this file's project; to see all: crystal projects")
+        known = "crystal knows no session in this file's project; if it is a copy of one in crystal projects"
+        render.note(f"{known}: crystal blame {quote(place)} --project NAME")
     elif not found.has_git:
         render.note("git does not say when these lines came: an answer may be of an earlier line with the same words")
 
@@ -114,12 +117,13 @@ def how(
     with open_reader() as machine:
         now = machine.now()
         found = how(machine, words, project=_here(machine, project, everywhere=everywhere))[:most]
-        _note_behind(machine)
+        _note_behind(machine, project)
     if as_json:
         print_json({"commands": [{**record(one), "call": record(one.call)} for one in found]})
         return
     if not found:
-        say_nothing("no command is known that did this here", f'search for it: crystal search "{words}"')
+        wider = f"crystal search {quote(words)}" if place is None else f"crystal how --all {quote(words)}"
+        say_nothing("no command is known that did this here", f"try: {wider}")
         return
     look = look_of(sys.stdout)
     for one in found:
@@ -151,13 +155,13 @@ def fix(
     with open_reader() as machine:
         now = machine.now()
         found = fix(machine, text, project=_here(machine, project))[:most]
-        _note_behind(machine)
+        _note_behind(machine, project)
     if as_json:
         print_json({"fixes": [_fix_record(one) for one in found]})
         return
     if not found:
         words = next((one_line(line) for line in reversed(text.splitlines()) if line.strip()), "ERROR")
-        say_nothing("no cure of this error is known", f"search for it: crystal search {shlex.quote(words[:100])}")
+        say_nothing("no cure of this error is known", f"search for it: crystal search {quote(words[:100])}")
         return
     look = look_of(sys.stdout)
     for one in found:
@@ -182,7 +186,8 @@ def _here(machine: Machine, project: str | None, *, everywhere: bool = False) ->
     return project_value(machine, project) or (home[0] if home else None)
 
 
-def _note_behind(machine: Machine) -> None:
+def _note_behind(machine: Machine, project: str | None) -> None:
+    render.note(*unknown_project(machine, project))
     behind = count_unindexed(machine.store)
     if behind:
         render.note(f"{behind:,} calls and results are not in the work index yet; a worker adds them, or: crystal sync")

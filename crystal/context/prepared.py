@@ -51,14 +51,14 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class PreparedContext:
     """Prepared context of a folder; ``cwd`` is None for all folders without their own."""
 
     cwd: str | None
     told: SessionContext
 
 
-def write_contexts(data_dir: Path, rules: Rules, ready: Iterable[Ready]) -> None:
+def write_contexts(data_dir: Path, rules: Rules, ready: Iterable[PreparedContext]) -> None:
     """Replace the prepared contexts. Unchanged files are not written again.
 
     Raises:
@@ -132,7 +132,7 @@ def _read_mark(path: Path) -> Injection | None:
     return Injection(moment, session, source, numbers[0], chosen, numbers[1], numbers[2], why)
 
 
-def _content(ready: Ready) -> bytes:
+def _content(ready: PreparedContext) -> bytes:
     told = ready.told
     names = {"candidates": len(told.choices), "chosen": told.chosen, "omitted": told.omitted, "tokens": told.tokens}
     names["why"] = told.reasons

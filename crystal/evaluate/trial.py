@@ -26,7 +26,7 @@ from crystal.evaluate.questions import MIN_CHARACTERS, Score, hide_question, sco
 from crystal.model.capture import Chunk, Origin, Turn
 from crystal.search.engine import search
 from crystal.search.index import bring_up_to_date
-from crystal.search.request import How, MemorySource, SearchRequest
+from crystal.search.request import MemorySource, SearchOptions, SearchRequest
 from crystal.store import Store
 from crystal.store.capture.turns import add_turns
 from crystal.store.search import vectors
@@ -112,7 +112,7 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
     why_no_present: str | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
     clock: Callable[[], float] = time.monotonic,
-    how: How | None = None,
+    how: SearchOptions | None = None,
     sample: Sequence[Sampled] | None = None,
 ) -> Trial:
     """Compare two models on a sample of the memory.
@@ -236,7 +236,7 @@ def _measure(
     asked: Sequence[_Moment],
     rate: float,
     now: int,
-    how: How | None,
+    how: SearchOptions | None,
 ) -> tuple[ModelScore, list[float]]:
     """Return the scores of one model, and the rank of each question's target together with keywords."""
     generation = vectors.ensure_generation(sample, embedder.provider, embedder.model, embedder.dimension, now)
@@ -255,8 +255,8 @@ def _measure(
     return ModelScore(name, score_of(alone), score_of(together), rate), together
 
 
-def _rank(sample: Store, embedder: Embedder | None, one: _Moment, now: int, how: How | None) -> float:
+def _rank(sample: Store, embedder: Embedder | None, one: _Moment, now: int, how: SearchOptions | None) -> float:
     """Return the rank of a question's target; infinity if it is not found."""
-    request = SearchRequest(one.question or "", now, DEPTH, how=how or How())
+    request = SearchRequest(one.question or "", now, DEPTH, how=how or SearchOptions())
     found = search([MemorySource(sample, embedder=embedder)], request)
     return next((rank for rank, hit in enumerate(found.hits, 1) if hit.uuid == one.uuid), inf)

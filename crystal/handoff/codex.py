@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from crystal.handoff.talk import HandoffMessage, Talk
-from crystal.handoff.target import Native, lines
+from crystal.handoff.target import NativeSession, lines
 from crystal.timewords.parse import iso, local
 from crystal.transcript.copies import COPIES, listed
 
 
-def write(talk: Talk, folder: Path) -> Native:
+def write(talk: Talk, folder: Path) -> NativeSession:
     """Return the rollout, in the folder of its day."""
     now = local(talk.now)
     name = f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{talk.session}.jsonl"
     path = folder / "sessions" / f"{now:%Y}" / f"{now:%m}" / f"{now:%d}" / name
-    return Native(talk.session, lines(_records(talk)), ("codex", "resume", talk.session), path)
+    return NativeSession(talk.session, lines(_records(talk)), ("codex", "resume", talk.session), path)
 
 
 def _records(talk: Talk) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ import orjson
 
 from crystal.handoff.program import run_program
 from crystal.handoff.talk import HandoffMessage, Talk
-from crystal.handoff.target import Native
+from crystal.handoff.target import NativeSession
 from crystal.transcript.copies import COPIES, listed
 from crystal.transcript.line import fields_of, list_of, parse_line
 
@@ -24,7 +24,7 @@ _USED = ("opencode", "db", "--format", "json", _LAST)
 _ID_BITS, _TICKS = (1 << 48) - 1, 1 << 12
 
 
-def write(talk: Talk, folder: Path) -> Native:
+def write(talk: Talk, folder: Path) -> NativeSession:
     """Return the document that ``opencode import`` takes."""
     del folder
     model = _model(Path(talk.cwd))
@@ -38,7 +38,7 @@ def write(talk: Talk, folder: Path) -> Native:
         "messages": [_message(talk, session, model, place) for place in range(len(talk.messages))],
     }
     resume, undo = ("opencode", "-s", session), ("opencode", "session", "delete", session)
-    return Native(session, orjson.dumps(document), resume, load=("opencode", "import"), undo=undo)
+    return NativeSession(session, orjson.dumps(document), resume, load=("opencode", "import"), undo=undo)
 
 
 def _model(cwd: Path) -> Model:

@@ -24,7 +24,7 @@ LIVE = "live.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Undo:
     """Changes made to one file.
 
     Attributes:
@@ -47,7 +47,7 @@ class Made:
         return None if self.blank is None else mark + self.blank.encode()
 
 
-def read_record(ldm_home: Path, name: str = CLIENTS) -> dict[str, Made]:
+def read_record(ldm_home: Path, name: str = CLIENTS) -> dict[str, Undo]:
     """Return the changes. A malformed record counts as empty.
 
     Raises:
@@ -59,15 +59,15 @@ def read_record(ldm_home: Path, name: str = CLIENTS) -> dict[str, Made]:
         return {}
 
 
-def _made(found: Any) -> dict[str, Made]:
+def _made(found: Any) -> dict[str, Undo]:
     lists = ("folders", "kept")
     return {
-        key: Made(**{**made, **{each: tuple(made.get(each, ())) for each in lists}})
+        key: Undo(**{**made, **{each: tuple(made.get(each, ())) for each in lists}})
         for key, made in found["clients"].items()
     }
 
 
-def write_record(ldm_home: Path, record: Mapping[str, Made], name: str = CLIENTS) -> None:
+def write_record(ldm_home: Path, record: Mapping[str, Undo], name: str = CLIENTS) -> None:
     """Replace the record; an empty one deletes the file.
 
     Raises:
@@ -88,10 +88,10 @@ def is_for_others(ldm_home: Path) -> bool:
     return bool(read_record(ldm_home) or read_record(ldm_home, LIVE))
 
 
-def made_of_nothing(path: Path, target: Path, text: str | None) -> Made | None:
+def made_of_nothing(path: Path, target: Path, text: str | None) -> Undo | None:
     """Return the record of a file that was not there, or had nothing in it; None for any other."""
     is_blank = text is None or not text.strip()
-    return Made(str(path), "file", text, missing_folders(target) if text is None else ()) if is_blank else None
+    return Undo(str(path), "file", text, missing_folders(target) if text is None else ()) if is_blank else None
 
 
 def remove_empty(folders: tuple[str, ...]) -> None:

@@ -25,7 +25,7 @@ from crystal.store.forget import forgotten_rows
 from crystal.store.forget.forgetting import read_blocks
 from crystal.store.health import checks
 from crystal.store.work import index
-from crystal.transcript import reader_of
+from crystal.transcript.reader import reader_of
 
 
 def repair(

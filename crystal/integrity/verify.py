@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from crystal import transcript
 from crystal.capture import finder, tail
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
@@ -31,6 +30,8 @@ from crystal.store.memories import learned, memories
 from crystal.store.search.vectors import table_of
 from crystal.store.work.index import count_faults
 from crystal.text import chunking
+from crystal.transcript.framing import last_newline
+from crystal.transcript.reader import reader_of
 
 FaultKind = Literal[
     "behind", "unreadable", "edited", "ledger", "archive", "archive-unknown", "index", "turns", "database", "chunks",
@@ -249,7 +250,7 @@ def turns_in(clean: bytes, start: int, state: ledger.TranscriptState) -> Iterato
     """
     lines = clean.split(b"\n")[:-1]
     starts = itertools.accumulate((len(line) + 1 for line in lines), initial=start)
-    reader = transcript.reader_of(state.origin.harness)
+    reader = reader_of(state.origin.harness)
     placed = zip(starts, lines, strict=False)
     return reader.turns(placed, state.mark.transcript, subagent=state.origin.subagent is not None)
 
@@ -319,7 +320,7 @@ def _check_file(
     if finder.root_of(found.path, folders).place.form != "lines":
         return
     with finder.opened(found.path) as file:
-        end = transcript.last_newline(file, found.size)
+        end = last_newline(file, found.size)
         mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, cleaner)
         if mark.generation != state.mark.generation:
             if end:
@@ -359,7 +360,7 @@ def _unseen(store: Store, device: str, folders: Folders, proof: Proof) -> Iterat
             continue
         try:
             with finder.opened(found.path) as file:
-                end = transcript.last_newline(file, found.size)
+                end = last_newline(file, found.size)
         except FileNotFoundError:
             continue
         except UnavailableError as error:

@@ -58,8 +58,13 @@ def choose_model(
     usual_url, usual = SUMMARIZERS[provider]
     if provider == "ollama":
         return ChatModel(provider, model or usual, base_url or usual_url, timeout_seconds=OLLAMA_SECONDS)
+    problem = _key_problem(provider, key, needs_key=needs_key)
+    return MissingModel(problem) if problem else ChatModel(provider, model or usual, base_url or usual_url, key)
+
+
+def _key_problem(provider: str, key: str | None, *, needs_key: bool) -> CrystalError | None:
     if key is None and needs_key:
-        return MissingModel(NotConfiguredError(f"there is no API key for {provider}", hint="see: crystal doctor"))
+        return NotConfiguredError(f"there is no API key for {provider}", hint="see: crystal doctor")
     if key is not None and not (key.isascii() and key.isprintable()):
-        return MissingModel(NotConfiguredError(f"the API key for {provider} holds characters that no key has"))
-    return ChatModel(provider, model or usual, base_url or usual_url, key)
+        return NotConfiguredError(f"the API key for {provider} holds characters that no key has")
+    return None

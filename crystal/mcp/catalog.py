@@ -294,6 +294,7 @@ BLAME_TOOL = Tool(
         "file": text("The file, relative to your working folder.", 1_000),
         "first": number("Its first line. Default 1.", 1, 10_000_000),
         "last": number("The last line. Default: same as first; without both, the whole file.", 1, 10_000_000),
+        "project": text("The project that knows the file, by its name. Default: that of the file's folder."),
     },
     ("file",),
     needs_folder=True,

@@ -22,7 +22,6 @@ from crystal.store.work.queries import RecordedCall
 from crystal.text.quoting import quote_line
 from crystal.timewords.parse import iso
 
-DAYS = "7d"
 MAX_PATH = 300
 MAX_SESSIONS = 5
 SAID = 300
@@ -33,7 +32,7 @@ def changed(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     project, session, offset = arguments.get("project"), arguments.get("session"), arguments.get("offset") or 0
     refuse_folder(project)
     with client.reader() as machine:
-        times = {"since": arguments.get("since") or (None if session else DAYS), "before": arguments.get("before")}
+        times = {"since": arguments.get("since") or (None if session else "7d"), "before": arguments.get("before")}
         since, before = (moment(times, name, machine.now()) for name in times)
         found = changed_files(machine, session=session, since=since, before=before, project=project)
         ids = ShortIds(machine)
@@ -61,16 +60,16 @@ def _file_item(one: ChangedFile, ids: ShortIds) -> Make:
 
 def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return which session wrote lines of a file in the folder that the agent works in."""
-    path, first = arguments["file"], arguments.get("first")
+    path, first, project = arguments["file"], arguments.get("first"), arguments.get("project")
+    refuse_folder(project)
     last = arguments.get("last") or first
     if last is not None and last < (first or 1):
         raise UsageError(f"last is {last}, before first", hint="swap them")
     with client.reader() as machine:
         place = _inside(client, path)
-        found = blame_lines(machine, str(place) if last is None else f"{place}:{first or 1}-{last}")
+        found = blame_lines(machine, str(place) + (f":{first or 1}-{last}" if last else ""), project=project)
         ids = ShortIds(machine)
-        known = [one for one in found.lines if one.call is not None]
-        makers = [_lines_item(one, one.call, ids) for one in known if one.call is not None]
+        makers = [_lines_item(one, one.call, ids) for one in found.lines if one.call is not None]
         missing = sum(one.last - one.first + 1 for one in found.lines if one.call is None)
         data = {"file": quote_line(path, MAX_PATH), "has_git": found.has_git, "unknown_lines": missing, "offset": 0}
 
@@ -81,9 +80,8 @@ def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 
 
 def _inside(client: ClientContext, path: str) -> Path:
-    folder = None if client.folder is None else Path(client.folder).resolve()
-    place = None if folder is None or "\0" in path else (folder / path).resolve()
-    if folder is None or place is None or not place.is_relative_to(folder):
+    place = client.inside(path)
+    if place is None:
         raise UsageError("this tool reads only files inside your working folder", hint="give a path inside it")
     if not place.is_file():
         raise NotFoundError(f"there is no file {path[:200]!r}", hint="give its path from your working folder")

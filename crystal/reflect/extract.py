@@ -94,7 +94,7 @@ def chosen_by_rules(own: Sequence[LessonCandidate]) -> list[Chosen]:
 def candidates(turns: Sequence[ReadTurn], after: int) -> list[LessonCandidate]:
     """Return the user's sentences after the cursor that may be learned; gates have left out the others.
 
-    What the rules find is counted for itself, so that its memory has the same id whoever chooses.
+    What the rules find is counted for itself, so that its memory has the same id, chosen by a model or not.
     """
     every: list[LessonCandidate] = []
     for turn in turns:

@@ -25,7 +25,7 @@ def is_same(given: str, known: str) -> bool:
 
 
 def with_headers(scope: Scope, send: Send, headers: Mapping[str, str]) -> Send:
-    """Return what sends an answer with these headers, whoever gives it.
+    """Return what sends any answer with these headers.
 
     Raises:
         ValueError: The request is not HTTP.

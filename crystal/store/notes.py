@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from typing import TypeVar
+
 from crystal.store.connection import Store
+
+T = TypeVar("T")
 
 MEMORY_RECORD_SIZE = "memory_record_size"
 """Key of the size in bytes that the record of memories has when it matches this store; see crystal/memories."""
@@ -41,6 +47,12 @@ def count_unindexed(store: Store) -> int:
 def read_note(store: Store, key: str) -> str | None:
     """Return a note, or None."""
     return store.find(str, "SELECT value FROM meta WHERE key = ?", (key,))
+
+
+def read_fields(store: Store, key: str, kind: Callable[..., T]) -> T | None:
+    """Return ``kind`` of the fields of a note in JSON, or None."""
+    value = read_note(store, key)
+    return None if value is None else kind(**json.loads(value))
 
 
 def write_note(store: Store, key: str, value: str) -> None:

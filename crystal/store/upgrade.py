@@ -114,30 +114,33 @@ def refuse_foreign(path: Path) -> None:
         StoreDamagedError: Its header is damaged.
         CrystalError: The operating system refuses to read it.
     """
-    try:
-        if not stat.S_ISREG(mode := path.stat().st_mode):  # before it is opened: a pipe would never answer
-            kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
-            raise ForeignStoreError(f"{path} is {kind}", hint=FOREIGN_HINT)
-        with path.open("rb") as file:
-            header = file.read(100)
-    except OSError as error:
-        if path.is_symlink() and error.errno in (errno.ENOENT, errno.ELOOP):
-            raise ForeignStoreError(f"{path} is a link to a missing file", hint=FOREIGN_HINT) from error
-        if isinstance(error, FileNotFoundError):
-            return
-        raise refused(error, path) from error
+    header = _read_header(path)
     if not header or _is_without_tables(header):
         return
-    version, application = (
-        (struct.unpack(">i", header[at : at + 4])[0] for at in (60, 68)) if len(header) == 100 else (0, 0)
-    )
-    if not header.startswith(HEADER) or application != APPLICATION_ID:
+    version, application = struct.unpack_from(">i4xi", header.ljust(100, b"\0"), 60)
+    if len(header) < 100 or not header.startswith(HEADER) or application != APPLICATION_ID:
         raise ForeignStoreError(f"{path} is not a crystal store", hint=FOREIGN_HINT)
     fields = header[16:18] + header[20:24] + header[44:48] + header[56:60]
     if fields != EXPECTED_HEADER or not set(header[18:20]) <= {1, 2} or not 0 < version <= MAX_VERSION:
         raise StoreDamagedError(f"{path}: its header is damaged", hint=REPAIR_HINT)
     if version > newest():
         _refuse_newer(path, version)
+
+
+def _read_header(path: Path) -> bytes:
+    """Return the first 100 bytes of a store; none if there is no file."""
+    try:
+        if not stat.S_ISREG(mode := path.stat().st_mode):  # before it is opened: a pipe would never answer
+            kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+            raise ForeignStoreError(f"{path} is {kind}", hint=FOREIGN_HINT)
+        with path.open("rb") as file:
+            return file.read(100)
+    except OSError as error:
+        if path.is_symlink() and error.errno in (errno.ENOENT, errno.ELOOP):
+            raise ForeignStoreError(f"{path} is a link to a missing file", hint=FOREIGN_HINT) from error
+        if isinstance(error, FileNotFoundError):
+            return b""
+        raise refused(error, path) from error
 
 
 def _refuse_newer(path: Path, version: int) -> NoReturn:

@@ -18,7 +18,7 @@ from typing import Any
 from crystal.model.capture import Turn
 from crystal.transcript.codex_items import ITEM, SUMMARY, parts_of_record, record_of, texts_of
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time
-from crystal.transcript.line_context import Context, parse_completed
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
 from crystal.transcript.reader import Identity, Record, SessionStamp, Snapshot, SnapshotReader, SourceError, advanced
@@ -64,18 +64,11 @@ class CodexReader(MessageReader, SnapshotReader):
         found = _SESSION.search(name)
         return Identity(name, found[0] if found else name)
 
-    def owner(self, first: Iterable[bytes], context: Context) -> tuple[str | None, str | None]:
+    def owner_of(self, line: bytes, fields: Fields) -> tuple[str | None, str | None]:
         """Return the session and the subagent, by the line that begins a rollout."""
-        if context.session is not None:
-            return context.session, context.subagent
-        for line in first:
-            fields, known = parse_completed(line)
-            if known.session is not None:
-                return known.session, known.subagent
-            kind, told = record_of(fields)
-            if kind == "session_meta":
-                return _owner(told)
-        return None, None
+        del line
+        kind, told = record_of(fields)
+        return _owner(told) if kind == "session_meta" else (None, None)
 
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
         """Return the file with the names that people gave their sessions."""

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.errors import CrystalError, UnavailableError, UsageError
 from crystal.model.capture import Turn
-from crystal.transcript.line import parse_line
+from crystal.transcript.line import Fields, parse_line
 from crystal.transcript.line_context import Context, complete, parse_completed
 
 FORGOTTEN = "crystalForgotten"
@@ -138,11 +138,16 @@ class TranscriptReader(ABC):
         if context.session is not None:
             return context.session, context.subagent
         for line in first:
-            known = parse_completed(line)[1]
-            session = known.session or self.facts(line).session_id
+            fields, known = parse_completed(line)
+            session, subagent = (known.session, None) if known.session is not None else self.owner_of(line, fields)
             if session is not None:
-                return session, known.subagent
+                return session, subagent or known.subagent
         return None, None
+
+    def owner_of(self, line: bytes, fields: Fields) -> tuple[str | None, str | None]:
+        """Return the session and the subagent that a line names, each None if it does not."""
+        del fields
+        return self.facts(line).session_id, None
 
     def title(self, lines: Iterable[tuple[int, bytes]]) -> str | None:
         """Return the title that lines give their session, or None: the newest in their contexts."""

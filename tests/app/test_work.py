@@ -147,6 +147,26 @@ def test_what_cannot_be_blamed_is_said(repository: Path, tmp_path: Path) -> None
         assert memory.blame(tmp_path / "other.py").project is None
 
 
+def test_a_copy_of_the_repository_is_blamed_as_the_project_that_it_is_of(repository: Path, tmp_path: Path) -> None:
+    git(repository, "commit", "-qam", "log", at=YESTERDAY + 130 * SECOND)
+    clone = tmp_path / "fresh clone"
+    (clone / "src").mkdir(parents=True)
+    lines = (repository / "cart.py").read_text().splitlines()
+    git(clone, "init", "-q")
+    commit(clone, "src/cart.py", lines, YESTERDAY + 140 * SECOND)
+    place = str(clone / "src" / "cart.py")
+    for told, project in (
+        (set(), ()),
+        ({ONE[:8], TWO[:8]}, ("--project", "shop")),
+        ({ONE[:8], TWO[:8]}, ("--project", str(repository))),
+    ):
+        done = crystal("blame", place, *project)
+        assert {session for session in (ONE[:8], TWO[:8]) if f"session {session}" in done.out} == told
+        assert ("knows no session" in done.err) == (not project)
+    assert f"crystal blame '{place}' --project NAME" in crystal("blame", place).err
+    assert "no project 'shoo'; did you mean shop?" in crystal("blame", place, "--project", "shoo").err
+
+
 def test_the_commands_tell_it(repository: Path) -> None:
     told = crystal("blame", "cart.py:1-5")
     assert "lines 1-3: no session is known to have written these lines (commit " in told.out
@@ -215,7 +235,7 @@ def test_how_something_is_done_is_told(store: Store, repository: Path) -> None:
     assert "make ship 2>&1\n  succeeded 2 times in 2 sessions, last " in told.out
     assert json.loads(crystal("how", "deploy", "--json").out)["commands"][0]["runs"] == 2
     assert crystal("how", "release").err == (
-        'crystal: no command is known that did this here\ncrystal: hint: search for it: crystal search "release"\n'
+        "crystal: no command is known that did this here\ncrystal: hint: try: crystal how --all release\n"
     )
     with Crystal() as memory:
         assert [one.command for one in memory.how("deploy", project="shop")] == ["make ship 2>&1"]

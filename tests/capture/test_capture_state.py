@@ -42,6 +42,7 @@ MANAGED = Path("/etc/claude-code/managed-settings.json")
         (replace(WELL, not_writable=(WELL.data_dir, "chmod it"), read_only_disk=True), "not writable", "is read-only"),
         (replace(WELL, free_bytes=0, store_problem=("disk I/O error", "x")), "disk full", "is full"),
         (replace(WELL, stalled="capture is not working: x"), "stalled", "capture is not working: x"),
+        (replace(WELL, stalled="x", unusable_lock=("a link", "rm x")), "lock", "rm x"),
         (replace(WELL, notes=3, oldest_note=NOW - 16 * 60_000), "stalled", "3 notes of the hook wait"),
         (replace(WELL, notes=1, oldest_note=NOW - 150_000, lock_holder=77), "locked", "process 77 holds"),
         (replace(WELL, last_turn_hook=NOW - 2 * DAY, newest_transcript=NOW - DAY), "silent", "the hook ran last 2 days ago"),
@@ -53,6 +54,7 @@ def test_each_thing_that_stops_capture_is_said_with_its_mend(facts: CaptureFacts
     assert said.startswith("NOT capturing: ")
     assert words in said
     assert "(fix: " in said
+    assert all(reason.fix != "crystal doctor" for reason in state.reasons)  # which would lead back to itself
 
 
 @each_row(

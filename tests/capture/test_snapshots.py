@@ -17,18 +17,9 @@ from crystal.capture import source
 from crystal.config import harnesses
 from crystal.config.harness import Harness, Place
 from crystal.model.capture import Turn
-from crystal.transcript import (
-    Context,
-    LineFacts,
-    Record,
-    SessionStamp,
-    Snapshot,
-    SnapshotReader,
-    SourceError,
-    parse_completed,
-    reader_of,
-)
 from crystal.transcript.line import parse_line
+from crystal.transcript.line_context import Context, parse_completed
+from crystal.transcript.reader import LineFacts, Record, SessionStamp, Snapshot, SnapshotReader, SourceError, reader_of
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
 

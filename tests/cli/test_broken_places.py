@@ -132,6 +132,24 @@ def test_a_lock_that_is_a_link_is_not_followed(kept: Path, tmp_path: Path) -> No
     assert not (tmp_path / "missing").exists()
 
 
+def test_a_lock_of_what_follows_capture_keeps_nothing_from_being_stored(kept: Path) -> None:
+    locks = [kept / ".ldm" / "memory" / name for name in ("enrich.lock", "import.lock")]
+    for lock in locks:
+        lock.unlink(missing_ok=True)
+        lock.symlink_to("/nowhere/lock")
+    stored = run("remember", "the basalt is grey")
+    assert (stored.returncode, stored.stderr) == (0, "")
+    swept = run("sync")
+    assert swept.returncode == 0
+    assert f"vectors and summaries wait: {locks[0]} is a link" in swept.stderr
+    status = run("status")
+    assert status.stdout.startswith("capturing; last capture")
+    assert f"vectors and summaries wait: {locks[0]} is a link" in status.stdout.partition("\n")[0]
+    assert f"fix: rm {locks[0]}" in status.stdout
+    for lock in locks:  # each is named, not only the first
+        assert_doctor_fails(f"{lock} is a link")
+
+
 @is_root
 @pytest.mark.parametrize("mode", [0o600, 0o644])
 def test_a_lock_of_another_user_is_named_or_does_no_harm(kept: Path, mode: int) -> None:

@@ -152,7 +152,7 @@ def test_backfill_takes_files_from_anywhere(tmp_path: Path) -> None:
 
 def test_backfill_of_what_is_not_there_says_so() -> None:
     done = crystal("backfill", "/no/such/place")
-    assert done.code == 2
+    assert done.code == 1
     assert "/no/such/place" in done.err
 
 

@@ -67,7 +67,9 @@ def test_each_terminal_has_its_own_last_search(tmp_path, monkeypatch):
     monkeypatch.setattr(last_search.os, "getsid", lambda _: 30)
     assert last_search.named_by_place(tmp_path, "@1") == "h30"
     monkeypatch.setattr(last_search.os, "getsid", lambda _: 1)  # the oldest are dropped
-    assert last_search.named_by_place(tmp_path, "1") == "1"
+    assert last_search.named_by_place(tmp_path, "1") == "1"  # a script means a hit's number, a person a place
+    with pytest.raises(NotFoundError, match="no search in this terminal has found"):
+        last_search.named_by_place(tmp_path, "1", by_person=True)
     with pytest.raises(NotFoundError, match="no search in this terminal has found"):
         last_search.named_by_place(tmp_path, "@1")
 

@@ -13,8 +13,8 @@ from crystal.app.forget import carry_out_and_prove, plan_forget
 from crystal.app.integrity import prove
 from crystal.app.memories import remember
 from crystal.errors import NotFoundError, UsageError
-from crystal.forgetting import ForgetRequest
 from crystal.forgetting.match.query_terms import Terms, folded, readable
+from crystal.forgetting.request import ForgetRequest
 from tests.support.forgetting_machine import DATA, NOW, Desk, said
 from tests.support.table import each_row
 

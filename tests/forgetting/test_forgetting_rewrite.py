@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from crystal.errors import UnavailableError
+from crystal.forgetting.execute import execute
 from crystal.forgetting.execute.execute import Finisher, clear_database
 from crystal.store import Store
 from crystal.store.forget import unused_bytes
@@ -132,6 +133,7 @@ def test_while_the_mirror_is_read_no_database_is_cleared(tmp_path: Path, monkeyp
         return True
 
     monkeypatch.setattr(unused_bytes, "clear_unused", note)
+    monkeypatch.setattr(execute, "LOG_MS", 10)
     with Store.open(tmp_path / "mirror.db") as mirror:
         with reading(mirror.path):
             mirror.execute("CREATE TABLE said (text)")

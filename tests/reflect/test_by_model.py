@@ -18,7 +18,7 @@ from crystal.app.context import Machine
 from crystal.app.forget import carry_out, carry_out_and_prove, plan_forget
 from crystal.app.reflect import reflect, unreviewed
 from crystal.app.usage import usage
-from crystal.forgetting import ForgetRequest
+from crystal.forgetting.request import ForgetRequest
 from crystal.llm.ask import InvalidAnswerError
 from crystal.reflect.by_model import KINDS, MAX_CONFIDENCE, PART, read_picks
 from crystal.store.costs import spent_by_purpose

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.search.index import part_vectors
-from crystal.search.index.part_vectors import Arrays, Meanings, best, build_arrays, likely, measured
+from crystal.search.index.part_vectors import Arrays, PartVectors, best, build_arrays, likely, measured
 from crystal.store.vector_bytes import round_rows, turned
 from tests.support.table import each_row
 
@@ -43,7 +43,7 @@ class Kept:
     """A part with the vectors that the store has, which is how the index answers."""
 
     def __init__(self, vectors: Floats, arrays: Arrays | None = None) -> None:
-        self.meanings = Meanings(arrays_of(vectors) if arrays is None else arrays)
+        self.meanings = PartVectors(arrays_of(vectors) if arrays is None else arrays)
         self.rows = [row.tobytes() for row in rounded(vectors)]
 
     def nearest(self, query: Floats, k: int, mask: Any = None) -> tuple[Any, Any]:
@@ -168,7 +168,7 @@ def test_vectors_that_are_no_direction_are_missing() -> None:
     vectors[1], vectors[2, 1], vectors[3, 0], vectors[4, 2] = 0.0, np.nan, np.inf, -np.inf
     rows = [(at, row.tobytes()) for at, row in enumerate(rounded(vectors))][:7]  # the eighth is never given
     rows[5] = (5, b"short")
-    part = Meanings(build_arrays(lambda: rows, 8, 4))
+    part = PartVectors(build_arrays(lambda: rows, 8, 4))
     query = np.ones(4, np.float32)
     assert part.count == 2
     assert likely([part], query, 8, [None]).tolist() == [0, 6]

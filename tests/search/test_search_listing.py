@@ -7,7 +7,7 @@ import pytest
 from crystal.llm.chat import ChatModel
 from crystal.model.recall import Filters
 from crystal.search.deep import ChatAsker, Deep
-from crystal.search.request import How
+from crystal.search.request import SearchOptions
 from crystal.store import Store
 from tests.support.chat_server import Reply, chat_server, openai_reply
 from tests.support.ranked_by import by_default_too, search  # noqa: F401 - a fixture
@@ -84,7 +84,7 @@ def test_every_limit_gives_so_many(store, fusion):
     for number in range(450):
         add_turn(store, f"needle {number} and {number * 7919}", session=f"s{number % 90}")
     for limit in (1, 2, 57, 399, 400, 401, 1000):
-        result = ask(store, "needle", limit=limit, how=How(fusion=fusion))
+        result = ask(store, "needle", limit=limit, how=SearchOptions(fusion=fusion))
         whole = len(result.hits) + sum(hit.similar for hit in result.hits)
         assert len(result.hits) == limit or whole == 450
         assert len(set(found(result))) == len(result.hits)
@@ -96,7 +96,7 @@ def test_reciprocal_rank_fusion_puts_what_both_engines_find_first(store):
     add_turn(store, "some vehicle", session="c")
     add_turn(store, "a kitten", session="d")
     embed_all(store, Meaning())
-    assert both in found(ask(store, "automobile car", Meaning(), how=How(fusion="rrf")))[:1]
+    assert both in found(ask(store, "automobile car", Meaning(), how=SearchOptions(fusion="rrf")))[:1]
 
 
 # ---------------------------------------------------------------------------------------------------- surroundings
@@ -231,7 +231,7 @@ def test_a_filter_does_not_change_the_order_of_what_it_leaves(varied, ranked_by)
 def deep(store, server, seconds=3.0):
     model = ChatModel("openai", "tiny", server.url + "/v1", "sk-test")
     asker = lambda _: ChatAsker(model, lambda: Store.open(store.path), 1.0, NOW, seconds)  # noqa: E731
-    return How(deep=Deep(asker, NOW, may_send=lambda chunks, _: chunks))
+    return SearchOptions(deep=Deep(asker, NOW, may_send=lambda chunks, _: chunks))
 
 
 def chat(text):

@@ -8,7 +8,7 @@ import pytest
 from crystal import Crystal
 from crystal.app.context import Machine, default_paths
 from crystal.model.recall import Filters
-from crystal.search.request import How
+from crystal.search.request import SearchOptions
 from tests.support.command import crystal as run
 from tests.support.ranked_by import each_way, prepare, search  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, add_turn, open_store
@@ -25,7 +25,7 @@ def store(tmp_path):
 
 
 def ask(store, query, recency="light", limit=10, **filters):
-    how = How(recency=recency, tz=timezone.utc)
+    how = SearchOptions(recency=recency, tz=timezone.utc)
     return search(store, None, query, now=NOW, how=how, limit=limit, filters=Filters(**filters))
 
 

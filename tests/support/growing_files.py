@@ -18,8 +18,8 @@ import apsw
 from hypothesis import strategies as st
 
 from crystal.config.harnesses import HARNESSES
-from crystal.transcript import Snapshot
 from crystal.transcript.line import parse_line
+from crystal.transcript.reader import Snapshot
 from crystal.transcript.tables import columns_of, unpacked
 from tests.support import agent_samples as samples
 

@@ -8,14 +8,15 @@ from contextlib import closing
 from pathlib import Path, PurePath
 from typing import Any
 
-from crystal.handoff.target import Native
+from crystal.handoff.target import NativeSession
 from crystal.model.capture import Turn
-from crystal.transcript import Context, Snapshot, SnapshotReader, complete, completed, reader_of
+from crystal.transcript.line_context import Context, complete
+from crystal.transcript.reader import Snapshot, SnapshotReader, completed, reader_of
 from tests.support.agent_samples import no_such_table
 from tests.support.opencode_database import import_document
 
 
-def read_back(harness: str, native: Native) -> list[Turn]:
+def read_back(harness: str, native: NativeSession) -> list[Turn]:
     """Return the turns of a session that was written."""
     reader = reader_of(harness)
     if not isinstance(reader, SnapshotReader) or harness == "codex":

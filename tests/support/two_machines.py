@@ -137,7 +137,7 @@ class Computer:
     def deliver(self) -> DeliveryReport:
         """Send what waits, and read what home tells."""
         with self.machine() as machine:
-            return deliver_relay(machine, insist=True)
+            return deliver_relay(machine, skip_delay=True)
 
     def poll(self) -> PollOutcome:
         """Take what devices sent."""

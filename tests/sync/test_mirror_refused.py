@@ -6,7 +6,7 @@ import json
 import pytest
 
 from crystal.errors import DamagedError
-from crystal.store.sync.mirror_content import Content, VectorSpace
+from crystal.store.sync.mirror_content import ObjectRows, VectorSpace
 from crystal.sync.envelope.blob import open_blob
 from crystal.sync.envelope.link import keys_of_link
 from crystal.sync.envelope.refusals import WrongKeyError
@@ -113,7 +113,7 @@ def test_content_that_is_none_is_refused(data):
 
 
 def test_content_is_the_same_after_packing():
-    content = Content(3, b"m" * 16, {"private": [("uuid \u2028 数",)], "vector": [(5, "00FF0180"), (6, None)]},
+    content = ObjectRows(3, b"m" * 16, {"private": [("uuid \u2028 数",)], "vector": [(5, "00FF0180"), (6, None)]},
                       {"chunk": [1], "private": ["1e5"]}, VectorSpace(2, "p", "m", 4))  # fmt: skip
     assert unpack(pack(content)) == content
     for cut in range(0, len(pack(content)), 7):
@@ -130,6 +130,6 @@ def test_what_no_device_tells_of_its_mirror_is_passed_over(world, told):
      {"rows": {"vector": [[1], ["00"]]}}, {"rows": {"vector": [["1"], [None]]}}, {"space": None}, {"space": [1, "p"]},
      {"space": [1, "p", "m", 0]}, {"rows": {"private": [["a"], ["b"]]}}, {"gone": []}])  # fmt: skip
 def test_content_with_something_else_in_a_field_is_refused(change):
-    content = Content(3, b"m" * 8, {"vector": [(5, "00FF0180")]}, {}, VectorSpace(2, "p", "m", 4))
+    content = ObjectRows(3, b"m" * 8, {"vector": [(5, "00FF0180")]}, {}, VectorSpace(2, "p", "m", 4))
     with pytest.raises(DamagedError):
         unpack(json.dumps({**json.loads(pack(content)), **change}).encode())

@@ -17,7 +17,7 @@ from crystal.sync.client import MAX_WAIT, RelayClient
 from crystal.sync.envelope.blob import MAX_BLOB
 from crystal.sync.transport import Pace, Timeouts
 from tests.support.hostile_relay import hostile, says_json
-from tests.support.one_answer import BLOB, STREAM, TOKEN, URL, Fake, client
+from tests.support.one_answer import BLOB, STREAM, TOKEN, URL, Fake, client, problem
 from tests.support.over_httpx import OverHttpx
 from tests.support.table import each_row
 
@@ -142,11 +142,6 @@ def test_good_answers_become_values():
 
 def test_a_minor_version_is_fine():
     client(Fake(200, {"status": "ready"}, **{"Crystal-Relay-Version": "1.7"})).health()
-
-
-def problem(status, code="", **headers):
-    body = {"type": "about:blank", "title": "x", "status": status, "code": code, "detail": "x"}
-    return Fake(status, body, kind="application/problem+json", **headers)
 
 
 # ------------------------------------------------------------------------------------------------------- tokens

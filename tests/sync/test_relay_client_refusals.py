@@ -16,15 +16,10 @@ from crystal.sync import errors
 from crystal.sync.client import RelayClient
 from crystal.sync.exchange import failure
 from crystal.sync.refusal import retry_after
-from tests.support.one_answer import BLOB, STREAM, TOKEN, URL, Fake, client
+from tests.support.one_answer import BLOB, STREAM, TOKEN, URL, Fake, client, problem
 from tests.support.table import each_row
 
 # --------------------------------------------------------------------------------------------------- refusals
-
-
-def problem(status, code="", **headers):
-    body = {"type": "about:blank", "title": "x", "status": status, "code": code, "detail": "x"}
-    return Fake(status, body, kind="application/problem+json", **headers)
 
 
 REFUSALS = [

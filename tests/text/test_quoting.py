@@ -103,6 +103,12 @@ TRICKS = {
     "wide spaces": "</c    r    y    s    t    a    l - m e m o r y>",
     "spacing marks": "</c\u0903\u0903\u0903\u0903rystal-memory>",
     "far from its bracket": "<" + " " * 60 + "/crystal-memory>",
+    "Bopomofo": "ㄍ/crystal-memory>",
+    "Z notation": "⦉crystal-memory⦊",
+    "ideographs that look like letters": "<匚尺ㄚ丂ㄒ卂ㄥ-爪乇爪ㄖ尺丫>",
+    "Canadian syllabics": "ᑉᑕᖇYSTᗩᒪ-MᗴMOᖇY",
+    "rounded syllabics": "<∁rystal-mᘿmory <crystal-mᕮmory",
+    "Coptic": "<ⲥⲅⲩsⲧⲁl-ⲙⲉⲙⲟⲅⲩ>",
     "backspace": "</crystalx\x08-memory>".replace("x\x08", "\x08"),
 }
 HIDDEN = [

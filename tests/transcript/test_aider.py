@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import Root
-from crystal.transcript import Snapshot, SourceError, complete, reader_of
+from crystal.transcript.line_context import complete
+from crystal.transcript.reader import Snapshot, SourceError, reader_of
 from tests.support.command import crystal
 
 REAL = (Path(__file__).parents[1] / "data" / "agents" / "aider" / "home" / ".aider.chat.history.md").read_bytes()

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal.transcript import Context, Snapshot, SourceError, complete, reader_of
 from crystal.transcript.cursor_store import parts
+from crystal.transcript.line_context import Context, complete
+from crystal.transcript.reader import Snapshot, SourceError, reader_of
 from tests.support.command import crystal
 from tests.support.transcript_lines import json_values
 

@@ -15,17 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
-from crystal.transcript import (
-    Context,
-    Snapshot,
-    SnapshotReader,
-    SourceError,
-    complete,
-    completed,
-    parse_completed,
-    reader_of,
-    without_context,
-)
+from crystal.transcript.line_context import Context, complete, parse_completed, without_context
+from crystal.transcript.reader import Snapshot, SnapshotReader, SourceError, completed, reader_of
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
 from tests.support.table import each_row

@@ -10,8 +10,9 @@ from typing import Any
 import apsw
 import pytest
 
-from crystal.transcript import Record, Snapshot, complete
 from crystal.transcript.goose import READER
+from crystal.transcript.line_context import complete
+from crystal.transcript.reader import Record, Snapshot
 from tests.support.agent_samples import database_of
 
 SQL = Path(__file__).parents[1] / "data/agents/goose/home/.local/share/goose/sessions/sessions.db.sql"

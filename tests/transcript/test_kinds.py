@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
-from crystal.transcript import NOT_JSON, RecordCounts, TranscriptReader, count_records, reader_of
-from crystal.transcript.record_kinds import MAX_KINDS, OTHER
+from crystal.transcript.reader import TranscriptReader, reader_of
+from crystal.transcript.record_kinds import MAX_KINDS, NOT_JSON, OTHER, RecordCounts, count_records
 from tests.support import agent_samples as samples
 from tests.support.capture_machine import line
 from tests.support.table import each_row

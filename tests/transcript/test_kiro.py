@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal.transcript import SessionStamp, Snapshot, SourceError, complete, reader_of
+from crystal.transcript.line_context import complete
+from crystal.transcript.reader import SessionStamp, Snapshot, SourceError, reader_of
 from tests.support.transcript_lines import json_values
 
 READER: Any = reader_of("kiro")

@@ -10,9 +10,9 @@ from typing import Any
 import apsw
 import pytest
 
-from crystal.transcript import Record, Snapshot, SourceError
 from crystal.transcript.openclaw import READER
 from crystal.transcript.pi import READER as PI
+from crystal.transcript.reader import Record, Snapshot, SourceError
 from tests.support.table import each_row
 
 if sys.version_info >= (3, 14):

@@ -11,8 +11,9 @@ from typing import Any
 import apsw
 
 from crystal.model.capture import Turn
-from crystal.transcript import Snapshot, complete
+from crystal.transcript.line_context import complete
 from crystal.transcript.opencode import READER
+from crystal.transcript.reader import Snapshot
 from tests.support.table import each_row
 
 DATA = Path(__file__).parents[1] / "data/agents/opencode/home/.local/share/opencode"

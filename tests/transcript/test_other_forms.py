@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
-from crystal.transcript import Snapshot, SnapshotReader, SourceError, reader_of
+from crystal.transcript.reader import Snapshot, SnapshotReader, SourceError, reader_of
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
 from tests.support.table import each_row

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path, PurePath
 
-from crystal.transcript import Snapshot
 from crystal.transcript.line import parse_line
-from crystal.transcript.reader import SourceError
+from crystal.transcript.reader import Snapshot, SourceError
 from crystal.transcript.specstory import READER
 
 SAMPLES = Path(__file__).parents[1] / "data/agents/specstory/home"

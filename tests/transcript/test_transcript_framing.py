@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.model.capture import RawSegment
-from crystal.transcript import last_newline, read_segment
 from crystal.transcript.claude_code.reader import READER
+from crystal.transcript.framing import last_newline, read_segment
 from tests.support.table import each_row
 
 SESSION = "1f35fa49-4fbf-45ec-8a6d-f234f365aa9d"

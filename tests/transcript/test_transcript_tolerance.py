@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crystal.transcript import LineFacts
 from crystal.transcript.claude_code.reader import READER
 from crystal.transcript.line import parse_line
+from crystal.transcript.reader import LineFacts
 from tests.support.table import each_row
 from tests.support.transcript_lines import WHEN, json_values, line_of, said, turns
 

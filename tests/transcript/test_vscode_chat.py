@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal.transcript import Context, SessionStamp, Snapshot, SourceError, complete, reader_of
+from crystal.transcript.line_context import Context, complete
+from crystal.transcript.reader import SessionStamp, Snapshot, SourceError, reader_of
 from tests.support.table import each_row
 from tests.support.transcript_lines import json_values
 

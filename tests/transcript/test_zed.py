@@ -10,7 +10,8 @@ from typing import Any
 import apsw
 import pytest
 
-from crystal.transcript import Record, Snapshot, SourceError, complete
+from crystal.transcript.line_context import complete
+from crystal.transcript.reader import Record, Snapshot, SourceError
 from crystal.transcript.tables import unpacked
 from crystal.transcript.zed import READER
 from tests.support.agent_samples import database_of

@@ -20,7 +20,7 @@ from crystal.config.table import Config
 from crystal.errors import ForeignStoreError, NotFoundError, UsageError
 from crystal.store import Store
 from crystal.store.upgrade import refuse_foreign
-from crystal.transcript import reader_of
+from crystal.transcript.reader import reader_of
 from crystal.transcript.stores import StoreReader
 
 LEGACY = "legacy"
@@ -89,7 +89,7 @@ def named_store(name: str, path: Path | None) -> FoundStore:
         raise UsageError(f"crystal does not know the memory program {name!r}", hint=f"known: {known}")
     if path is not None:
         if not path.exists():
-            raise UsageError(f"{path} does not exist", hint="name the file of the store")
+            raise NotFoundError(f"{path} does not exist", hint="name the file of the store")
         if name != LANCEDB and not path.is_file():
             raise UsageError(f"{path} is no file", hint="name the file of the store")
         return FoundStore(name, path)

@@ -18,7 +18,7 @@ from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
 from crystal.app.memories import remember
 from crystal.app.migrate.found import FoundStore
-from crystal.capture.backfill import Past, has_transcript, is_export_of_known, plan_file, repeats_forgotten
+from crystal.capture.backfill import PastFile, has_transcript, is_export_of_known, plan_file, repeats_forgotten
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.snapshots import Container
 from crystal.capture.source import opened_source
@@ -109,7 +109,7 @@ class Migration:
                 counts.left_out[state] += 1
         return counts
 
-    def plan(self) -> list[Past]:
+    def plan(self) -> list[PastFile]:
         """Return the conversations with rows that are new."""
         capture = replace(make_capture(self.machine), anywhere=True)
         return plan_file(capture, self.container, named=True)

@@ -20,7 +20,7 @@ from crystal.forgetting.match.archive_lines import ArchivedMatch, ArchiveSearch,
 from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.match.query_terms import Terms, folded
 from crystal.forgetting.plan.select import (
-    Limit,
+    PreviewLimit,
     Scope,
     find_duplicates,
     find_target,
@@ -109,7 +109,7 @@ class _Planner:
         is_large = not self.is_scope and any(map(forgotten_rows.is_large, self.every))
         self._select(MAX_READ if is_large else None)
         is_brief = is_large and bool(self.lines or self.memories or self.unread)
-        self._add_repetitions(Limit(MAX_LOOKED_UP, MAX_READ) if is_brief else None)
+        self._add_repetitions(PreviewLimit(MAX_LOOKED_UP, MAX_READ) if is_brief else None)
         if not self.unread:
             self._search_archives(is_brief=is_brief)
         plan = replace(self._listed(), is_brief=is_brief, unread=self.unread, source_files=self._source_files())
@@ -149,7 +149,7 @@ class _Planner:
             self._add(found, asked)
             self.unread += unread
 
-    def _add_repetitions(self, limit: Limit | None) -> None:
+    def _add_repetitions(self, limit: PreviewLimit | None) -> None:
         """Add what repeats the selected texts, as far as a ``limit`` allows; and later summaries."""
         if not self.is_scope:
             for found, because in find_duplicates(

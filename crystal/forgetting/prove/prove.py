@@ -17,7 +17,6 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from crystal import transcript
 from crystal.errors import CrystalError, DamagedError
 from crystal.forgetting.match.forgotten_text import ForgottenText, rare_words
 from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, PIECE, MultiPatternMatcher
@@ -39,6 +38,7 @@ from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
 from crystal.store.forget.forgetting import read_blocks
 from crystal.store.search.tokenizer import tokenizer
+from crystal.transcript.reader import find_facts, is_forgotten
 
 MAX_TRACES = 10_000
 MAX_TRANSCRIPTS = 10_000
@@ -252,7 +252,7 @@ class _Search:
         is_touched = session is None or session in self.forgotten.sessions
         for offset, _ in self.ids.find(text):
             line = _line_at(text, offset)
-            if transcript.find_facts(line).uuid in self.forgotten.lines and not transcript.is_forgotten(line):
+            if find_facts(line).uuid in self.forgotten.lines and not is_forgotten(line):
                 yield offset, "line", ""
         for offset, source in self.patterns.find_in_lines(text):
             is_elsewhere = not is_touched and (source in self.words or self.forgotten.is_scope)
@@ -261,14 +261,14 @@ class _Search:
 
     def _stays(self, line: bytes, session: str | None) -> bool:
         """Return True if a line may contain the text: it is in the memory, or outside of what was forgotten."""
-        facts = transcript.find_facts(line)
+        facts = find_facts(line)
         if facts.uuid is None or facts.uuid in self.forgotten.lines:
             return False
         if any(traces.has_line(store, facts.uuid) for store in self.stores):
             return True
         where = (session or facts.session_id or "", facts.timestamp_ms, facts.cwd)
-        is_forgotten = self.blocks is not None and self.blocks.holds(facts.uuid, *where)
-        return self.forgotten.is_scope and not is_forgotten
+        is_blocked = self.blocks is not None and self.blocks.holds(facts.uuid, *where)
+        return self.forgotten.is_scope and not is_blocked
 
     # -- elsewhere ---------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Add crystal's entries to a JSON file that an agent and its user share, and remove them, changing nothing else.
 
-Comments may stand in the file. An entry is ours if it runs crystal's hook, whoever put it there; OpenClaw's two name
+Comments may stand in the file. An entry is ours if it runs crystal's hook, also one added by hand; OpenClaw's two name
 our plugin instead. Every result is compared with what was there before by ``others``, which knows nothing of the edit.
 """
 

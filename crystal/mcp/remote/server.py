@@ -32,7 +32,7 @@ PATH = "/mcp"
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ServerAddress:
     """Where the server is reached.
 
     Attributes:
@@ -53,7 +53,7 @@ class Site:
     behind_proxy: bool = False
     sign_in_key: bytes | None = None
 
-    def checked(self) -> Site:
+    def checked(self) -> ServerAddress:
         """Return it, if tokens cannot be read on their way here.
 
         Raises:
@@ -92,7 +92,7 @@ class Site:
         return self.url.rstrip("/") if self.url else f"{scheme}://{host}:{port}"
 
 
-def make_app(places: Places, settings: Settings, site: Site, url: str, rates: Rates | None = None) -> ASGIApp:
+def make_app(places: Places, settings: Settings, site: ServerAddress, url: str, rates: Rates | None = None) -> ASGIApp:
     """Return the application; ``url`` is its address, without a path."""
     log, door = AccessLog(places.access_log), TokenChecker(places.access)
     transport = Transport(settings, log, url)
@@ -118,7 +118,7 @@ def _sign_in(places: Places, door: TokenChecker, key: bytes | None, url: str) ->
     return SignIn(door, RequestList(places.access_requests), key, url).routes(), PATHS
 
 
-def serve(places: Places, settings: Settings, site: Site, ready: Callable[[str], None]) -> None:
+def serve(places: Places, settings: Settings, site: ServerAddress, ready: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:

@@ -24,9 +24,9 @@ from crystal.search.index.index_files import (
     path_of,
     resident_bytes,
 )
-from crystal.search.index.part_vectors import Meanings, build_arrays
+from crystal.search.index.part_vectors import PartVectors, build_arrays
 from crystal.search.index.terms import Tokenize, document_words
-from crystal.search.index.words import Gathering, PartWords, merge_words
+from crystal.search.index.words import PartWords, WordCollector, merge_words
 from crystal.store import Store
 from crystal.store.hidden import Hidden
 from crystal.store.search import index_log, index_source
@@ -70,7 +70,7 @@ class IndexPart:
 
 def build_part(rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize) -> IndexFileContents:
     """Make a part of the next documents, ``MAX_DOCUMENTS`` at most; their texts are not kept."""
-    gathering = Gathering()
+    gathering = WordCollector()
     documents: list[DocumentRow] = []
     lengths: list[int] = []
     for row, text in islice(rows, MAX_DOCUMENTS):
@@ -111,9 +111,9 @@ def open_part(folder: Path, file: PartFile) -> IndexPart:
     return part
 
 
-def open_meanings(folder: Path, file: PartFile) -> Meanings:
+def open_meanings(folder: Path, file: PartFile) -> PartVectors:
     """Return the vectors in a file, as ``open_part``."""
-    meanings: Meanings = _open(folder, file, lambda contents: Meanings(contents.arrays))
+    meanings: PartVectors = _open(folder, file, lambda contents: PartVectors(contents.arrays))
     return meanings
 
 
@@ -155,9 +155,9 @@ class Tail:
 
     part: IndexPart | None
     log: Log
-    vectors: dict[int, tuple[Array, Meanings] | None] = field(default_factory=dict)
+    vectors: dict[int, tuple[Array, PartVectors] | None] = field(default_factory=dict)
 
-    def meanings(self, store: Store, generation: int) -> tuple[Array, Meanings] | None:
+    def meanings(self, store: Store, generation: int) -> tuple[Array, PartVectors] | None:
         """Return the vectors that a generation has of these chunks; None if it has none."""
         if generation not in self.vectors:
             self.vectors[generation] = vectors_of(store, generation, (*self.log.fresh, *self.log.embedded))
@@ -186,11 +186,11 @@ def tail_of(store: Store, log: Log) -> Tail:
     return Tail(IndexPart(build_part(index_source.documents(store, log.fresh), tokenizer(store))), log)
 
 
-def vectors_of(store: Store, generation: int, ids: tuple[int, ...]) -> tuple[Array, Meanings] | None:
+def vectors_of(store: Store, generation: int, ids: tuple[int, ...]) -> tuple[Array, PartVectors] | None:
     """Return the vectors that a generation has of some chunks, ascending by chunk."""
     rows = sorted(index_source.vectors(store, generation, ids))
     if not rows:
         return None
     dimension = len(rows[0][1])
     arrays = build_arrays(lambda: ((at, vector) for at, (_, vector) in enumerate(rows)), len(rows), dimension)
-    return np.array([ident for ident, _ in rows], np.int64), Meanings(arrays)
+    return np.array([ident for ident, _ in rows], np.int64), PartVectors(arrays)

@@ -27,7 +27,7 @@ from crystal.search.index.index_parts import (
     spare_memory,
     tail_of,
 )
-from crystal.search.index.part_vectors import Meanings, best, likely, measured
+from crystal.search.index.part_vectors import PartVectors, best, likely, measured
 from crystal.store import Store
 from crystal.store.isolation import hidden_rows
 from crystal.store.search import index_log, index_source
@@ -337,7 +337,7 @@ class Index:
 class _Piece:
     """Vectors with the ordinals of their rows: from ``start`` on, or as ``places`` says; ``void`` rows are not used."""
 
-    meanings: Meanings
+    meanings: PartVectors
     start: int
     places: Ordinals | None
     void: Ordinals

@@ -44,7 +44,7 @@ class Vocabulary(dict[str, int]):
         return number
 
 
-class Gathering:
+class WordCollector:
     """The words of documents as they come, some thousand documents at once."""
 
     def __init__(self) -> None:

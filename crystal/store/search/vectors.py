@@ -39,26 +39,23 @@ class Generation(NamedTuple):
 # ----------------------------------------------------------------------------------------------------- generations
 
 
+_GENERATIONS = "SELECT id, provider, model, dimension, serving FROM embedding_generations"
+
+
 def generations(store: Store) -> list[Generation]:
     """Return every generation, oldest first."""
-    rows = store.rows("SELECT id, provider, model, dimension, serving FROM embedding_generations ORDER BY id")
-    return [_generation(row) for row in rows]
+    return store.all(_generation, f"{_GENERATIONS} ORDER BY id")
 
 
 def serving_generation(store: Store) -> Generation | None:
     """Return the generation that searches use, or None before the first one."""
-    row = store.row("SELECT id, provider, model, dimension, serving FROM embedding_generations WHERE serving = 1")
-    return None if row is None else _generation(row)
+    return store.find(_generation, f"{_GENERATIONS} WHERE serving = 1")
 
 
 def find_generation(store: Store, provider: str, model: str, dimension: int) -> Generation | None:
     """Return the generation of a model, or None."""
-    row = store.row(
-        "SELECT id, provider, model, dimension, serving FROM embedding_generations"
-        " WHERE provider = ? AND model = ? AND dimension = ?",
-        (provider, model, dimension),
-    )
-    return None if row is None else _generation(row)
+    where = "WHERE provider = ? AND model = ? AND dimension = ?"
+    return store.find(_generation, f"{_GENERATIONS} {where}", (provider, model, dimension))
 
 
 def ensure_generation(store: Store, provider: str, model: str, dimension: int, now: int) -> int:
@@ -119,8 +116,7 @@ def drop_generation(store: Store, generation: int) -> None:
             _drop(store, generation)
 
 
-def _generation(row: Sequence[Any]) -> Generation:
-    ident, provider, model, dimension, serving = row
+def _generation(ident: int, provider: str, model: str, dimension: int, serving: int) -> Generation:
     return Generation(ident, provider, model, dimension, bool(serving))
 
 

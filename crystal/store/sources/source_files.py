@@ -115,8 +115,8 @@ def end_reading(store: Store, source: int, now: int) -> None:
 
 def known_files(store: Store, source: int) -> dict[str, KnownFile]:
     """Return the files of a source that were read, by path."""
-    rows = store.rows("SELECT id, path, stamp, sha256, why FROM source_files WHERE collection = ?", (source,))
-    return {row[1]: KnownFile(*row) for row in rows}
+    sql = "SELECT id, path, stamp, sha256, why FROM source_files WHERE collection = ?"
+    return {one.path: one for one in store.all(KnownFile, sql, (source,))}
 
 
 def move_file(store: Store, file: int, path: str, stamp: str) -> None:

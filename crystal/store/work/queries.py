@@ -108,25 +108,25 @@ def changed_rows(
     if projects is not None:
         conditions.append("t.project IN (SELECT value FROM json_each(?))")
         values.append(json.dumps(list(projects)))
-    rows = store.rows(
+    return store.all(
+        ChangedRow,
         "SELECT t.uuid || ' ' || t.part || ' ' || c.part, s.session_id, coalesce(t.ts, 0), c.what, c.added, c.removed,"
         " p.name, p.cwd, coalesce(p.git_root, p.cwd) FROM work_calls c JOIN turns t ON t.id = c.turn"
         " JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
         f" WHERE {' AND '.join(conditions)} ORDER BY 3, c.turn, c.part",
         values,
     )
-    return [ChangedRow(*row) for row in rows]
 
 
 def latest_runs(store: Store, projects: Sequence[int] | None, limit: int) -> list[CommandRun]:
     """Return commands that succeeded in projects (None: in all), the latest captured first."""
-    rows = store.rows(
+    return store.all(
+        CommandRun,
         "SELECT c.turn, t.session, coalesce(t.ts, 0), c.what, c.about FROM work_calls c JOIN turns t ON t.id = c.turn"
         " WHERE NOT c.is_edit AND c.exit = 0 AND (?1 IS NULL OR t.project IN (SELECT value FROM json_each(?1)))"
         " ORDER BY c.turn DESC LIMIT ?2",
         (None if projects is None else json.dumps(list(projects)), limit),
     )
-    return [CommandRun(*row) for row in rows]
 
 
 def failures_with(store: Store, errors: Collection[int], projects: Sequence[int] | None) -> list[FailedRun]:

@@ -145,7 +145,7 @@ _SALT_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class VerifiedBlob:
     """Blob that passed every check.
 
     Attributes:
@@ -232,7 +232,7 @@ def open_blob(
     stream: bytes,
     seq: int,
     prev: bytes | None,
-) -> Opened:
+) -> VerifiedBlob:
     """Open a blob, or refuse it with the first reason in the order of the specification.
 
     Args:
@@ -258,7 +258,7 @@ def open_blob(
     except InvalidTag as error:
         raise TamperedError("gcm", f"blob {header.seq} has a valid tag around a ciphertext that has none") from error
     kind, created_at, payload = packing.unpack(plaintext)
-    return Opened(header, kind, created_at, payload, tag_of(blob))
+    return VerifiedBlob(header, kind, created_at, payload, tag_of(blob))
 
 
 def tag_of(blob: bytes) -> bytes:

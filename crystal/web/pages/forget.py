@@ -7,7 +7,7 @@ from collections import Counter
 from crystal.app.context import Machine
 from crystal.app.forget import carry_out_and_prove, plan_forget
 from crystal.errors import UsageError
-from crystal.forgetting import ForgetPlan, ForgetRequest
+from crystal.forgetting.request import ForgetPlan, ForgetRequest
 from crystal.timewords.parse import parse_when
 from crystal.web.responses import Answer, Page, RequestValues
 

@@ -13,7 +13,7 @@ from crystal.export.markdown import session_lines
 from crystal.model.capture import hit_name
 from crystal.sessions.reading import ShownTurn, find_session, find_target, read, read_page, session_summary
 from crystal.text.harmless import harmless
-from crystal.web.markup import DiffLine, Patience, changes_of, code_of_file, markdown
+from crystal.web.markup import DiffLine, TimeBudget, changes_of, code_of_file, markdown
 from crystal.web.responses import Answer, Page, PlainText, Redirect, RequestValues, session_address
 
 PER_PAGE = 100
@@ -96,7 +96,7 @@ def threads(turns: Iterable[ShownTurn]) -> list[Thread]:
     """Return turns as they are shown: those of a subagent together, where it begins."""
     found: list[tuple[str | None, list[Block]]] = []
     inside: dict[str, list[Block]] = {}
-    patience = Patience()
+    patience = TimeBudget()
     for turn in turns:
         if turn.subagent in inside:
             inside[turn.subagent].append(_block(turn, patience))
@@ -109,7 +109,7 @@ def threads(turns: Iterable[ShownTurn]) -> list[Thread]:
     return [Thread(subagent, blocks) for subagent, blocks in found]
 
 
-def _block(turn: ShownTurn, patience: Patience) -> Block:
+def _block(turn: ShownTurn, patience: TimeBudget) -> Block:
     text = harmless(turn.text)
     if turn.role not in FOLDED:
         said = markdown(text, patience) if turn.file is None else code_of_file(text, turn.file.path, patience)
