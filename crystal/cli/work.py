@@ -115,8 +115,8 @@ def how(
 
     most, words = whole_number(limit, "--limit"), " ".join(question)
     with open_reader() as machine:
-        now = machine.now()
-        found = how(machine, words, project=_here(machine, project, everywhere=everywhere))[:most]
+        now, place = machine.now(), _here(machine, project, everywhere=everywhere)
+        found = how(machine, words, project=place)[:most]
         _note_behind(machine, project)
     if as_json:
         print_json({"commands": [{**record(one), "call": record(one.call)} for one in found]})
