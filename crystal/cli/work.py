@@ -161,8 +161,7 @@ def fix(
 
     most, is_piped = whole_number(limit, "--limit"), error in (None, "-")
     if is_piped and sys.stdin.isatty():
-        hint = 'name it: crystal fix "ERROR"; or: COMMAND 2>&1 | crystal fix'
-        raise UsageError("there is no error to look for", hint=hint)
+        raise UsageError("there is no error to look for", hint="run: COMMAND 2>&1 | crystal fix")
     text = sys.stdin.read(MAX_ERROR) if is_piped else str(error)
     with open_reader() as machine:
         now = machine.now()
@@ -175,9 +174,12 @@ def fix(
         words = next((one_line(line) for line in reversed(text.splitlines()) if line.strip()), "ERROR")
         say_nothing("no cure of this error is known", f"search for it: crystal search {quote(words[:100])}")
         return
-    look = look_of(sys.stdout)
     for one in found:
-        say(look.bold(one_line(one.error)), f"  failed: {one_line(one.command)}", f"    {_place(one.failed, now)}")
+        say(
+            look_of(sys.stdout).bold(one_line(one.error)),
+            f"  failed: {one_line(one.command)}",
+            f"    {_place(one.failed, now)}",
+        )
         for step in one.steps:
             say(f"  then: {one_line(step.command or f'edited {step.file}')}", f"    turn {step.call.uuid}")
             say(*(f"    - {one_line(line)}" for line in step.removed))
