@@ -95,9 +95,8 @@ class GooseReader(MessageReader, SnapshotReader):
                 is_hint = is_for_model or _COPIED in fields or (is_hidden and _CONTINUED in text)
                 yield Part(own, "" if is_hint else text)
 
-    def time_of(self, fields: Fields, context: Context) -> int | None:
+    def time_of(self, fields: Fields, context: Context) -> int | None:  # noqa: ARG002 - the interface's
         """Return when a record was written."""
-        del context
         return moment_of(fields.get("created"))
 
 

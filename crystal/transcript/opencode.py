@@ -80,9 +80,8 @@ class OpenCodeReader(MessageReader, SnapshotReader):
         """Return the parts of a record."""
         return _parts(fields)
 
-    def time_of(self, fields: Fields, context: Context) -> int | None:
+    def time_of(self, fields: Fields, context: Context) -> int | None:  # noqa: ARG002 - the interface's
         """Return when a record was written."""
-        del context
         return _created(fields)
 
     def turn_of(self, fields: Fields, context: Context) -> Turn:

@@ -67,7 +67,7 @@ class RelayProcess:
         """End it, politely."""
         if self.process is not None:
             self.process.terminate()
-            self.process.communicate(timeout=20)
+            self.process.communicate(timeout=60)
             self.process = None
 
     def token(self, label: str, *scopes: str, account: str = "default") -> str:
