@@ -175,11 +175,8 @@ def fix(
         say_nothing("no cure of this error is known", f"search for it: crystal search {quote(words[:100])}")
         return
     for one in found:
-        say(
-            look_of(sys.stdout).bold(one_line(one.error)),
-            f"  failed: {one_line(one.command)}",
-            f"    {_place(one.failed, now)}",
-        )
+        say(look_of(sys.stdout).bold(one_line(one.error)))
+        say(f"  failed: {one_line(one.command)}", f"    {_place(one.failed, now)}")
         for step in one.steps:
             say(f"  then: {one_line(step.command or f'edited {step.file}')}", f"    turn {step.call.uuid}")
             say(*(f"    - {one_line(line)}" for line in step.removed))
