@@ -12,10 +12,8 @@ is left without the fillers; the way back is to count them.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from functools import cache, lru_cache
-from itertools import accumulate, compress, count
+from itertools import accumulate
 
 import orjson
 
@@ -28,8 +26,6 @@ _REST, _GONE, _HELD = b"\xfe", b"\xfd", b"\xfc"
 """The rest of what one byte stands for, what nothing stands for, and a backslash that begins no escape."""
 _FILLERS = _REST + _GONE
 _NO_TEXT = bytes.maketrans(_FILLERS + _HELD, b"\xff" * 3)
-_BLOCK = 256
-_IS_READ = bytes(byte not in _FILLERS for byte in range(256))
 _CHARACTER_REST = Lazy(rb"(?:\xfe+[\x80-\xbf]?)+")
 
 
@@ -47,30 +43,25 @@ class View:
 
         A stretch that begins or ends within what one escape stands for takes the whole escape.
         """
+        spans = list(spans)
         filled = self._filled()
-        blocks = (filled[at : at + _BLOCK] for at in range(0, len(filled), _BLOCK))
-        read = [0, *accumulate(len(block.translate(None, _FILLERS)) for block in blocks)]
+        fillers = filled.replace(_GONE, _REST)
+        places: dict[int, int] = {}
+        read = at = 0
+        for number in sorted({place for start, end in spans for place in (start, end - 1)}):
+            missing = number + 1 - read
+            while missing:
+                at, missing = at + missing, fillers.count(_REST, at, at + missing)
+            read, places[number] = number + 1, at - 1
+        return [_whole(filled, places[start], places[end - 1] + 1) for start, end in spans]
 
-        @lru_cache(maxsize=1024)
-        def places(block: int) -> list[int]:
-            begin = block * _BLOCK
-            return [*compress(count(begin), filled[begin : begin + _BLOCK].translate(_IS_READ))]
 
-        def place(number: int) -> int:
-            block = bisect_right(read, number) - 1
-            return places(block)[number - read[block]]
-
-        @cache
-        def whole(start: int, end: int) -> tuple[int, int]:
-            begin = place(start)
-            is_verbatim = filled.startswith(self.text[start:end], begin)
-            stop = begin + end - start if is_verbatim else place(end - 1) + 1
-            while 0x80 <= filled[begin] < 0xC0 and filled[begin - 1 : begin] == _REST:
-                begin -= 2
-            rest = _CHARACTER_REST.match(filled, stop)
-            return begin, rest.end() if rest else stop
-
-        return [whole(start, end) for start, end in spans]
+def _whole(filled: bytes, begin: int, end: int) -> tuple[int, int]:
+    """Return the stretch with the whole of the escapes in which it begins and ends."""
+    while filled[begin - 1 : begin] == _REST and 0x80 <= filled[begin] < 0xC0:
+        begin -= 2
+    rest = _CHARACTER_REST.match(filled, end) if filled[end : end + 1] == _REST else None
+    return begin, rest.end() if rest else end
 
 
 def unescaped(source: bytes) -> View | None:
@@ -135,7 +126,7 @@ def _without_escapes(source: bytes) -> bytes:
 
 def _rewritten(pattern: re.Pattern[bytes], forms: dict[bytes, bytes], text: bytes) -> bytes:
     """Put for each match of a pattern, of which all is one group, what stands for it."""
-    few = set(pattern.findall(text, 0, _BLOCK * _FEW_FORMS))
+    few = set(pattern.findall(text, 0, _SAMPLE))
     if len(few) <= _FEW_FORMS and len(few := set(pattern.findall(text))) <= _FEW_FORMS:
         for form in sorted(few, key=len, reverse=True):  # half of a pair may stand alone elsewhere
             text = text.replace(form, forms[form])
@@ -160,7 +151,7 @@ class _LongForms(dict[bytes, bytes]):
 
 
 _LONG_FORMS = _LongForms()
-_FEW_FORMS, _MAX_FORMS, _MAX_ESCAPE = 16, 100_000, 12
+_FEW_FORMS, _SAMPLE, _MAX_FORMS, _MAX_ESCAPE = 16, 4096, 100_000, 12
 _PERCENT = Lazy(rb"(%(?:[2-7][0-9A-Fa-f]|0[9AaDd]))")
 _BY_DIGITS = {
     form % code: bytes([code]) + _REST * 2
