@@ -64,7 +64,7 @@ _WRITTEN_OUT = rb"\\u00[2-7]"
 _ESCAPED_COLOUR = regex_engines.Lazy(rb"\\\\*u001[bB]\[[0-9;?]*[A-Za-z]")
 _PRIVATE_HINTS = (PRIVATE_HINT, FENCE_NAME, _WRITTEN_OUT)
 _LETTER = rb"[A-Za-z0-9_./+=~-]"
-_NEXT_LINE = rb"(?:\\+r)?(?:\\+n|\n)" + _LETTER
+_NEXT_LINE = rb"(?:\\+r|\r)?(?:\\+n|\n)" + _LETTER
 _CUT_HINTS = (
     rb"(?:" + b"|".join(map(re.escape, LONG_LITERALS)) + rb")" + _LETTER + rb"*" + _NEXT_LINE,
     rb"(?:(?:^|[^A-Za-z0-9]|\\[nrt])(?:"

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from itertools import accumulate
 
 import orjson
 
 from crystal.redact.regex_engines import Lazy
+from crystal.redact.spans import masked
 
 MAX_LEVELS = 8
 """How many levels of escaping are undone. The n-th needs 2**n backslashes before a quote, so more is not seen."""
@@ -86,10 +86,16 @@ def percent_decoded(source: bytes) -> View | None:
 
 def near_escapes(source: bytes) -> View | None:
     """Leave out what is far from any escape, or return None if that is nothing, or little is to be gained."""
-    if len(source) <= 8 * _NEAR:
-        return None
-    source = _text(source)
-    return _view(_near(source, source.replace(b"\x1b", b"\\"), b"\\"))
+    return _view_near(source, source.replace(b"\x1b", b"\\"), b"\\")
+
+
+def near_markers(source: bytes) -> View | None:
+    """Leave out what is far from all that was taken out before, or return None likewise."""
+    return _view_near(source, masked(source), b"\xff")
+
+
+def _view_near(source: bytes, marked: bytes, mark: bytes) -> View | None:
+    return _view(_near(_text(source), marked, mark)) if len(source) > 8 * _NEAR else None
 
 
 def unwrapped(source: bytes) -> View | None:
@@ -164,24 +170,23 @@ WIDTHS = frozenset((40, 60, 64, 72, 76, 80, 100, 120))
 _WIDTHS = frozenset((*WIDTHS, *(width + 1 for width in WIDTHS)))
 """The same with a carriage return."""
 _RETURN = 0x0D
-_TOKEN_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+=~-")
+_TOKEN_LETTERS = frozenset(
+    bytes([letter]) for letter in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+=~-"
+)
 
 
 def _joined(source: bytes) -> bytes:
     """Leave out the ends of lines that were cut at a fixed width in a token."""
-    lengths = [*map(len, source.split(b"\n"))]
+    lines = source.split(b"\n")
+    lengths = [*map(len, lines)]
     if _WIDTHS.isdisjoint(lengths):
         return source
-    wide = [line for line, length in enumerate(lengths[:-1]) if length in _WIDTHS]
-    ends = [*accumulate(lengths)]
-    filled = bytearray(source + b"\n")
-    for line in wide:
-        end = ends[line] + line
-        if filled[end + 1] in _TOKEN_BYTES:
-            stop = end - (filled[end - 1] == _RETURN)
-            if stop - end + lengths[line] in WIDTHS and filled[stop - 1] in _TOKEN_BYTES:
-                filled[stop : end + 1] = _GONE * (end + 1 - stop)
-    return bytes(filled[:-1])
+    for number, line in enumerate(lines[:-1]):
+        if lengths[number] in _WIDTHS and lines[number + 1][:1] in _TOKEN_LETTERS:
+            cut = line[:-1] if line[-1] == _RETURN else line
+            if len(cut) in WIDTHS and cut[-1:] in _TOKEN_LETTERS:
+                lines[number] = cut.ljust(len(line) + 1, _GONE)
+    return b"\n".join(lines).replace(_GONE + b"\n", _GONE)
 
 
 _NEAR = 1024
