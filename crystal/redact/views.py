@@ -171,7 +171,7 @@ _WIDTHS = frozenset((*WIDTHS, *(width + 1 for width in WIDTHS)))
 """The same with a carriage return."""
 _RETURN = 0x0D
 _TOKEN_LETTERS = frozenset(
-    bytes([letter]) for letter in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+=~-"
+    bytes([letter]) for letter in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+=~-$%"
 )
 
 
